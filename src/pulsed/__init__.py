@@ -1,0 +1,49 @@
+"""Durable jobs for Python, in the database you already have."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from pulsed.app import Pulse
+from pulsed.backoff import Backoff, RetryPolicy
+from pulsed.client import Job, JobType, Router
+from pulsed.engine.context import Context, current_context
+from pulsed.errors import (
+    InvalidJob,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    NoRetry,
+    PulsedError,
+    ResultTimeout,
+    RetryAfter,
+    Snooze,
+)
+from pulsed.handler import Call
+from pulsed.job import Status
+
+try:
+    __version__ = version("pulsed")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0"
+
+__all__ = [
+    "Backoff",
+    "Call",
+    "Context",
+    "InvalidJob",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
+    "JobType",
+    "NoRetry",
+    "Pulse",
+    "PulsedError",
+    "ResultTimeout",
+    "RetryAfter",
+    "RetryPolicy",
+    "Router",
+    "Snooze",
+    "Status",
+    "__version__",
+    "current_context",
+]

@@ -1,0 +1,186 @@
+"""Every error pulsed raises, in one tree.
+
+::
+
+    PulsedError
+    ├── ConfigError (ValueError)        the program is set up wrongly
+    │   ├── InvalidURL                  a database URL that names nothing we can open
+    │   ├── MissingDriver               an extra has to be installed first
+    │   └── InvalidHandler              a function that cannot be a handler
+    ├── InvalidJob (ValueError)         refused at enqueue; nothing was stored
+    │   ├── UnknownTopic                no handler of that name
+    │   ├── InvalidArguments            they do not fit the handler's signature
+    │   ├── InvalidPayload              cannot be stored as JSON, or too large, or too deep
+    │   └── InvalidOption               a queue, priority, delay, ... out of range
+    ├── StorageError                    the database said no
+    │   ├── TransientStorageError       it may say yes in a moment; retried for you
+    │   ├── StorageFull                 no room left on its disk
+    │   ├── StorageReadOnly             it may be read only
+    │   ├── NotADatabase                the file is something else
+    │   └── SchemaError                 the tables are missing, too old or too new
+    ├── JobError                        about one job, whose id is in ``job_id``
+    │   ├── JobNotFound (LookupError)
+    │   ├── InvalidTransition           its state does not allow that
+    │   ├── LeaseLost                   the run belongs to somebody else by now
+    │   ├── JobFailed                   ``result()`` of a dead-lettered job
+    │   ├── JobCancelled                ``result()`` of a cancelled job
+    │   └── ResultTimeout (TimeoutError)
+    └── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
+
+    Directive                           what a handler raises to say how its run ends
+    ├── RetryAfter(seconds)             fail now, run again after this long
+    ├── NoRetry(reason)                 fail now, park at once
+    └── Snooze(seconds)                 not an attempt: run again after this long
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+LONGEST_DELAY = 10 * 366 * 86_400.0
+"""Ten years, in seconds: no delay, backoff, lease or timeout may be longer."""
+
+
+class PulsedError(Exception):
+    """The root of the tree: catch it to catch everything pulsed raises on purpose."""
+
+
+class ConfigError(PulsedError, ValueError):
+    """The program is set up wrongly; no retry will help."""
+
+
+class InvalidURL(ConfigError):
+    """A database URL that names nothing pulsed can open."""
+
+
+class MissingDriver(ConfigError):
+    """A package that the URL needs is not installed."""
+
+
+class InvalidHandler(ConfigError):
+    """A function that cannot be a handler, or a topic that is taken."""
+
+
+class InvalidJob(PulsedError, ValueError):
+    """The job was refused before anything was stored."""
+
+
+class UnknownTopic(InvalidJob):
+    """No handler of that name is registered."""
+
+
+class InvalidArguments(InvalidJob, TypeError):
+    """The arguments do not fit the handler's signature."""
+
+
+class InvalidPayload(InvalidJob):
+    """The arguments cannot be stored: not JSON, too large, or nested too deeply."""
+
+
+class InvalidOption(InvalidJob):
+    """An option of the job is out of its range."""
+
+
+class StorageError(PulsedError):
+    """The database refused, and asking again will not change its mind."""
+
+
+class TransientStorageError(StorageError):
+    """The database could not answer just now; whether a write happened may be unknown."""
+
+
+class StorageFull(StorageError):
+    """The database has no room left. Nothing was stored; free some space and go on."""
+
+
+class StorageReadOnly(StorageError):
+    """The database may not be written to."""
+
+
+class NotADatabase(StorageError):
+    """The file exists but is not an SQLite database."""
+
+
+class SchemaError(StorageError):
+    """The tables are missing, or belong to an older or newer pulsed."""
+
+
+class JobError(PulsedError):
+    """Something about one job; ``job_id`` says which."""
+
+    def __init__(self, message: str, *, job_id: UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobNotFound(JobError, LookupError):
+    """There is no such job: never enqueued here, deleted, or removed by retention."""
+
+
+class InvalidTransition(JobError):
+    """The job's state does not allow that."""
+
+
+class LeaseLost(JobError):
+    """The run lost its lease; another worker may have the job by now."""
+
+
+class JobFailed(JobError):
+    """The job is dead-lettered; the message carries its last error."""
+
+
+class JobCancelled(JobError):
+    """The job was cancelled and has no result."""
+
+
+class ResultTimeout(JobError, TimeoutError):
+    """The job did not end in the time given; it goes on regardless."""
+
+
+class CalledInEventLoop(PulsedError, RuntimeError):
+    """A blocking method was called where it would block a running event loop."""
+
+
+class Directive(Exception):
+    """Raised by a handler to say how its run ends."""
+
+
+class RetryAfter(Directive):
+    """Fail this attempt and run again after ``seconds``, whatever the backoff says."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        self.seconds = checked_seconds("RetryAfter(seconds)", seconds)
+        self.reason = reason or f"the handler asked to be retried after {self.seconds:g} s"
+        super().__init__(self.reason)
+
+
+class NoRetry(Directive):
+    """Fail for good: the job is dead-lettered now, however many attempts are left."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Snooze(Directive):
+    """Run again after ``seconds`` without counting this run as an attempt."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = checked_seconds("Snooze(seconds)", seconds)
+        super().__init__(f"snoozed for {self.seconds:g} s")
+
+
+def checked_seconds(
+    what: str, value: float, *, least: float = 0.0, most: float = LONGEST_DELAY
+) -> float:
+    """Return ``value`` as a finite float of ``least``..``most`` seconds, or say what is wrong."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidOption(f"{what} must be a number of seconds, not {value!r}.")
+    if not least <= value <= most:  # also false for NaN
+        raise InvalidOption(
+            f"{what} must be between {least:g} and {most:,.12g} seconds, not {value!r}."
+        )
+    return float(value)

@@ -1,0 +1,244 @@
+"""How the arguments and the result of one function travel as JSON.
+
+A payload is an object of named arguments. It is decoded into a struct made from the function's
+hints, with a field for each parameter: one pass, and an unknown key, a missing key or a wrong type
+is an error that names it. The producer decodes what it has just encoded with that same decoder, so
+that a wrong argument fails where it was passed and not in a worker an hour later.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
+from pulsed.handler.options import did_you_mean
+from pulsed.handler.payload import encode_cleaned, encode_payload, from_plain, is_model
+
+_TYPE_TREE = (msgspec.inspect.Type, msgspec.inspect.Field)
+_PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+
+
+class HandlerContext:
+    """The base of what a handler may take as its first parameter to learn about its run."""
+
+
+class Codec:
+    """The signature of a function, ready to bind, encode and decode."""
+
+    def __init__(self, topic: str, function: Callable[..., Any]) -> None:
+        self.topic = topic
+        hints = resolved_hints(topic, function)
+        parameters = list(inspect.signature(function).parameters.values())
+        self.takes_context = bool(parameters) and is_context(hints[parameters[0].name])
+        if self.takes_context:
+            parameters = parameters[1:]
+        _refuse_late_context(topic, parameters, hints)
+
+        self._hints = {parameter.name: hints[parameter.name] for parameter in parameters}
+        self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        self._required = [p.name for p in parameters if p.default is p.empty]
+        self._texts = [name for name, hint in self._hints.items() if _is_text(hint)]
+        self._fields = [(f"f{index}", name) for index, name in enumerate(self._hints)]
+        self._arguments = self._arguments_decoder()
+        self._result = _decoder(topic, "its result", hints["return"])
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Bind arguments to the parameters and encode them; what is wrong is said here."""
+        named = self.bind(args, kwargs)
+        payload = encode_payload(f"The payload of {self.topic!r}", named)
+        self._decode(payload)
+        for name in self._texts:
+            # JSON would quietly turn bytes into base64 and a date into its text.
+            if not isinstance(named.get(name, ""), str | None):
+                raise self._misfit(f"expected `str`, got `{type(named[name]).__name__}`", name)
+        return payload
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Name positional arguments, as a call of the function would."""
+        if len(args) > len(self._positional):
+            raise InvalidArguments(
+                f"{self.topic!r} takes {len(self._positional)} positional arguments "
+                f"({', '.join(self._positional) or 'none'}), but {len(args)} were given."
+            )
+        named = dict(zip(self._positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in named:
+                raise self._misfit("it was given twice", name)
+            if name not in self._hints:
+                raise self._unknown(name)
+            named[name] = value
+        if missing := [name for name in self._required if name not in named]:
+            raise InvalidArguments(
+                f"{self.topic!r} needs {', '.join(map(repr, missing))}, which "
+                f"{'was' if len(missing) == 1 else 'were'} not given."
+            )
+        return named
+
+    def decode(self, payload: str) -> dict[str, Any]:
+        """Return the arguments to call the function with; left-out defaults stay left out."""
+        arguments = self._decode(payload)
+        values = ((name, getattr(arguments, field)) for field, name in self._fields)
+        return {name: value for name, value in values if value is not msgspec.UNSET}
+
+    def encode_result(self, value: Any) -> str:
+        """Encode what the function returned."""
+        if inspect.iscoroutine(value):
+            value.close()
+            raise InvalidPayload(
+                f"{self.topic!r} returned a coroutine instead of a result: a plain function wraps "
+                "an async one. Make the wrapper `async def` and await inside it."
+            )
+        return encode_cleaned(f"The result of {self.topic!r}", value)
+
+    def decode_result(self, text: str) -> Any:
+        """Decode a result by the return hint, or as plain data if it does not fit the hint.
+
+        Python does not enforce return hints either, and the job has succeeded: its result must
+        not become unreadable.
+        """
+        try:
+            return self._result.decode(text)
+        except msgspec.ValidationError:
+            return msgspec.json.decode(text)
+
+    def _decode(self, payload: str) -> Any:
+        try:
+            return self._arguments.decode(payload)
+        except msgspec.ValidationError as error:
+            raise self._explained(error) from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidPayload(
+                f"The payload of {self.topic!r} is not valid JSON: {error}."
+            ) from error
+
+    def _explained(self, error: msgspec.ValidationError) -> InvalidArguments:
+        match = _PATH.match(str(error))
+        problem, path = (match["problem"], match["path"]) if match else (str(error), None)
+        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", problem)
+        if unknown and not path:
+            return self._unknown(unknown[1])
+        return self._misfit(problem[:1].lower() + problem[1:], path)
+
+    def _misfit(self, problem: str, path: str | None) -> InvalidArguments:
+        where = f"argument {path!r}" if path else "the arguments"
+        return InvalidArguments(f"{self.topic!r} cannot take {where}: {problem}.")
+
+    def _unknown(self, name: str) -> InvalidArguments:
+        return InvalidArguments(
+            f"{self.topic!r} has no parameter {name!r}.{did_you_mean(name, self._hints)} "
+            f"It takes: {', '.join(self._hints) or 'nothing'}."
+        )
+
+    def _arguments_decoder(self) -> msgspec.json.Decoder[Any]:
+        for name, hint in self._hints.items():
+            _decoder(self.topic, f"parameter {name!r}", hint)
+        # Neutral field names, since a parameter may be called what a struct must not have.
+        fields = [(field, self._hints[name], self._field(name)) for field, name in self._fields]
+        struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        return msgspec.json.Decoder(struct, dec_hook=from_plain)
+
+    def _field(self, name: str) -> Any:
+        if name in self._required:
+            return msgspec.field(name=name)
+        return msgspec.field(name=name, default=msgspec.UNSET)
+
+
+def resolved_hints(topic: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the hint of every parameter and of ``return``; what has none may be anything."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise InvalidHandler(
+            f"The hints of {topic!r} name {error.name!r}, which {function.__module__} does not "
+            f"have at run time{_used_by(function, error.name)}. Import or define it at the top of "
+            "the module, not only under TYPE_CHECKING or inside a function."
+        ) from error
+    except Exception as error:
+        raise InvalidHandler(
+            f"The hints of {topic!r} cannot be evaluated: {type(error).__name__}: {error}."
+        ) from error
+    names = [*inspect.signature(function).parameters, "return"]
+    return {name: hints.get(name, Any) for name in names}
+
+
+def is_context(hint: Any) -> bool:
+    """Whether a parameter with this hint receives the run's context."""
+    return isinstance(hint, type) and issubclass(hint, HandlerContext)
+
+
+def _used_by(function: Callable[..., Any], name: str | None) -> str:
+    hints = getattr(inspect.unwrap(function), "__annotations__", {})
+    users = [
+        "the result" if parameter == "return" else f"parameter {parameter!r}"
+        for parameter, hint in hints.items()
+        if isinstance(hint, str) and re.search(rf"\b{re.escape(name or '')}\b", hint)
+    ]
+    return f" (used by {', '.join(users)})" if users else ""
+
+
+def _refuse_late_context(
+    topic: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
+) -> None:
+    for parameter in parameters:
+        if is_context(hints[parameter.name]):
+            raise InvalidHandler(
+                f"{topic!r} takes its context as {parameter.name!r}, but only the first parameter "
+                "can be the context. Move it to the front."
+            )
+
+
+def _is_text(hint: Any) -> bool:
+    """Whether only a string (or nothing) fits this hint."""
+    return hint is str or hint in (str | None, typing.Optional[str])  # noqa: UP045
+
+
+def _decoder(topic: str, place: str, hint: Any) -> msgspec.json.Decoder[Any]:
+    """Build a decoder, or say which parameter has a hint that none can be built for."""
+    try:
+        decoder = msgspec.json.Decoder(hint, dec_hook=from_plain)
+        unknown = next(_foreign_types(msgspec.inspect.type_info(hint)), None)
+    except (TypeError, NameError, ValueError) as error:
+        raise InvalidHandler(
+            f"{topic!r} cannot decode {place} of type {_shown(hint)} from JSON: {error}."
+        ) from error
+    if unknown is not None:
+        raise InvalidHandler(
+            f"{topic!r} cannot decode {place} of type {_shown(hint)} from JSON: "
+            f"{_shown(unknown)} is not plain data. Use a dataclass, a msgspec struct, a pydantic "
+            "model or built-in types."
+        )
+    return decoder
+
+
+def _foreign_types(root: msgspec.inspect.Type) -> Iterator[type]:
+    """Yield the classes in a hint that JSON cannot become."""
+    stack: list[Any] = [root]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, msgspec.inspect.CustomType) and not _can_be_json(node.cls):
+            yield node.cls
+        elif isinstance(node, tuple | list):
+            stack.extend(node)
+        elif isinstance(node, _TYPE_TREE) and id(node) not in seen:
+            seen.add(id(node))  # a type may contain itself
+            stack.extend(getattr(node, field) for field in node.__struct_fields__)
+
+
+def _can_be_json(kind: Any) -> bool:
+    """Whether decoded JSON can satisfy a class msgspec does not know: a model, or an ABC."""
+    kind = typing.get_origin(kind) or kind
+    return is_model(kind) or issubclass(list, kind) or issubclass(dict, kind)
+
+
+def _shown(hint: Any) -> str:
+    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
+        return f"`{hint.__qualname__}`"
+    return f"`{str(hint).replace('typing.', '')}`"

@@ -1,0 +1,135 @@
+"""A handler: the user's function for a topic, and what its jobs are like."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, Unpack
+
+from pulsed.backoff import Backoff
+from pulsed.errors import InvalidHandler, InvalidOption
+from pulsed.handler.codec import Codec
+from pulsed.handler.options import HandlerOptions, checked_name, checked_options
+from pulsed.job import TopicPolicy
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Handler(Generic[R_co]):
+    """A function that runs the jobs of one topic.
+
+    Its shape is checked when it is made. Its hints are resolved when first needed, because at
+    decoration time they may name what the module defines further down; ``resolve`` does it now.
+    """
+
+    def __init__(self, fn: Callable[..., Any], **options: Unpack[HandlerOptions]) -> None:
+        _check_shape(fn)
+        self.fn = fn
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self._options = options
+        try:
+            self.topic = checked_name("topic", options.get("topic", _default_topic(fn)))
+            settings = checked_options({k: v for k, v in options.items() if k != "topic"})
+        except InvalidOption as error:
+            raise InvalidHandler(f"{describe(fn)} cannot be a handler. {error}") from error
+        self.queue: str = settings.pop("queue", "default")
+        self.priority: int = settings.pop("priority", 0)
+        self.policy = _policy(self.topic, settings)
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function's first parameter receives the run's context."""
+        return self._codec.takes_context
+
+    @property
+    def location(self) -> str:
+        """Where the function is written, for messages."""
+        return describe(self.fn)
+
+    def resolve(self) -> None:
+        """Resolve all hints now, so that a bad one is found before a job needs it."""
+        _ = self._codec
+
+    def renamed(self, topic: str) -> Handler[R_co]:
+        """Return the same handler for another topic."""
+        options = self._options.copy()
+        options["topic"] = topic
+        return Handler(self.fn, **options)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Return the payload for a call with these arguments, or say why they do not fit."""
+        return self._codec.encode(args, kwargs)
+
+    def decode(self, payload: str) -> dict[str, Any]:
+        """Return the named arguments in a payload, by the function's hints."""
+        return self._codec.decode(payload)
+
+    def encode_result(self, value: Any) -> str:
+        """Return what the function returned, as JSON; what cannot be stored is cleaned."""
+        return self._codec.encode_result(value)
+
+    def decode_result(self, text: str) -> R_co:
+        """Return a stored result, by the function's return hint."""
+        result: R_co = self._codec.decode_result(text)
+        return result
+
+    @functools.cached_property
+    def _codec(self) -> Codec:
+        return Codec(self.topic, self.fn)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.topic!r}: {self.location}>"
+
+
+def describe(fn: Callable[..., Any]) -> str:
+    """Name a function and the line it is written on."""
+    name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+
+
+def _default_topic(fn: Callable[..., Any]) -> str | None:
+    """Return the function's name; a lambda has none."""
+    return None if fn.__name__ == "<lambda>" else fn.__name__
+
+
+def _policy(topic: str, settings: Mapping[str, Any]) -> TopicPolicy:
+    return TopicPolicy(
+        topic=topic,
+        max_attempts=settings.get("max_attempts", 3),
+        backoff=settings.get("backoff") or Backoff.quadratic(),
+        timeout=settings.get("timeout"),
+        lease=settings.get("lease", 30.0),
+    )
+
+
+def _check_shape(fn: Any) -> None:
+    """Refuse what can be seen to be no handler without looking at hints."""
+    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
+        kind = "a class" if inspect.isclass(fn) else f"of type {type(fn).__name__}"
+        raise InvalidHandler(
+            f"{fn!r} is {kind}; a handler must be a function, made by `def` or `async def`."
+        )
+    inner = inspect.unwrap(fn)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise InvalidHandler(
+            f"{describe(fn)} is a generator: it contains `yield`, so calling it would run nothing. "
+            "Return the result instead."
+        )
+    for parameter in inspect.signature(fn).parameters.values():
+        if problem := _PARAMETER_PROBLEMS.get(parameter.kind):
+            raise InvalidHandler(f"{describe(fn)} {problem.format(parameter.name)}")
+
+
+_PARAMETER_PROBLEMS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: (
+        "takes *{}; a payload has named arguments only. Take a list instead."
+    ),
+    inspect.Parameter.VAR_KEYWORD: (
+        "takes **{}, so a misspelt argument could not be told from a real one. Take a dict instead."
+    ),
+    inspect.Parameter.POSITIONAL_ONLY: (
+        "takes {!r} by position only; a payload has named arguments. Remove the `/`."
+    ),
+}

@@ -1,0 +1,191 @@
+"""The options of a job, checked in one place: for ``using()``, by name, and for handlers.
+
+Whatever passes here fits every database column and every loop of the worker; nothing further down
+checks again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict
+
+from pulsed.backoff import Backoff
+from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
+
+PRIORITIES = (-100, 100)
+MAX_ATTEMPTS = 10_000
+LONGEST_NAME = 200
+SHORTEST_LEASE = 0.05
+"""Below this, beating would be all that a worker does."""
+SHORTEST_TIMEOUT = 0.001
+MOST_HEADERS = 64
+LARGEST_HEADERS = 16_384
+MOST_TAGS = 32
+
+_FORBIDDEN_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f,\u2028\u2029\ud800-\udfff]")
+_FORBIDDEN_IN_HEADERS = re.compile("[\x00\ud800-\udfff]")
+
+
+class Options(TypedDict, total=False):
+    """What ``using()`` takes; what is left out is decided by the handler."""
+
+    delay: float | timedelta
+    """Do not start before so many seconds from now."""
+    at: datetime
+    """Do not start before this instant, which must know its time zone."""
+    queue: str
+    priority: int
+    """-100 to 100; higher runs first."""
+    max_attempts: int
+    backoff: Backoff
+    timeout: float | timedelta
+    """Stop a run after so many seconds."""
+    lease: float | timedelta
+    """How many seconds a silent worker keeps the job."""
+    headers: Mapping[str, str]
+    """Carried along for you, for a trace or a tenant; pulsed does not look at them."""
+    tags: Iterable[str]
+    conn: Any
+    """Your own connection: the job is stored in its transaction, if that commits."""
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What ``@app.job(...)`` takes."""
+
+    topic: str
+    queue: str
+    priority: int
+    max_attempts: int
+    backoff: Backoff
+    timeout: float | timedelta | None
+    lease: float | timedelta
+
+
+def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options in the form a ``NewJob`` keeps, or say what is wrong with one.
+
+    ``None`` means the same as leaving an option out.
+    """
+    checked = {}
+    for name, value in given.items():
+        if (check := _CHECKS.get(name)) is None:
+            raise InvalidOption(f"There is no option {name!r}.{did_you_mean(name, _CHECKS)}")
+        if value is not None:
+            checked[name] = check(value)
+    if "delay" in checked and "at" in checked:
+        raise InvalidOption("delay= and at= both say when the job may start; give one of them.")
+    return checked
+
+
+def checked_name(what: str, value: Any) -> str:
+    """Return the name of a queue, topic or tag, if it can be one."""
+    if not isinstance(value, str):
+        raise InvalidOption(f"The {what} must be a string, not {value!r}.")
+    if not 1 <= len(value) <= LONGEST_NAME:
+        raise InvalidOption(
+            f"The {what} must have 1 to {LONGEST_NAME} characters, not {len(value)}."
+        )
+    if value.isspace() or _FORBIDDEN_IN_NAMES.search(value):
+        raise InvalidOption(
+            f"The {what} must not be blank or contain control characters or commas: {value!a}."
+        )
+    return value
+
+
+def checked_count(what: str, value: Any, least: int, most: int) -> int:
+    """Return an integer of ``least``..``most``; True is not a number here."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(f"{what} must be an integer, not {value!r}.")
+    if not least <= value <= most:
+        raise InvalidOption(f"{what} must be between {least:,} and {most:,}, not {value!r:.40}.")
+    return int(value)
+
+
+def checked_instant(what: str, value: Any) -> datetime:
+    """Return an aware datetime in UTC."""
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"{what} must be a datetime, not {value!r}.")
+    if value.utcoffset() is None:
+        raise InvalidOption(
+            f"{what} has no time zone, so it means another instant on every machine: {value!r}. "
+            "Give it one, as in datetime.now(UTC) or value.astimezone()."
+        )
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidOption(f"{what} is out of range: {value!r}.") from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` if there is something similar, or nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _seconds(what: str, least: float = 0.0) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        return checked_seconds(what, value, least=least)
+
+    return check
+
+
+def _at(value: Any) -> datetime:
+    instant = checked_instant("at", value)
+    if (instant - datetime.now(UTC)).total_seconds() > LONGEST_DELAY:
+        raise InvalidOption(f"at is more than ten years away: {value!r}.")
+    return instant
+
+
+def _backoff(value: Any) -> Backoff:
+    if not isinstance(value, Backoff):
+        raise InvalidOption(
+            f"backoff must be a Backoff, such as Backoff.linear(30), not {value!r}."
+        )
+    return value
+
+
+def _headers(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InvalidOption(f"headers must map strings to strings; this is {value!r:.100}.")
+    texts: list[Any] = [text for pair in value.items() for text in pair]
+    if any(not isinstance(text, str) or _FORBIDDEN_IN_HEADERS.search(text) for text in texts):
+        raise InvalidOption(
+            "headers must map strings to strings, without NUL or lone surrogates; "
+            f"this is {value!a:.100}."
+        )
+    size = sum(len(text.encode()) for text in texts)
+    if len(value) > MOST_HEADERS or size > LARGEST_HEADERS:
+        raise InvalidOption(
+            f"{len(value)} headers of {size:,} bytes are too many: at most {MOST_HEADERS}, "
+            f"of {LARGEST_HEADERS:,} bytes together."
+        )
+    return {str(name): str(text) for name, text in value.items()}
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidOption(f"tags must be a list of strings, not {value!r:.100}.")
+    tags = tuple(dict.fromkeys(checked_name("tag", tag) for tag in value))
+    if len(tags) > MOST_TAGS:
+        raise InvalidOption(f"{len(tags)} tags are too many: at most {MOST_TAGS}.")
+    return tags
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "delay": _seconds("delay"),
+    "at": _at,
+    "queue": lambda value: checked_name("queue", value),
+    "priority": lambda value: checked_count("priority", value, *PRIORITIES),
+    "max_attempts": lambda value: checked_count("max_attempts", value, 1, MAX_ATTEMPTS),
+    "backoff": _backoff,
+    "timeout": _seconds("timeout", SHORTEST_TIMEOUT),
+    "lease": _seconds("lease", SHORTEST_LEASE),
+    "headers": _headers,
+    "tags": _tags,
+    "conn": lambda value: value,
+}

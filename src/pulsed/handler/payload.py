@@ -1,0 +1,277 @@
+"""What may be stored as JSON, decided before any database is asked.
+
+The engines disagree about NUL, lone surrogates, NaN and deep nesting, so none of them is left to
+decide: a payload is refused here, with one error for all. A result or an error text, on the other
+hand, is cleaned, because a report about finished work must get through.
+
+Every rule looks at the encoded bytes first, which costs next to nothing; the values are walked
+only when the bytes are suspicious.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from pulsed.errors import InvalidPayload
+
+MAX_PAYLOAD = 1_048_576
+"""The largest payload or result, in bytes of UTF-8 JSON."""
+
+MAX_DEPTH = 100
+"""How deeply lists and objects may be nested in a payload or result."""
+
+MAX_TEXT = 65_536
+"""The longest error text or traceback that is kept, in bytes of UTF-8."""
+
+REPLACEMENT = "\ufffd"
+
+_ARRAYS = (list, tuple, set, frozenset)
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
+_SUSPICIOUS = (b"null", rb"\u0000", b'nan":', b'inf":')
+"""NaN and infinity are encoded as null, or as these words where they are keys of an object."""
+
+_Place: TypeAlias = tuple[Any, ...]
+"""Where a value is: (place of its container, step into it), and () for the outermost."""
+
+_MASKED_SECRET = "**********"  # noqa: S105 - what pydantic writes in place of one
+
+
+def encode_payload(what: str, value: Any) -> str:
+    """Encode ``value`` as JSON that every engine stores alike, or refuse it."""
+    try:
+        data = ENCODER.encode(value)
+    except UnicodeEncodeError:
+        check_values(what, value)
+        raise
+    except RecursionError:
+        raise _too_deep(what) from None
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
+    check_size(what, data)
+    check_depth(what, data)
+    if any(word in data for word in _SUSPICIOUS):
+        check_values(what, value)
+    return data.decode()
+
+
+def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:
+    """Encode the named arguments of a topic whose handler is not known here."""
+    if not isinstance(payload, Mapping) or not all(isinstance(key, str) for key in payload):
+        raise InvalidPayload(
+            f"The payload of {topic!r} must map the names of the handler's parameters to their "
+            f"values, like {{'to': 'ada'}}; this is {type(payload).__name__} {payload!r:.100}."
+        )
+    return encode_payload(f"The payload of {topic!r}", dict(payload))
+
+
+def encode_cleaned(what: str, value: Any) -> str:
+    """Encode a result. What no engine can store is replaced; only shape and size may fail."""
+    try:
+        data = _encode_cleaned(value)
+    except RecursionError:
+        raise _too_deep(what) from None
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
+    check_size(what, data)
+    check_depth(what, data)
+    return data.decode()
+
+
+def clean_text(text: str, limit: int = MAX_TEXT) -> str:
+    """Make an error text storable: no NUL or surrogates, and its middle cut out if too long.
+
+    The head of a traceback says where it began, the tail what went wrong; both are kept.
+    """
+    cleaned = _UNSTORABLE.sub(REPLACEMENT, text)
+    if len(cleaned) * 4 <= limit:
+        return cleaned
+    data = cleaned.encode()
+    if len(data) <= limit:
+        return cleaned
+    mark = f"\n… {len(data) - limit:,} bytes and more left out …\n"
+    half = max(0, limit - len(mark.encode())) // 2
+    head, tail = data[:half], data[len(data) - half :]
+    return head.decode(errors="ignore") + mark + tail.decode(errors="ignore")
+
+
+def check_size(what: str, data: bytes) -> None:
+    """Refuse JSON that is larger than ``MAX_PAYLOAD``."""
+    if len(data) > MAX_PAYLOAD:
+        raise InvalidPayload(
+            f"{what} would take {len(data):,} bytes as JSON, and the limit is {MAX_PAYLOAD:,}. "
+            "Store the data somewhere else and pass a reference to it."
+        )
+
+
+def check_depth(what: str, data: bytes) -> None:
+    """Refuse JSON that is nested more than ``MAX_DEPTH`` levels deep."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return
+    brackets = _STRING.sub(b"", data).translate(_BRACKETS).translate(None, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        # Every round removes the innermost level, everywhere at once.
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise _too_deep(what)
+
+
+def check_values(what: str, value: Any) -> None:
+    """Refuse NaN, infinity, NUL and lone surrogates, wherever they hide."""
+    try:
+        plain = msgspec.to_builtins(value, enc_hook=to_plain)
+    except RecursionError:
+        raise _too_deep(what) from None
+    if not _has_unstorable(plain):
+        return
+    for place, leaf in _leaves(plain):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            raise InvalidPayload(
+                f"{what} contains {leaf!r}{_where(place)}, which JSON cannot express."
+            )
+        if isinstance(leaf, str) and (found := _UNSTORABLE.search(leaf)):
+            kind = "a NUL character" if found[0] == "\0" else "a lone surrogate"
+            raise InvalidPayload(
+                f"{what} contains {kind}{_where(place)}, which not every database can store. "
+                "Remove it, or pass the value as bytes."
+            )
+
+
+def to_plain(value: Any) -> Any:
+    """Turn what msgspec does not know into what it does: pydantic models."""
+    if not is_model(type(value)):
+        raise TypeError(
+            f"{_name(type(value))} objects have no JSON form; pass a dataclass, a msgspec struct, "
+            "a pydantic model or plain data."
+        )
+    # By alias and for a round trip, since the worker validates it again.
+    plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+    if _MASKED_SECRET in repr(plain):
+        raise TypeError(
+            f"a secret field of {_name(type(value))} would be stored as asterisks; "
+            "let the handler look the secret up."
+        )
+    return plain
+
+
+def from_plain(kind: Any, value: Any) -> Any:
+    """Turn decoded JSON into a type that msgspec does not know: a pydantic model."""
+    if is_model(kind):
+        try:
+            # As JSON, so that also a strict model takes a date from a string.
+            return kind.model_validate_json(ENCODER.encode(value))
+        except ValueError as error:
+            raise ValueError(_first_line(error)) from error
+    return value
+
+
+def is_model(kind: Any) -> bool:
+    """Whether ``kind`` is a pydantic model; pydantic is not imported to find out."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+
+
+ENCODER = msgspec.json.Encoder(enc_hook=to_plain)
+
+
+def _encode_cleaned(value: Any) -> bytes:
+    try:
+        data = ENCODER.encode(value)
+    except UnicodeEncodeError:
+        data = ENCODER.encode(_cleaned(msgspec.to_builtins(value, enc_hook=to_plain)))
+    if rb"\u0000" in data:
+        data = _ESCAPED_NUL.sub(rb"\1" + REPLACEMENT.encode(), data)
+    return data
+
+
+def _cleaned(plain: Any) -> Any:
+    """Replace what cannot be stored in the strings of plain data."""
+    if isinstance(plain, str):
+        return _UNSTORABLE.sub(REPLACEMENT, plain)
+    if isinstance(plain, dict):
+        return {_cleaned(key): _cleaned(value) for key, value in plain.items()}
+    if isinstance(plain, _ARRAYS):
+        return [_cleaned(item) for item in plain]
+    return plain
+
+
+def _has_unstorable(plain: Any) -> bool:
+    """Whether anything must be refused; much faster than finding out where it is."""
+    stack = [plain]
+    while stack:
+        value = stack.pop()
+        kind = type(value)
+        if kind is str:
+            if _UNSTORABLE.search(value):
+                return True
+        elif kind is float:
+            if not math.isfinite(value):
+                return True
+        elif kind is dict:
+            stack.extend(value)
+            stack.extend(value.values())
+        elif kind in _ARRAYS:
+            stack.extend(value)
+    return False
+
+
+def _leaves(plain: Any) -> Iterator[tuple[_Place, Any]]:
+    """Yield every value of plain data that is not a container, and every key of an object."""
+    stack: list[tuple[_Place, Any]] = [((), plain)]
+    while stack:
+        place, value = stack.pop()
+        if isinstance(value, dict):
+            yield from (((place, "a key"), key) for key in value)
+            stack.extend(((place, f".{key}"), item) for key, item in value.items())
+        elif isinstance(value, _ARRAYS):
+            stack.extend(((place, index), item) for index, item in enumerate(value))
+        else:
+            yield place, value
+
+
+def _where(place: _Place) -> str:
+    """Say where a value is: `` at 'to[3].name'``, escaped, since the key may be the culprit."""
+    steps = []
+    while place:
+        place, step = place
+        steps.append(f"[{step}]" if isinstance(step, int) else step)
+    if steps and steps[0] == "a key":
+        return f" in a key of {_path(steps[1:])!a}" if steps[1:] else " in a key"
+    return f" at {_path(steps)!a}" if steps else ""
+
+
+def _path(steps: list[str]) -> str:
+    return "".join(reversed(steps)).removeprefix(".")
+
+
+def _too_deep(what: str) -> InvalidPayload:
+    return InvalidPayload(
+        f"{what} is nested more than {MAX_DEPTH} levels deep (or contains itself). "
+        "Flatten it, or pass it as a string."
+    )
+
+
+def _first_line(error: ValueError) -> str:
+    """Put a pydantic error, which takes a page, on one line."""
+    problems: Any = getattr(error, "errors", list)()
+    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems]
+    return "; ".join(line.removeprefix(": ") for line in lines) or str(error)
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if text.endswith(".") else text + "."
+
+
+def _name(kind: type) -> str:
+    prefix = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return prefix + kind.__qualname__

@@ -1,0 +1,106 @@
+"""The handlers an app knows, by topic, and calls bound to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic
+from uuid import UUID
+
+from pulsed.errors import InvalidHandler, InvalidOption, UnknownTopic
+from pulsed.handler.function import Handler, R_co
+from pulsed.handler.options import Options, checked_options, did_you_mean
+from pulsed.job import NewJob, TopicPolicy, new_job_id
+
+_NO_OPTIONS: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R_co]):
+    """A topic with its arguments, checked and ready to be stored as a job any number of times."""
+
+    topic: str
+    payload: str
+    handler: Handler[R_co] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Checked ones, as given to ``using()`` before ``bind()``."""
+
+    def new_job(self, options: Options | None = None, *, job_id: UUID | None = None) -> NewJob:
+        """Return a job to submit; ``options`` overrule those of the call."""
+        given = checked_options(options) if options else _NO_OPTIONS
+        return new_job(self.topic, self.payload, self.handler, {**self.options, **given}, job_id)
+
+
+def new_job(
+    topic: str,
+    payload: str,
+    handler: Handler[Any] | None,
+    options: Mapping[str, Any],
+    job_id: UUID | None = None,
+) -> NewJob:
+    """Make a job from checked options; what they leave out is the handler's to say.
+
+    Only the queue and the priority are taken from the handler here. The rest of its policy is
+    filled in by the worker that claims the job, so that it is the one deployed then.
+    """
+    if "conn" in options:
+        raise InvalidOption("conn= says where to store a job and is not part of it.")
+    fields: dict[str, Any] = {**_lane(handler), **options}
+    return NewJob(id=job_id or new_job_id(), topic=topic, payload=payload, **fields)
+
+
+def _lane(handler: Handler[Any] | None) -> Mapping[str, Any]:
+    return {"queue": handler.queue, "priority": handler.priority} if handler else _NO_OPTIONS
+
+
+class Registry:
+    """Handlers by topic."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler[Any]] = {}
+
+    def add(self, handler: Handler[Any]) -> None:
+        """Register a handler; a topic can have only one."""
+        if (other := self._handlers.get(handler.topic)) is not None:
+            raise InvalidHandler(
+                f"The topic {handler.topic!r} has two handlers: {other.location} and "
+                f"{handler.location}. Rename one, or give it topic=…"
+            )
+        self._handlers[handler.topic] = handler
+
+    def find(self, topic: str) -> Handler[Any] | None:
+        """Return the handler of a topic, if there is one."""
+        return self._handlers.get(topic)
+
+    def get(self, topic: str) -> Handler[Any]:
+        """Return the handler of a topic, or raise ``UnknownTopic``."""
+        if (handler := self._handlers.get(topic)) is None:
+            raise UnknownTopic(
+                f"There is no handler for the topic {topic!r}."
+                f"{did_you_mean(topic, self._handlers)}{self._known()}"
+            )
+        return handler
+
+    def policies(self) -> list[TopicPolicy]:
+        """Return what each handler says about its topic."""
+        return [handler.policy for handler in self]
+
+    def resolve_all(self) -> None:
+        """Resolve the hints of every handler, so that a worker does not start with a bad one."""
+        for handler in self:
+            handler.resolve()
+
+    def _known(self) -> str:
+        if not self._handlers:
+            return " None are registered."
+        topics = ", ".join(sorted(self._handlers))
+        return f" Known topics: {topics}." if len(topics) <= 500 else ""
+
+    def __iter__(self) -> Iterator[Handler[Any]]:
+        return iter(list(self._handlers.values()))
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._handlers

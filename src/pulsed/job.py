@@ -1,0 +1,255 @@
+"""The values that travel between producer, store and worker: jobs, leases and outcomes.
+
+All are frozen. The ones made once per job on a hot path are msgspec structs, which are several
+times cheaper to build than dataclasses.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from pulsed.backoff import Backoff
+
+
+class Status(StrEnum):
+    """Where a job is in its life; ``lifecycle`` says how it moves."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    RETRYING = "RETRYING"
+    WAITING = "WAITING"
+    SUCCEEDED = "SUCCEEDED"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    CANCELLED = "CANCELLED"
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to submit. What is ``None`` is decided by the worker's topic when it is claimed."""
+
+    id: UUID
+    topic: str
+    payload: str
+    queue: str = "default"
+    priority: int = 0
+    delay: float = 0.0
+    at: datetime | None = None
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    timeout: float | None = None
+    lease: float | None = None
+    headers: dict[str, str] | None = None
+    tags: tuple[str, ...] = ()
+
+
+class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's handler says about its topic; fills what a job left unset."""
+
+    topic: str
+    max_attempts: int = 3
+    backoff: Backoff = Backoff.quadratic()
+    timeout: float | None = None
+    lease: float = 30.0
+
+
+class Lease(NamedTuple):
+    """The right to report on a job: valid while the row carries the same token and worker."""
+
+    job_id: UUID
+    token: int
+    worker_id: UUID
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A claimed job, with all that a worker needs in order to run it."""
+
+    job_id: UUID
+    topic: str
+    queue: str
+    priority: int
+    payload: str
+    attempt: int
+    max_attempts: int
+    lease_token: int
+    lease_seconds: float
+    timeout: float | None
+    headers: dict[str, str]
+    next_run_at: datetime
+    submitted_at: datetime
+    worker_id: UUID
+
+    @property
+    def lease(self) -> Lease:
+        """The lease this claim granted."""
+        return Lease(self.job_id, self.lease_token, self.worker_id)
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the database has it. Times are UTC, payload and result are JSON text."""
+
+    id: UUID
+    queue: str
+    topic: str
+    status: Status
+    priority: int
+    payload: str
+    result: str | None
+    headers: dict[str, str]
+    tags: tuple[str, ...]
+    attempts: int
+    max_attempts: int | None
+    timeout: float | None
+    lease_seconds: float | None
+    next_run_at: datetime
+    lease_token: int
+    locked_by: UUID | None
+    lease_until: datetime | None
+    cancel_requested: bool
+    last_worker: UUID | None
+    last_outcome: str | None
+    last_error: str | None
+    submitted_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    progress: str | None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed attempt of a job, kept for the post-mortem."""
+
+    job_id: UUID
+    lease_token: int
+    attempt: int
+    worker_id: UUID
+    started_at: datetime | None
+    ended_at: datetime
+    error: str
+    traceback: str | None
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker process as it presents itself to others."""
+
+    id: UUID
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    topics: tuple[str, ...]
+    slots: int
+    running: int = 0
+    stuck: int = 0
+    state: str = "running"
+    version: str = ""
+    started_at: datetime | None = None
+    last_beat: datetime | None = None
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a listing, a count or a bulk act is about; empty means all of them."""
+
+    status: tuple[Status, ...] = ()
+    topic: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it matches every job there is."""
+        return self == JobFilter()
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned; ``result`` is its value as JSON text."""
+
+    result: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised. ``delay`` overrules the backoff; ``final`` parks the job at once."""
+
+    error: str
+    traceback: str | None = None
+    delay: float | None = None
+    final: bool = False
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """Run again later; the attempt is given back."""
+
+    delay: float
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The run stopped because somebody asked for it."""
+
+    reason: str = "cancelled on request"
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The worker hands the job back unfinished; the attempt is given back."""
+
+
+Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released
+
+EXPIRED = "EXPIRED"
+"""The outcome nobody lived to report; the store's reap writes it."""
+
+LEASE_EXPIRED = "worker lease expired"
+"""The ``last_error`` of a run whose worker went silent."""
+
+
+class Report(NamedTuple):
+    """How one run ended, under the lease it ran with."""
+
+    lease: Lease
+    outcome: Outcome
+
+
+class Beat(StrEnum):
+    """The answer to a heartbeat, for each job."""
+
+    OK = "OK"
+    CANCEL = "CANCEL"
+    """The lease is extended, and somebody asked the job to stop."""
+    LOST = "LOST"
+    UNKNOWN = "UNKNOWN"
+    """Somebody holds the row's lock just now: keep running, ask again."""
+
+
+_id_lock = threading.Lock()
+_last_instant = 0
+
+
+def new_job_id() -> UUID:
+    """Return a UUIDv7, later than every one this process made before.
+
+    The 12 bits after the version count 1/4096 of a millisecond (RFC 9562, method 3), so that
+    jobs enqueued one after the other also sort that way.
+    """
+    global _last_instant  # noqa: PLW0603 - one counter per process is the point
+    instant = time.time_ns() * 4096 // 1_000_000
+    with _id_lock:
+        instant = _last_instant = max(instant, _last_instant + 1)
+    random = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
+    return UUID(
+        int=(instant >> 12) << 80 | 0x7 << 76 | (instant & 0xFFF) << 64 | 0b10 << 62 | random
+    )
+
+
+def _reset_after_fork() -> None:
+    global _id_lock  # noqa: PLW0603 - the parent may have held it while it forked
+    _id_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)

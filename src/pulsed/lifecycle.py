@@ -1,0 +1,73 @@
+"""The state machine of a job, as data and pure functions.
+
+``store/sql.py`` says the same once more in SQL, where it takes effect; the tests drive both with
+the same random steps and compare. ``docs/state-machine.md`` is the picture.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from pulsed.job import EXPIRED, Cancelled, Failed, Outcome, Released, Snoozed, Status, Succeeded
+
+CLAIMABLE = (Status.PENDING, Status.RETRYING, Status.WAITING)
+"""Waiting for a worker, now or at ``next_run_at``. A retry and a delay are the same thing."""
+
+TERMINAL = (Status.SUCCEEDED, Status.DEAD_LETTERED, Status.CANCELLED)
+REPLAYABLE = (Status.DEAD_LETTERED, Status.CANCELLED)
+DELETABLE = (*CLAIMABLE, *TERMINAL)
+
+Ending: TypeAlias = Outcome | str
+"""How a run ended: what its worker reported, or ``EXPIRED`` when it went silent."""
+
+
+def outcome_name(ending: Ending) -> str:
+    """Return the word that ``last_outcome`` keeps for an ending."""
+    match ending:
+        case Succeeded():
+            return "SUCCEEDED"
+        case Failed():
+            return "FAILED"
+        case Snoozed():
+            return "SNOOZED"
+        case Cancelled():
+            return "CANCELLED"
+        case Released():
+            return "RELEASED"
+        case _:
+            return EXPIRED
+
+
+def status_after(
+    ending: Ending, *, attempts: int, max_attempts: int, cancel_requested: bool
+) -> Status:
+    """Return where a RUNNING job goes. A loud and a silent failure take the same path.
+
+    A request to cancel turns everything but success into CANCELLED, so that it is not forgotten
+    when the run fails, is handed back or goes silent.
+    """
+    match ending:
+        case Succeeded():
+            return Status.SUCCEEDED
+        case Cancelled():
+            return Status.CANCELLED
+        case _ if cancel_requested:
+            return Status.CANCELLED
+        case Released() | Snoozed():
+            return Status.PENDING
+        case Failed(final=True):
+            return Status.DEAD_LETTERED
+        case _ if attempts < max_attempts:
+            return Status.RETRYING
+        case _:
+            return Status.DEAD_LETTERED
+
+
+def gives_attempt_back(ending: Ending) -> bool:
+    """Whether the run does not count against ``max_attempts``."""
+    return isinstance(ending, Released | Snoozed)
+
+
+def status_after_cancel(status: Status) -> Status:
+    """Return where a request to cancel takes a job at once; a RUNNING one decides at its end."""
+    return Status.CANCELLED if status in CLAIMABLE else status
