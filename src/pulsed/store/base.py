@@ -1,0 +1,185 @@
+"""What a store can do, whatever it is made of.
+
+A verb is a whole transition of the state machine in one transaction, takes lists first, and is
+idempotent under its lease or its client-made id: after a lost connection the same call may be made
+again. All verbs are coroutines; ``store.blocking`` runs them in threads without a loop.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pulsed.job import (
+    Assignment,
+    Beat,
+    Failure,
+    JobFilter,
+    JobRow,
+    Lease,
+    NewJob,
+    Report,
+    Status,
+    TopicPolicy,
+    WorkerInfo,
+)
+
+
+class Reaped(NamedTuple):
+    """A job whose worker went silent, and where it went."""
+
+    job_id: UUID
+    topic: str
+    status: Status
+    worker_id: UUID
+
+
+class WatchdogTick(NamedTuple):
+    """What one look of the watchdog did."""
+
+    reaped: list[Reaped]
+    in_grace: bool
+    """Nothing was reaped because the watchdogs themselves were away for too long."""
+
+
+class Store(ABC):
+    """Where jobs live."""
+
+    doubtful_claims: int = 0
+    """How many tries of a claim ended without an answer: each may have leased jobs."""
+
+    # -- producers ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        """Insert jobs; ids that exist already are left alone. Returns how many were new."""
+
+    @abstractmethod
+    def joined(self, connection: Any) -> Store:
+        """Return this store inside the caller's own transaction: submits only, no retry."""
+
+    # -- workers --------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        """Lease up to ``limit`` due jobs of a queue, best first, counting an attempt for each."""
+
+    @abstractmethod
+    async def beat(
+        self, leases: Sequence[Lease], *, within: float | None = None
+    ) -> dict[UUID, Beat]:
+        """Extend leases; answers for each job. ``within`` bounds the storage retries."""
+
+    @abstractmethod
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
+        """End runs. Returns the ids accepted; the others had lost their lease.
+
+        ``within`` bounds the time spent on storage retries.
+        """
+
+    @abstractmethod
+    async def held(self, worker_id: UUID) -> list[Lease]:
+        """List the leases that the database thinks this worker holds."""
+
+    @abstractmethod
+    async def set_progress(self, lease: Lease, progress: str) -> bool:
+        """Store a run's progress (JSON text); False if the lease is lost."""
+
+    @abstractmethod
+    async def announce(self, worker: WorkerInfo) -> None:
+        """Write or refresh a worker's presence row."""
+
+    @abstractmethod
+    async def retire(self, worker_id: UUID) -> None:
+        """Remove a worker's presence row."""
+
+    # -- upkeep ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+        """Put jobs whose lease expired on the retry path, ``limit`` at the most.
+
+        When no watchdog has looked for two ticks, leases are not reaped for ``grace`` seconds,
+        so that workers which lived through the same outage can beat first.
+        """
+
+    # -- operators ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer."""
+
+    @abstractmethod
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
+    ) -> list[JobRow]:
+        """Read jobs, newest id first. ``before`` is the last id of the page before."""
+
+    @abstractmethod
+    async def counts(self, where: JobFilter) -> dict[Status, int]:
+        """Count jobs by status; every status is a key."""
+
+    @abstractmethod
+    async def failures(self, job_id: UUID) -> list[Failure]:
+        """Read the failed attempts of a job, oldest first."""
+
+    @abstractmethod
+    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
+        """Cancel waiting jobs and ask running ones to stop. Returns each job's status now.
+
+        A RUNNING answer means the request was recorded; a terminal one other than CANCELLED
+        means that it came too late. Jobs that do not exist are missing from the answer.
+        """
+
+    @abstractmethod
+    async def replay(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        """Send dead-lettered and cancelled jobs back to PENDING with fresh attempts.
+
+        Returns, for each job that exists, whether it was replayed, and its status now.
+        """
+
+    @abstractmethod
+    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        """Remove jobs that are not RUNNING, with their failures.
+
+        Returns, for each job that existed, whether it was removed, and the status it had.
+        """
+
+    @abstractmethod
+    async def workers(self) -> list[WorkerInfo]:
+        """Read the presence rows."""
+
+    @abstractmethod
+    async def now(self) -> datetime:
+        """Read the only clock that decides."""
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def listen(
+        self, queues: Sequence[str], wake: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Listener]:
+        """Call ``wake`` in this loop when jobs may have arrived; a hint, polling is the truth."""
+
+    @abstractmethod
+    async def check(self) -> Mapping[str, str]:
+        """Say what a doctor wants to know about the database: version, settings, schema."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Give back what belongs to the running loop, and the blocking connections."""
+
+
+class Listener(ABC):
+    """The state of a wake-up subscription."""
+
+    @property
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Whether hints arrive just now; without them, jobs start at the next poll."""

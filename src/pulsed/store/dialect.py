@@ -1,0 +1,254 @@
+"""What SQLite and PostgreSQL say differently; everything else in ``sql.py`` is shared.
+
+Shared SQL is written with ``:name`` parameters and PostgreSQL's ``::type`` casts, which SQLite's
+dialect drops. Times are ``timestamptz`` there and integer microseconds here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from pulsed.backoff import LARGEST_EXPONENT
+from pulsed.store.verb import Sql, named, numbered
+
+MIGRATION_LOCK = 0x70756C736564
+"""The advisory lock of a migration: ``pulsed`` in ASCII."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(instant: datetime) -> int:
+    """Return microseconds since the epoch, exactly."""
+    return (instant - EPOCH) // MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Return the UTC instant of microseconds since the epoch, exactly."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class Dialect(ABC):
+    """The fragments that differ."""
+
+    engine: str
+    """The folder of its migrations."""
+    now: str
+    """The instant that predicates compare with."""
+    clock: str
+    """The instant that leases are granted from: later than ``now`` in a long transaction."""
+    next_token: str
+    """A fencing token that only rises, also when a crash undid an unsynced claim."""
+    backoff: str
+    """Seconds until the next attempt, from the row's policy."""
+    greatest: str
+    true: str
+    false: str
+    skip_locked: str = ""
+    lateral: bool = False
+
+    def __init__(self, schema: str | None = None) -> None:
+        prefix = f'"{schema}".' if schema else ""
+        self.jobs = prefix + "pulse_jobs"
+        self.failures = prefix + "pulse_failures"
+        self.workers = prefix + "pulse_workers"
+        self.meta = prefix + "pulse_meta"
+        self.migrations = prefix + "pulse_migrations"
+        self.schema = schema
+
+    @abstractmethod
+    def sql(self, text: str, rows: str = "") -> Sql:
+        """Prepare a statement. ``rows`` declares the columns of its ``rows_of(...)``."""
+
+    @property
+    @abstractmethod
+    def has_migrations(self) -> str:
+        """Return a query with a row if the table of migrations exists."""
+
+    @property
+    @abstractmethod
+    def before_migrating(self) -> tuple[str, ...]:
+        """Return what makes a migration safe beside others, and the table that records it."""
+
+    @staticmethod
+    def verbatim(text: str) -> Sql:
+        """Prepare a script's statement, in which a colon is only a colon."""
+        return Sql(text, ())
+
+    @abstractmethod
+    def rows_of(self, columns: str, *, lock: str = "") -> str:
+        """Return a relation ``r`` of the batch's rows.
+
+        With ``lock`` (``wait`` or ``skip``) the jobs they name are locked first and in the order
+        of their ids, so that two batches cannot deadlock; ``skip`` leaves out locked ones.
+        """
+
+    @abstractmethod
+    def seconds(self, expression: str) -> str:
+        """Turn a number of seconds into something to add to an instant."""
+
+    @abstractmethod
+    def milliseconds(self, expression: str) -> str:
+        """Turn a number of milliseconds into something to add to an instant."""
+
+    @abstractmethod
+    def records(self, parameter: str, columns: str) -> str:
+        """Return a SELECT over a JSON array of objects."""
+
+    @abstractmethod
+    def elements(self, column: str) -> str:
+        """Return a relation ``e(value)`` of the texts in a JSON array."""
+
+    @abstractmethod
+    def uuid(self, value: Any) -> UUID:
+        """Read an id."""
+
+    @abstractmethod
+    def time(self, value: Any) -> datetime:
+        """Read an instant."""
+
+
+def column_names(columns: str) -> tuple[str, ...]:
+    """Return the names in a declaration such as ``"id uuid, token bigint"``."""
+    return tuple(column.split()[0] for column in columns.split(","))
+
+
+class SqliteDialect(Dialect):
+    """Integer microseconds, blobs for ids, batches row by row. Time is always a parameter."""
+
+    engine = "sqlite"
+    now = ":now"
+    clock = ":now"
+    next_token = "max(lease_token + 1, :now)"  # noqa: S105 - not that kind of token
+    backoff = (
+        "pulse_backoff(backoff_base, backoff_power, backoff_factor, backoff_cap, backoff_jitter, "
+        "attempts)"
+    )
+    greatest = "max"
+    true = "1"
+    false = "0"
+
+    def sql(self, text: str, rows: str = "") -> Sql:
+        return named(text, column_names(rows) if rows else ())
+
+    @property
+    def has_migrations(self) -> str:
+        return "SELECT 1 FROM sqlite_master WHERE name = 'pulse_migrations'"
+
+    @property
+    def before_migrating(self) -> tuple[str, ...]:
+        return (  # BEGIN IMMEDIATE, which every writer begins with, is the lock
+            """CREATE TABLE IF NOT EXISTS pulse_migrations (version INTEGER PRIMARY KEY,
+            name TEXT NOT NULL, applied_at INTEGER NOT NULL,
+            oldest_code INTEGER NOT NULL) STRICT""",
+        )
+
+    def rows_of(self, columns: str, *, lock: str = "") -> str:  # noqa: ARG002 - one writer
+        names = column_names(columns)
+        return f"(SELECT {', '.join(f':{name} AS {name}' for name in names)}) AS r"
+
+    def seconds(self, expression: str) -> str:
+        return f"CAST(round({expression} * 1000000) AS INTEGER)"
+
+    def milliseconds(self, expression: str) -> str:
+        return f"{expression} * 1000"
+
+    def records(self, parameter: str, columns: str) -> str:
+        fields = (f"value->>'{name}' AS {name}" for name in column_names(columns))
+        return f"SELECT {', '.join(fields)} FROM json_each({parameter})"
+
+    def elements(self, column: str) -> str:
+        return f"json_each({column}) AS e"
+
+    def uuid(self, value: Any) -> UUID:
+        return UUID(bytes=value)
+
+    def time(self, value: Any) -> datetime:
+        return from_micros(value)
+
+
+class PostgresDialect(Dialect):
+    """``timestamptz``, ``uuid``, arrays. The server's clock decides; a test may bring its own."""
+
+    engine = "postgres"
+    greatest = "greatest"
+    true = "true"
+    false = "false"
+    lateral = True
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+    # In logarithms, because power() overflows, and one such row would fail every batch it is in.
+    backoff = (
+        "coalesce(least(backoff_cap, exp(least(ln(nullif(backoff_base, 0)) "
+        "+ backoff_power * ln(greatest(attempts, 1)) "
+        f"+ (attempts - 1) * ln(backoff_factor), {LARGEST_EXPONENT}))), 0) "
+        "* (1 + backoff_jitter * (2 * random() - 1))"
+    )
+
+    def __init__(self, schema: str | None = None, *, own_clock: bool = False) -> None:
+        super().__init__(schema)
+        self.now = ":now::timestamptz" if own_clock else "now()"
+        self.clock = ":now::timestamptz" if own_clock else "clock_timestamp()"
+        self.next_token = (
+            f"greatest(lease_token + 1, (extract(epoch from {self.clock}) * 1000000)::bigint)"
+        )
+
+    def sql(self, text: str, rows: str = "") -> Sql:
+        return numbered(text, column_names(rows) if rows else ())
+
+    @property
+    def has_migrations(self) -> str:
+        return f"SELECT 1 WHERE to_regclass('{self.migrations}') IS NOT NULL"
+
+    @property
+    def before_migrating(self) -> tuple[str, ...]:
+        create = (
+            f"CREATE TABLE IF NOT EXISTS {self.migrations} (version integer PRIMARY KEY, "
+            "name text NOT NULL, applied_at timestamptz NOT NULL, oldest_code integer NOT NULL)"
+        )
+        lock = f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"
+        if not self.schema:
+            return (lock, create)
+        quoted = f'"{self.schema}"'
+        return (
+            lock,
+            f"CREATE SCHEMA IF NOT EXISTS {quoted}",
+            f"SET LOCAL search_path TO {quoted}",
+            create,
+        )
+
+    def rows_of(self, columns: str, *, lock: str = "") -> str:
+        declared = [column.split() for column in columns.split(",")]
+        names = ", ".join(name for name, _ in declared)
+        arrays = ", ".join(f":{name}::{kind}[]" for name, kind in declared)
+        relation = f"unnest({arrays}) AS u({names})"
+        if not lock:
+            return f"(SELECT * FROM {relation}) AS r"
+        skip = " SKIP LOCKED" if lock == "skip" else ""
+        return (
+            f"(WITH l AS MATERIALIZED (SELECT id FROM {self.jobs} WHERE id = ANY(:job_id::uuid[]) "
+            f"ORDER BY id FOR NO KEY UPDATE{skip}) "
+            f"SELECT u.* FROM l JOIN {relation} ON u.job_id = l.id) AS r"
+        )
+
+    def seconds(self, expression: str) -> str:
+        return f"make_interval(secs => {expression})"
+
+    def milliseconds(self, expression: str) -> str:
+        return f"make_interval(secs => {expression} / 1000.0)"
+
+    def records(self, parameter: str, columns: str) -> str:
+        return f"SELECT * FROM json_to_recordset({parameter}::json) AS x({columns})"
+
+    def elements(self, column: str) -> str:
+        return f"json_array_elements_text({column}) AS e(value)"
+
+    def uuid(self, value: Any) -> UUID:
+        known: UUID = value
+        return known
+
+    def time(self, value: Any) -> datetime:
+        known: datetime = value
+        return known

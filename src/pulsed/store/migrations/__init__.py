@@ -1,0 +1,139 @@
+"""Numbered migrations: read from the package, applied in order, safe to run from anywhere at once.
+
+Whoever comes first holds the database's lock; the others find the work done. A database that is
+ahead of this code is fine as long as its newest migration says that code of our age can live with
+it, so that a rolling deploy does not stop the processes it has not reached yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from pulsed.errors import SchemaError
+from pulsed.store.dialect import Dialect
+from pulsed.store.verb import Kind, Script, Statement, Verb
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema."""
+
+    version: int
+    name: str
+    statements: tuple[str, ...]
+    oldest_code: int
+    """The lowest schema version whose code still works once this one is applied."""
+
+    @property
+    def text(self) -> str:
+        """The whole script."""
+        return ";\n\n".join(self.statements) + ";\n"
+
+
+class Applied(NamedTuple):
+    """A migration that the database has."""
+
+    version: int
+    name: str
+    applied_at: datetime
+    oldest_code: int
+
+
+# What code of an older schema version can live with; a migration not named here breaks it.
+OLDEST_CODE = {1: 1}
+
+
+@cache
+def migrations(engine: str) -> tuple[Migration, ...]:
+    """Return an engine's migrations in order."""
+    folder = resources.files(__package__) / engine
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple(_read(name, (folder / name).read_text("utf-8")) for name in found)
+
+
+def _read(file: str, text: str) -> Migration:
+    version, _, name = file.removesuffix(".sql").partition("_")
+    statements = tuple(part.strip() for part in text.split(";\n") if part.strip())
+    number = int(version)
+    return Migration(number, name, statements, OLDEST_CODE.get(number, number))
+
+
+def newest(engine: str) -> int:
+    """Return the schema version this code was written for."""
+    return migrations(engine)[-1].version
+
+
+def read_applied(d: Dialect) -> Verb[list[Applied]]:
+    """Read which migrations the database has; none if it has no tables of ours."""
+    exists = d.sql(d.has_migrations)
+    select = d.sql(
+        f"SELECT version, name, applied_at, oldest_code FROM {d.migrations} ORDER BY version"
+    )
+
+    def script() -> Script[list[Applied]]:
+        if not (yield Statement(exists, {})):
+            return []
+        rows = yield Statement(select, {})
+        return [Applied(row[0], row[1], d.time(row[2]), row[3]) for row in rows]
+
+    return Verb("read_applied", Kind.SINGLE, script)
+
+
+def migrate(d: Dialect) -> Verb[list[Migration]]:
+    """Apply what is missing, under the database's lock; returns what was applied."""
+    record = d.sql(
+        f"""INSERT INTO {d.migrations} (version, name, applied_at, oldest_code)
+        VALUES (:version::int, :name::text, {d.now}, :oldest_code::int)"""
+    )
+
+    def script() -> Script[list[Migration]]:
+        for text in d.before_migrating:
+            yield Statement(d.sql(text), {})
+        have = {
+            row[0] for row in (yield Statement(d.sql(f"SELECT version FROM {d.migrations}"), {}))
+        }
+        missing = [m for m in migrations(d.engine) if m.version not in have]
+        for migration in missing:
+            for text in migration.statements:
+                yield Statement(d.verbatim(text), {})
+            yield Statement(
+                record,
+                {
+                    "version": migration.version,
+                    "name": migration.name,
+                    "oldest_code": migration.oldest_code,
+                },
+            )
+        return missing
+
+    return Verb("migrate", Kind.TRANSACTION, script)
+
+
+def is_behind(applied: list[Applied], engine: str) -> bool:
+    """Whether the database lacks something that this code needs."""
+    return newest(engine) > max((row.version for row in applied), default=0)
+
+
+def check_schema(applied: list[Applied], engine: str) -> None:
+    """Raise SchemaError unless this code can work with the database."""
+    ours = newest(engine)
+    theirs = max((row.version for row in applied), default=0)
+    if theirs == 0:
+        raise SchemaError(
+            "The database has no pulsed tables yet. Run `pulsed migrate up`, or let pulsed create "
+            "them on first use (it does, unless Pulse(migrate=False))."
+        )
+    if theirs < ours:
+        raise SchemaError(
+            f"The database's schema is too old: version {theirs}, this pulsed needs {ours}. "
+            "Run `pulsed migrate up`."
+        )
+    if max(row.oldest_code for row in applied) > ours:
+        raise SchemaError(
+            f"The database's schema is too new: version {theirs}, this pulsed knows {ours}. "
+            "Upgrade pulsed in this process; nothing was changed."
+        )

@@ -1,0 +1,114 @@
+"""From a URL to a store. Engines are imported only when a URL asks for them."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import ConfigError, InvalidURL, MissingDriver
+from pulsed.store.base import Store
+
+FORMS = (
+    "sqlite:///relative/path.db, sqlite:////absolute/path.db, sqlite:// (in memory) or "
+    "postgresql://user:password@host/database"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """How an app wants its store, whichever engine the URL names."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
+    migrate: bool = True
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    schema: str | None = None
+    pool_size: int | None = None
+    prepared_statements: bool = True
+    listen_url: str | None = None
+
+
+def open_store(url: str, settings: StoreSettings | None = None) -> Store:
+    """Return the store a URL names; nothing is opened before its first use."""
+    settings = settings or StoreSettings()
+    scheme = url.partition(":")[0].lower()
+    if scheme == "sqlite":
+        return _sqlite(url, settings)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(url, settings)
+    if scheme == "pulse":
+        raise ConfigError(
+            "pulse:// names a pulsed server, which this version cannot talk to yet. "
+            f"Use a database URL: {FORMS}."
+        )
+    raise InvalidURL(f"{redacted(url)!r} is not a database URL.{_hint(url)} It can be {FORMS}.")
+
+
+def redacted(url: str) -> str:
+    """Return a URL without its password, for messages and logs."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition(":")[0] + ":…"
+    user, at, host = parts.netloc.rpartition("@")
+    shown = parts._replace(netloc=user.partition(":")[0] + at + host, query="", fragment="")
+    return urlunsplit(shown)
+
+
+def sqlite_path(url: str) -> str | None:
+    """Return the file an ``sqlite:`` URL names; None is a database in memory."""
+    rest = url.partition(":")[2]
+    if rest in ("//", "", "///:memory:"):
+        return None
+    if not rest.startswith("///"):
+        name = rest.lstrip("/")
+        raise InvalidURL(
+            f"{url!r} has {len(rest) - len(name)} slashes: write sqlite:///{name} for a file in "
+            f"the current directory, sqlite:////{name} for one in the root directory."
+        )
+    path = unquote(rest.removeprefix("///"))
+    if "?" in path or "\0" in path or path in ("", "/") or path.endswith("/"):
+        raise InvalidURL(
+            f"{url!r} does not name a file. Options are arguments of Pulse(...), not part of the "
+            f"URL, and a path looks like this: {FORMS}."
+        )
+    return path
+
+
+def _sqlite(url: str, settings: StoreSettings) -> Store:
+    from pulsed.store.sqlite import SqliteOptions, SqliteStore  # noqa: PLC0415 - only if asked for
+
+    options = SqliteOptions(
+        retry=settings.retry,
+        dequeue_retry=settings.dequeue_retry,
+        migrate=settings.migrate,
+        synchronous=settings.synchronous,
+    )
+    return SqliteStore(sqlite_path(url), options)
+
+
+def _hint(url: str) -> str:
+    scheme, separator, _ = url.partition("://")
+    if scheme.startswith(("postgresql+", "postgres+", "sqlite+")):
+        return f" Leave out {scheme[scheme.index('+') :]!r}: pulsed brings its own drivers."
+    if not separator and url:
+        return f" For a file, write sqlite:///{url}."
+    return ""
+
+
+def _require(url: str, extra: str, *modules: str) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingDriver(
+            f"{redacted(url)!r} needs {' and '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed: "
+            f'pip install "pulsed[{extra}]"'
+        )
+
+
+def _postgres(url: str, settings: StoreSettings) -> Store:
+    _require(url, "postgres", "asyncpg", "psycopg")
+    raise ConfigError("not yet")

@@ -1,0 +1,109 @@
+"""What a server session is told: what it is for, its limits, and plans that do not flip.
+
+A queue's table changes faster than its statistics, so for the hot statements the planner is left one
+choice: the index. Seen without this: a hash join over a sequential scan for a batch of settles. The
+few verbs that may look at the whole table get the planner's freedom back for their transaction.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pulsed.store.postgres_address import PostgresOptions
+from pulsed.store.verb import Kind, Verb
+
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+COMMIT = "COMMIT"
+
+PATIENCE = 86_400.0
+"""Seconds a migration may wait for another one."""
+
+_ONE_PLAN = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+_ANY_PLAN = {
+    "enable_seqscan": "on",
+    "enable_hashjoin": "on",
+    "enable_mergejoin": "on",
+    "plan_cache_mode": "auto",
+}
+
+
+class Lane(Enum):
+    """What a connection is for; one kind of work does not wait for another's connections."""
+
+    WORK = "work"
+    CLAIM = "claim"
+    """Commits without waiting for the disk, and so beside the settles, not behind them."""
+    BEAT = "beat"
+    SYNC = "sync"
+    LISTEN = "listen"
+
+
+def lane_of(verb: Verb[object]) -> Lane:
+    """Choose an async verb's lane."""
+    if verb.relaxed:
+        return Lane.CLAIM
+    return Lane.BEAT if verb.urgent else Lane.WORK
+
+
+class Sessions:
+    """The settings of a store's sessions, and what opens a verb's transaction in one."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
+
+    def sizes(self) -> dict[Lane, int]:
+        """Return how many connections the lanes of an event loop may have."""
+        return {Lane.WORK: self._options.pool_size, Lane.CLAIM: 2, Lane.BEAT: 1}
+
+    def at_connect(self, lane: Lane) -> dict[str, str]:
+        """Return what a new session is set to; a transaction pooler only takes its name."""
+        name = {"application_name": f"{self._options.application_name}/{lane.value}"}
+        if lane is Lane.LISTEN or not self._options.prepared_statements:
+            return name
+        return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
+
+    def opening(self, verb: Verb[object], lane: Lane) -> str | None:
+        """Return what begins the verb's transaction, or None if its statements commit alone."""
+        migrating = verb.name == "migrate"
+        key = (lane, verb.kind, verb.broad, migrating)
+        if key not in self._openings:
+            self._openings[key] = self._make_opening(*key)
+        return self._openings[key]
+
+    def client_timeout(self, verb: Verb[object]) -> float:
+        """Return when to stop waiting for a server that does not even time out."""
+        return PATIENCE if verb.name == "migrate" else self._options.statement_timeout + 5
+
+    def _make_opening(self, lane: Lane, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
+        local: dict[str, str] = {}
+        if not self._options.prepared_statements:
+            local |= self._settings(lane)
+        if broad:
+            local |= _ANY_PLAN
+        if migrating:  # it may have to wait for another one, for as long as that takes
+            local |= {"statement_timeout": "0", "lock_timeout": "0"}
+        if not local and kind is not Kind.TRANSACTION:
+            return None
+        return "; ".join([BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())])
+
+    def _settings(self, lane: Lane) -> dict[str, str]:
+        options = self._options
+        settings = _ONE_PLAN | {
+            "jit": "off",
+            "timezone": "UTC",
+            "statement_timeout": _milliseconds(options.statement_timeout),
+            "idle_in_transaction_session_timeout": _milliseconds(
+                options.idle_in_transaction_timeout
+            ),
+        }
+        return settings | {"synchronous_commit": "off"} if lane is Lane.CLAIM else settings
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))

@@ -1,0 +1,117 @@
+"""Rows of the database, read into values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from pulsed.job import Assignment, Failure, JobRow, Status, WorkerInfo
+from pulsed.store.dialect import Dialect
+from pulsed.store.verb import Row
+
+
+def assignment(d: Dialect, row: Row, worker_id: UUID) -> Assignment:
+    """Read ASSIGNMENT_COLUMNS."""
+    return Assignment(
+        job_id=d.uuid(row[0]),
+        topic=row[1],
+        queue=row[2],
+        priority=row[3],
+        payload=row[4],
+        attempt=row[5],
+        max_attempts=row[6],
+        lease_token=row[7],
+        lease_seconds=row[8] / 1000,
+        timeout=_seconds(row[9]),
+        headers=_headers(row[10]),
+        next_run_at=d.time(row[11]),
+        submitted_at=d.time(row[12]),
+        worker_id=worker_id,
+    )
+
+
+def job(d: Dialect, row: Row) -> JobRow:
+    """Read JOB_COLUMNS."""
+    return JobRow(
+        id=d.uuid(row[0]),
+        queue=row[1],
+        topic=row[2],
+        status=Status(row[3]),
+        priority=row[4],
+        payload=row[5],
+        result=row[6],
+        headers=_headers(row[7]),
+        tags=_texts(row[8]),
+        attempts=row[9],
+        max_attempts=row[10],
+        timeout=_seconds(row[11]),
+        lease_seconds=_seconds(row[12]),
+        next_run_at=d.time(row[13]),
+        lease_token=row[14],
+        locked_by=_uuid(d, row[15]),
+        lease_until=_time(d, row[16]),
+        cancel_requested=bool(row[17]),
+        last_worker=_uuid(d, row[18]),
+        last_outcome=row[19],
+        last_error=row[20],
+        submitted_at=d.time(row[21]),
+        started_at=_time(d, row[22]),
+        completed_at=_time(d, row[23]),
+        progress=row[24],
+    )
+
+
+def failure(d: Dialect, row: Row) -> Failure:
+    """Read FAILURE_COLUMNS."""
+    job_id, token, attempt, worker_id, started_at, ended_at, error, traceback = row
+    return Failure(
+        job_id=d.uuid(job_id),
+        lease_token=token,
+        attempt=attempt,
+        worker_id=d.uuid(worker_id),
+        started_at=_time(d, started_at),
+        ended_at=d.time(ended_at),
+        error=error,
+        traceback=traceback,
+    )
+
+
+def worker(d: Dialect, row: Row) -> WorkerInfo:
+    """Read WORKER_COLUMNS."""
+    return WorkerInfo(
+        id=d.uuid(row[0]),
+        host=row[1],
+        pid=row[2],
+        queues=_texts(row[3]),
+        topics=_texts(row[4]),
+        slots=row[5],
+        running=row[6],
+        stuck=row[7],
+        state=row[8],
+        version=row[9],
+        started_at=d.time(row[10]),
+        last_beat=d.time(row[11]),
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _uuid(d: Dialect, value: Any) -> UUID | None:
+    return None if value is None else d.uuid(value)
+
+
+def _time(d: Dialect, value: Any) -> datetime | None:
+    return None if value is None else d.time(value)
+
+
+def _headers(text: str | None) -> dict[str, str]:
+    return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+
+
+def _texts(text: str | None) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...]) if text else ()

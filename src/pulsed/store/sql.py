@@ -1,0 +1,308 @@
+"""Every statement on the jobs' tables, named, with its intent above it.
+
+``status`` is set in submit, claim, settle and reap (one shared text), cancel and replay, and
+nowhere else. Whatever a worker writes is guarded by status, owner and lease token *in the UPDATE
+itself*: no row means that the lease is lost, which is an answer and not an error.
+"""
+
+from __future__ import annotations
+
+from pulsed.job import EXPIRED, LEASE_EXPIRED
+from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
+from pulsed.store.dialect import Dialect
+from pulsed.store.verb import Sql
+
+JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text, headers::text,
+    tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
+    lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
+    completed_at, progress::text"""
+
+ASSIGNMENT_COLUMNS = """id, topic, queue, priority, payload::text, attempts, max_attempts,
+    lease_token, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at"""
+
+FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
+
+WORKER_COLUMNS = """id, host, pid, queues::text, topics::text, slots, running, stuck, state,
+    version, started_at, last_beat"""
+
+NEW_JOB = """job_id uuid, job_queue text, job_topic text, job_priority int, job_payload text,
+    delay float8, at timestamptz, attempts_allowed int, base float8, power float8, factor float8,
+    cap float8, jitter float8, timeout bigint, lease bigint, job_headers text, job_tags text"""
+
+TOPIC = """t_topic text, t_max_attempts int, t_base float8, t_power float8, t_factor float8,
+    t_cap float8, t_jitter float8, t_timeout_ms bigint, t_lease_ms bigint"""
+
+REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result text, error text,
+    delay float8, final bool"""
+
+LEASE = "job_id uuid, token bigint, worker uuid"
+
+FAILURE = """job_id uuid, token bigint, n int, worker uuid, started timestamptz, failure text,
+    trace text"""
+
+
+def words(statuses: tuple[str, ...]) -> str:
+    """Write statuses into a statement: they are ours, nobody can inject them."""
+    return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
+
+
+_CLAIMABLE = f"status IN {words(CLAIMABLE)}"
+
+# Every worker write carries this fence.
+_HELD = """j.id = r.job_id
+              AND j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"""
+
+# THE decision: where a run's end takes its job. ``lifecycle.status_after`` is its twin.
+_STATUS_AFTER = """CASE
+        WHEN r.kind = 'SUCCEEDED' THEN 'SUCCEEDED'
+        WHEN r.kind = 'CANCELLED' OR cancel_requested THEN 'CANCELLED'
+        WHEN r.kind IN ('RELEASED', 'SNOOZED') THEN 'PENDING'
+        WHEN attempts < max_attempts AND NOT r.final THEN 'RETRYING'
+        ELSE 'DEAD_LETTERED' END"""
+
+
+def _end_of_run(d: Dialect) -> str:
+    """Return the SET list that settle and reap share: a silent failure ends like a loud one."""
+    return f"""
+        status = {_STATUS_AFTER},
+        next_run_at = CASE {_STATUS_AFTER}
+            WHEN 'RETRYING' THEN {d.now} + {d.seconds(f"coalesce(r.delay, {d.backoff})")}
+            WHEN 'PENDING' THEN {d.now} + {d.seconds("coalesce(r.delay, 0)")}
+            ELSE next_run_at END,
+        completed_at = CASE WHEN {_STATUS_AFTER} IN {words(TERMINAL)} THEN {d.now} END,
+        attempts = attempts - CASE WHEN r.kind IN ('RELEASED', 'SNOOZED') THEN 1 ELSE 0 END,
+        result = r.outcome_result::json,
+        last_error = CASE WHEN r.kind = 'SUCCEEDED' THEN NULL
+            ELSE coalesce(r.error, last_error) END,
+        last_worker = locked_by,
+        last_outcome = r.kind,
+        locked_by = NULL,
+        lease_until = NULL"""
+
+
+def _lease_grant(d: Dialect) -> str:
+    """Return the SET list of a claim: the claim is the lease, and fills the policy left unset."""
+    policy = ("power", "factor", "cap", "jitter")
+    filled = ",\n        ".join(
+        f"backoff_{name} = CASE WHEN backoff_base IS NULL THEN t_{name} ELSE backoff_{name} END"
+        for name in policy
+    )
+    return f"""
+        status = 'RUNNING',
+        attempts = attempts + 1,
+        lease_token = {d.next_token},
+        locked_by = :worker::uuid,
+        lease_until = {d.clock} + {d.milliseconds("coalesce(lease_ms, t_lease_ms)")},
+        started_at = {d.clock},
+        max_attempts = coalesce(max_attempts, t_max_attempts),
+        backoff_base = coalesce(backoff_base, t_base),
+        {filled},
+        timeout_ms = coalesce(timeout_ms, t_timeout_ms),
+        lease_ms = coalesce(lease_ms, t_lease_ms)"""
+
+
+class Statements:
+    """The statements of one dialect, prepared once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = d = dialect
+
+        # Many jobs in one statement. An id that exists is the same job submitted again.
+        self.submit = d.sql(
+            f"""INSERT INTO {d.jobs} (id, queue, topic, status, priority, payload, next_run_at,
+                max_attempts, backoff_base, backoff_power, backoff_factor, backoff_cap,
+                backoff_jitter, timeout_ms, lease_ms, headers, tags, submitted_at)
+            SELECT r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
+                r.job_payload::json,
+                {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
+                r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
+                r.job_headers::json, r.job_tags::json, {d.now}
+            FROM {d.rows_of(NEW_JOB)} WHERE true
+            ON CONFLICT (id) DO NOTHING RETURNING 1""",
+            NEW_JOB,
+        )
+
+        # The priorities in use, highest first, without visiting the rows between them.
+        self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        self.claim = self._claim()
+
+        # Extend what is still held. A row locked by somebody else is left out; see still_held.
+        self.beat = d.sql(
+            f"""UPDATE {d.jobs} AS j SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
+            FROM {d.rows_of(LEASE, lock="skip")} WHERE {_HELD}
+            RETURNING id, cancel_requested""",
+            LEASE,
+        )
+
+        # Which of the leases are held at all: tells a skipped row from a lost one.
+        self.still_held = d.sql(
+            f"SELECT j.id FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {_HELD}", LEASE
+        )
+
+        # End runs. Only the current lease gets through.
+        self.settle = d.sql(
+            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d)}
+            FROM {d.rows_of(REPORT, lock="wait")} WHERE {_HELD}
+            RETURNING id, lease_token, attempts, started_at, last_worker""",
+            REPORT,
+        )
+
+        # Did an earlier try of this very report go through, its answer lost on the way?
+        self.settled_before = d.sql(
+            f"""SELECT j.id FROM {d.jobs} AS j, {d.rows_of(REPORT)}
+            WHERE j.id = r.job_id AND j.status <> 'RUNNING' AND j.lease_token = r.token
+              AND j.last_worker = r.worker AND j.last_outcome = r.kind""",
+            REPORT,
+        )
+
+        # A failure report that the worker did not live to make.
+        self.reap = d.sql(
+            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d)}
+            FROM (SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
+                    '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
+                FROM {d.jobs} WHERE status = 'RUNNING' AND lease_until < {d.now}
+                ORDER BY lease_until LIMIT :most::int {d.skip_locked}) AS r
+            WHERE j.id = r.job_id AND j.status = 'RUNNING' AND j.lease_until < {d.now}
+            RETURNING id, topic, status, last_worker, lease_token, attempts, started_at"""
+        )
+
+        # One row for each failed attempt; nothing on the way of a success.
+        self.record_failures = d.sql(
+            f"""INSERT INTO {d.failures} ({FAILURE_COLUMNS})
+            SELECT r.job_id, r.token, r.n, r.worker, r.started, {d.now}, r.failure, r.trace
+            FROM {d.rows_of(FAILURE)} WHERE true
+            ON CONFLICT (job_id, lease_token) DO NOTHING""",
+            FAILURE,
+        )
+
+        # Stamp the watchdogs' common clock. If none of them looked for two ticks, the workers
+        # were cut off as well: give them time to beat before anything is reaped.
+        self.stamp_tick = d.sql(
+            f"""UPDATE {d.meta} SET
+                reap_after = CASE WHEN last_tick < {d.now} - {d.seconds("2 * :tick::float8")}
+                    THEN {d.now} + {d.seconds(":grace::float8")} ELSE reap_after END,
+                last_tick = {d.now}
+            RETURNING coalesce(reap_after > {d.now}, {d.false})"""
+        )
+
+        # What the database thinks a worker holds. The lease index has the running rows only.
+        self.held = d.sql(
+            f"""SELECT id, lease_token FROM {d.jobs}
+            WHERE lease_until IS NOT NULL AND status = 'RUNNING' AND locked_by = :worker::uuid"""
+        )
+
+        self.set_progress = d.sql(
+            f"""UPDATE {d.jobs} AS j SET progress = :progress::json
+            FROM {d.rows_of(LEASE, lock="wait")} WHERE {_HELD} RETURNING id""",
+            LEASE,
+        )
+
+        # A waiting job ends here; a running one is asked, and decides when its run ends.
+        self.cancel = d.sql(
+            f"""UPDATE {d.jobs} AS j SET
+                status = CASE WHEN status = 'RUNNING' THEN 'RUNNING' ELSE 'CANCELLED' END,
+                completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
+                cancel_requested = {d.true}
+            FROM {d.rows_of("job_id uuid", lock="wait")}
+            WHERE j.id = r.job_id AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
+            RETURNING id, status""",
+            "job_id uuid",
+        )
+
+        # An operator's second chance. The act's id makes a repeated call recognisable.
+        self.replay = d.sql(
+            f"""UPDATE {d.jobs} AS j SET status = 'PENDING', attempts = 0, next_run_at = {d.now},
+                completed_at = NULL, cancel_requested = {d.false}, progress = NULL,
+                last_worker = :act::uuid, last_outcome = 'REPLAYED'
+            FROM {d.rows_of("job_id uuid", lock="wait")}
+            WHERE j.id = r.job_id AND j.status IN {words(REPLAYABLE)}
+            RETURNING id""",
+            "job_id uuid",
+        )
+
+        self.delete_failures = d.sql(
+            f"""DELETE FROM {d.failures} WHERE job_id IN
+                (SELECT r.job_id FROM {d.rows_of("job_id uuid")})""",
+            "job_id uuid",
+        )
+        self.delete = d.sql(
+            f"""DELETE FROM {d.jobs} WHERE status IN {words(DELETABLE)} AND id IN
+                (SELECT r.job_id FROM {d.rows_of("job_id uuid", lock="wait")})
+            RETURNING id""",
+            "job_id uuid",
+        )
+
+        # Where jobs stand after an act, and whose replay made them so.
+        self.standing = d.sql(
+            f"""SELECT j.id, j.status, j.last_outcome, j.last_worker
+            FROM {d.jobs} AS j, {d.rows_of("job_id uuid")} WHERE j.id = r.job_id""",
+            "job_id uuid",
+        )
+
+        self.get = d.sql(
+            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} AS j, {d.rows_of("job_id uuid")}
+            WHERE j.id = r.job_id""",
+            "job_id uuid",
+        )
+
+        self.read_failures = d.sql(
+            f"""SELECT {FAILURE_COLUMNS} FROM {d.failures} WHERE job_id = :job::uuid
+            ORDER BY lease_token"""
+        )
+
+        self.announce = d.sql(
+            f"""INSERT INTO {d.workers} (id, host, pid, queues, topics, slots, running, stuck,
+                state, version, started_at, last_beat)
+            VALUES (:worker::uuid, :host::text, :pid::int, :queues::json, :topics::json,
+                :slots::int, :running::int, :stuck::int, :state::text, :version::text,
+                {d.now}, {d.now})
+            ON CONFLICT (id) DO UPDATE SET running = excluded.running, stuck = excluded.stuck,
+                state = excluded.state, last_beat = excluded.last_beat"""
+        )
+        self.retire = d.sql(f"DELETE FROM {d.workers} WHERE id = :worker::uuid")
+        self.forget_workers = d.sql(
+            f"DELETE FROM {d.workers} WHERE last_beat < {d.now} - {d.seconds(':age::float8')}"
+        )
+        self.read_workers = d.sql(f"SELECT {WORKER_COLUMNS} FROM {d.workers} ORDER BY started_at")
+        self.read_clock = d.sql(f"SELECT {d.clock}")
+
+    def _levels(self) -> str:
+        d = self.dialect
+        next_level = f"""SELECT priority FROM {d.jobs}
+            WHERE queue = :queue::text AND {_CLAIMABLE} {{below}} ORDER BY priority DESC LIMIT 1"""
+        below = "AND priority < levels.priority"
+        return f"""levels(priority) AS (
+            SELECT * FROM ({next_level.format(below="")}) AS top
+            UNION ALL
+            SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
+
+    def _due(self, priority: str) -> str:
+        """Return the due jobs of one priority, best first: one stretch of the claim index."""
+        d = self.dialect
+        return f"""SELECT id AS picked_id FROM {d.jobs}
+            WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = {priority}
+              AND next_run_at <= {d.now} AND topic IN (SELECT t_topic FROM topics)
+            ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
+
+    def _claim(self) -> Sql:
+        """Return the claim: pick, then lease, in one statement.
+
+        MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would
+        claim more than was asked for. PostgreSQL visits all priorities in one statement; SQLite
+        has no LATERAL and gets one priority at a time, which costs nothing without a network.
+        """
+        d = self.dialect
+        if d.lateral:
+            levels = self._levels() + ","
+            picked = f"""SELECT due.picked_id FROM levels
+                CROSS JOIN LATERAL ({self._due("levels.priority")}) AS due LIMIT :most::int"""
+        else:
+            levels, picked = "", self._due(":priority")
+        return d.sql(
+            f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels}
+                picked AS MATERIALIZED ({picked})
+            UPDATE {d.jobs} AS j SET {_lease_grant(d)}
+            FROM picked, topics
+            WHERE j.id = picked_id AND j.topic = t_topic AND j.{_CLAIMABLE}
+            RETURNING {ASSIGNMENT_COLUMNS}"""
+        )

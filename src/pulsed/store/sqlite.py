@@ -1,0 +1,303 @@
+"""The embedded store: one file, any number of processes, no server.
+
+Writes go through one connection per process (``sqlite_writer``); reads go beside it, each on a
+connection of its own, because in WAL mode readers and the writer do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from pulsed.backoff import Backoff
+from pulsed.errors import (
+    ConfigError,
+    NotADatabase,
+    SchemaError,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    TransientStorageError,
+)
+from pulsed.job import NewJob
+from pulsed.store.base import Listener
+from pulsed.store.blocking import is_blocking
+from pulsed.store.dialect import SqliteDialect, to_micros
+from pulsed.store.fork import watch_forks
+from pulsed.store.runner import drive
+from pulsed.store.sqlite_wake import listening
+from pulsed.store.sqlite_writer import Writer
+from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions
+from pulsed.store.verb import Kind, Rows, Statement, Verb
+
+T = TypeVar("T")
+
+OLDEST_SQLITE = (3, 37, 0)
+"""STRICT tables; everything else that pulsed uses is older."""
+
+CHECKPOINT_AT = 8 * 1024 * 1024
+"""Bytes of write-ahead log after which it is written back into the database."""
+
+MOST_IDLE_READERS = 8
+
+TRANSIENT = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteOptions(StoreOptions):
+    """How to use the file."""
+
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    """NORMAL is faster; a power failure may then undo the last commits."""
+    busy_timeout: float = 5.0
+    """Seconds to wait for another process that writes, before the storage retry waits on."""
+    max_pages: int | None = None
+
+
+class SqliteStore(SqlStore):
+    """Jobs in an SQLite file, or in memory when ``path`` is None."""
+
+    def __init__(
+        self,
+        path: str | Path | None,
+        options: SqliteOptions | None = None,
+        *,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise ConfigError(
+                f"pulsed needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}."
+            )
+        self.sqlite_options = options or SqliteOptions()
+        super().__init__(SqliteDialect(), self.sqlite_options)
+        self.path = None if path is None else Path(path).absolute()
+        self._clock = clock
+        self._writer = Writer(self._open_writer, self._execute, self._translate, self._checkpoint)
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._checkpoint_at = CHECKPOINT_AT
+        watch_forks(self)
+
+    def forget_inherited(self) -> list[object]:
+        """Open everything anew in a forked child."""
+        inherited = [self._writer.forget_inherited(), *self._idle_readers]
+        if self.path is not None:
+            self._idle_readers = []
+        self._listeners = []
+        return inherited
+
+    # -- running verbs --------------------------------------------------------------------------
+
+    async def perform(self, verb: Verb[T]) -> T:
+        if verb.kind is Kind.READ and self.path is not None:
+            return self._read(verb) if is_blocking() else await asyncio.to_thread(self._read, verb)
+        return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
+
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        inserted = await super().submit(jobs)
+        for wake in self._listeners:
+            wake()
+        return inserted
+
+    def joined(self, connection: Any) -> JoinedSqliteStore:
+        return JoinedSqliteStore(connection, self)
+
+    def micros(self) -> int:
+        """Return the instant that this store calls now."""
+        return time.time_ns() // 1000 if self._clock is None else to_micros(self._clock())
+
+    def _read(self, verb: Verb[T]) -> T:
+        try:
+            connection = self._idle_readers.pop() if self._idle_readers else self._open_reader()
+            try:
+                return drive(verb, lambda statement: self._execute(connection, statement))
+            finally:
+                self._give_back(connection)
+        except sqlite3.Error as error:
+            raise self._translate(error, verb.name) from error
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if len(self._idle_readers) < MOST_IDLE_READERS:
+            self._idle_readers.append(connection)
+        else:
+            connection.close()
+
+    def _execute(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
+        return execute(connection.cursor(), statement, self.micros())
+
+    # -- connections ----------------------------------------------------------------------------
+
+    def _open_writer(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            if self.path is not None:
+                self._switch_to_wal(connection)
+            connection.execute(f"PRAGMA synchronous = {self.sqlite_options.synchronous}")
+            # The log is written back by us, under the write lock: SQLite before 3.51.3 can
+            # damage it when one process checkpoints while another one starts to write.
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            if self.sqlite_options.max_pages is not None:
+                connection.execute(f"PRAGMA max_page_count = {self.sqlite_options.max_pages:d}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise ConfigError(
+                f"{self.path} cannot be used in WAL mode (its file system may lack shared memory). "
+                "Put the database on a local disk."
+            )
+
+    def _open_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            ":memory:" if self.path is None else self.path,
+            timeout=self.sqlite_options.busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        connection.create_function("pulse_backoff", 6, _backoff)
+        return connection
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        if self.path is None:
+            return
+        try:
+            size = Path(f"{self.path}-wal").stat().st_size
+        except OSError:
+            return
+        if size < self._checkpoint_at:
+            return
+        connection.execute("PRAGMA busy_timeout = 20")
+        try:
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError:
+            busy = 1
+        finally:
+            connection.execute(
+                f"PRAGMA busy_timeout = {int(self.sqlite_options.busy_timeout * 1000)}"
+            )
+        # A reader in the way: let the log grow by as much again before the next try.
+        self._checkpoint_at = size + CHECKPOINT_AT if busy else CHECKPOINT_AT
+
+    def _translate(self, error: sqlite3.Error, verb: str) -> StorageError:
+        return translate(error, verb, str(self.path or "the database in memory"))
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def listen(
+        self,
+        queues: Sequence[str],  # noqa: ARG002 - one file, one signal
+        wake: Callable[[], None],
+    ) -> AbstractAsyncContextManager[Listener]:
+        return listening(self.path, self._listeners, wake)
+
+    async def check(self) -> Mapping[str, str]:
+        applied = await self.applied_migrations()
+        return {
+            "engine": f"SQLite {sqlite3.sqlite_version}",
+            "database": str(self.path or ":memory:"),
+            "schema": str(max((row.version for row in applied), default=0)),
+            "synchronous": self.sqlite_options.synchronous,
+        }
+
+    async def aclose(self) -> None:
+        readers, self._idle_readers = self._idle_readers, []
+        for reader in readers:
+            reader.close()
+        self._writer.close()
+
+
+class JoinedSqliteStore(JoinedStore):
+    """Submits through the caller's own ``sqlite3.Connection``, in its transaction."""
+
+    def __init__(self, connection: Any, store: SqliteStore) -> None:
+        if not isinstance(connection, sqlite3.Connection):
+            raise ConfigError(
+                "using(conn=...) on an SQLite app takes a sqlite3.Connection to the same file, "
+                f"not {type(connection).__module__}.{type(connection).__qualname__}."
+            )
+        super().__init__(store.dialect, store.options)
+        self._connection = connection
+        self._store = store
+
+    async def perform(self, verb: Verb[T]) -> T:
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        now = self._store.micros()
+        try:
+            return drive(verb, lambda statement: execute(cursor, statement, now))
+        except sqlite3.Error as error:
+            raise translate(error, verb.name, "the database of your connection") from error
+
+    joined = SqliteStore.joined
+    listen = SqliteStore.listen
+    check = SqliteStore.check
+
+    async def aclose(self) -> None:
+        """Leave the connection to its owner."""
+
+
+def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
+    """Run a statement; one with a batch of rows is run for each of them."""
+    params: dict[str, Any] = {name: _adapt(value) for name, value in statement.params.items()}
+    params["now"] = now
+    sql = statement.sql
+    if not sql.columns:
+        return cursor.execute(sql.text, params).fetchall()
+    found: list[Any] = []
+    for row in statement.rows:
+        params.update(zip(sql.columns, map(_adapt, row), strict=True))
+        found += cursor.execute(sql.text, params).fetchall()
+    return found
+
+
+def _adapt(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, datetime):
+        return to_micros(value)
+    return value
+
+
+def _backoff(*policy_and_attempts: float) -> float:
+    *policy, attempts = policy_and_attempts
+    return Backoff(*policy).delay(int(attempts))
+
+
+def translate(error: sqlite3.Error, verb: str, where: str) -> StorageError:
+    """Say in our words what SQLite refused, and whether it is worth asking again."""
+    name: str = getattr(error, "sqlite_errorname", None) or ""
+    kind = "_".join(name.split("_")[:2])  # SQLITE_BUSY_SNAPSHOT is a kind of SQLITE_BUSY
+    text = f"{verb} failed on {where}: {error}"
+    if kind in TRANSIENT:
+        return TransientStorageError(f"{text}. Another process holds its write lock.")
+    if kind == "SQLITE_FULL":
+        return StorageFull(f"{text}. Nothing was stored; free some space and go on.")
+    if kind == "SQLITE_READONLY":
+        return StorageReadOnly(f"{text}. Check the permissions of the file and of its folder.")
+    if kind == "SQLITE_NOTADB":
+        return NotADatabase(f"{where} is not an SQLite database. Point pulsed at another file.")
+    if kind == "SQLITE_CANTOPEN":
+        return StorageError(f"{where} cannot be opened: check that its folder exists and is ours.")
+    if "no such table: pulse_" in str(error) or "has no column named" in str(error):
+        return SchemaError(
+            f"{text}. Its pulsed tables are missing or too old; run `pulsed migrate up` there."
+        )
+    return StorageError(f"{text}.")

@@ -1,0 +1,196 @@
+"""SQLite's one writer, with group commit.
+
+SQLite commits one transaction at a time, and a commit waits for the disk. So there is one writing
+connection per process behind a lock, and whoever holds the lock commits for all who wait: blocking
+callers do it in their own thread, async callers leave it to a thread that is started for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from pulsed.errors import StorageError
+from pulsed.store.runner import drive
+from pulsed.store.verb import Rows, Statement, Verb
+
+T = TypeVar("T")
+
+LARGEST_GROUP = 64
+"""Verbs in one transaction: enough to share a commit, few enough to let others write."""
+
+
+class Request(Generic[T]):
+    """A verb that waits for its turn."""
+
+    __slots__ = ("done", "error", "on_done", "result", "verb")
+
+    def __init__(self, verb: Verb[T], on_done: Callable[[], None] | None = None) -> None:
+        self.verb = verb
+        self.on_done = on_done
+        self.done = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def answer(self) -> T:
+        """Return the verb's value, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
+
+
+class Writer:
+    """Runs verbs in BEGIN IMMEDIATE transactions, several at a time when several wait."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        execute: Callable[[sqlite3.Connection, Statement], Rows],
+        translate: Callable[[sqlite3.Error, str], StorageError],
+        after_commit: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        self._connect = connect
+        self._execute = execute
+        self._translate = translate
+        self._after_commit = after_commit
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[Request[Any]] = deque()
+        self._connection: sqlite3.Connection | None = None
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def forget_inherited(self) -> object:
+        """Start afresh after a fork; returns the parent's connection."""
+        inherited = self._connection
+        self._forget()
+        return inherited
+
+    def run(self, verb: Verb[T]) -> T:
+        """Run a verb from this thread."""
+        request = Request(verb)
+        self._enqueue(request)
+        while not request.done:
+            with self._lock:
+                if not request.done:
+                    self._commit_waiting()
+        return request.answer()
+
+    async def arun(self, verb: Verb[T]) -> T:
+        """Run a verb without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not finished.done():
+                finished.set_result(None)
+
+        request = Request(verb, lambda: _call_in(loop, wake))
+        self._enqueue(request)
+        self._call_thread()
+        await finished
+        return request.answer()
+
+    def close(self) -> None:
+        """Close the connection and end the thread; the next verb starts anew."""
+        with self._lock:
+            if self._thread is not None:
+                self._calls.put(False)
+                self._thread = None
+                self._calls = SimpleQueue()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _enqueue(self, request: Request[Any]) -> None:
+        if request.verb.urgent:
+            self._waiting.appendleft(request)
+        else:
+            self._waiting.append(request)
+
+    def _call_thread(self) -> None:
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
+                    )
+                    self._thread.start()
+        self._calls.put(True)
+
+    def _serve(self, calls: SimpleQueue[bool]) -> None:
+        while calls.get():
+            with self._lock:
+                self._commit_waiting()
+
+    def _commit_waiting(self) -> None:
+        """Run what waits in one transaction. The lock is held."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST_GROUP))]
+        if not group:
+            return
+        try:
+            self._run_group(group)
+        except sqlite3.Error as error:
+            self._roll_back()
+            for request in group:
+                request.error = self._translate(error, request.verb.name)
+        except BaseException as error:  # noqa: BLE001 - goes to the callers
+            self._roll_back()
+            for request in group:
+                request.error = request.error or error
+        for request in group:
+            request.done = True
+            if request.on_done is not None:
+                request.on_done()
+
+    def _run_group(self, group: list[Request[Any]]) -> None:
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        if len(group) == 1:
+            group[0].result = self._drive(connection, group[0].verb)
+        else:
+            for request in group:
+                self._run_member(connection, request)
+        connection.execute("COMMIT")
+        self._after_commit(connection)
+
+    def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
+        """Run one of several, so that its failure is its own."""
+        connection.execute("SAVEPOINT member")
+        try:
+            request.result = self._drive(connection, request.verb)
+        except Exception as error:
+            if not connection.in_transaction:  # SQLite itself gave up on all of them
+                raise
+            connection.execute("ROLLBACK TO member")
+            if isinstance(error, sqlite3.Error):
+                error = self._translate(error, request.verb.name)
+            request.error = error
+        connection.execute("RELEASE member")
+
+    def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
+        return drive(verb, lambda statement: self._execute(connection, statement))
+
+    def _roll_back(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except sqlite3.Error:  # beyond repair: the next verb opens a new one
+                self._connection = None
+                connection.close()
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits any more
+        loop.call_soon_threadsafe(callback)

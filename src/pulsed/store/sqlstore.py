@@ -1,0 +1,173 @@
+"""The verbs over any SQL engine: which to run, when to try again, are the tables there."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import StorageError, TransientStorageError
+from pulsed.job import (
+    Assignment,
+    Beat,
+    Failure,
+    JobFilter,
+    JobRow,
+    Lease,
+    NewJob,
+    Report,
+    Status,
+    TopicPolicy,
+    WorkerInfo,
+)
+from pulsed.store import migrations, verbs
+from pulsed.store.base import Store, WatchdogTick
+from pulsed.store.dialect import Dialect
+from pulsed.store.retrying import retrying
+from pulsed.store.sql import Statements
+from pulsed.store.verb import Verb
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """What both engines have to be told."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
+    migrate: bool = True
+    """Create or update the tables on first use; otherwise a missing one is an error."""
+
+
+class SqlStore(Store):
+    """A store made of verbs; an engine adds only how to run one."""
+
+    def __init__(self, dialect: Dialect, options: StoreOptions) -> None:
+        self.dialect = dialect
+        self.options = options
+        self._statements = Statements(dialect)
+        self._schema_is_good = False
+
+    @abstractmethod
+    async def perform(self, verb: Verb[T]) -> T:
+        """Run a verb once, in its own transaction, turning driver errors into StorageError."""
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+        """Run a verb, trying again when the database blinks."""
+        if not self._schema_is_good:
+            await self._make_schema_good()
+        return await self._retried(verb, self.options.retry, within=within)
+
+    async def _retried(
+        self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
+    ) -> T:
+        return await retrying(policy, lambda: self.perform(verb), what=verb.name, within=within)
+
+    # -- schema ---------------------------------------------------------------------------------
+
+    async def _make_schema_good(self) -> None:
+        applied = await self.applied_migrations()
+        if self.options.migrate and migrations.is_behind(applied, self.dialect.engine):
+            await self.migrate()
+            applied = await self.applied_migrations()
+        migrations.check_schema(applied, self.dialect.engine)
+        self._schema_is_good = True
+
+    async def applied_migrations(self) -> list[migrations.Applied]:
+        """Read which migrations the database has."""
+        return await self._retried(migrations.read_applied(self.dialect), self.options.retry)
+
+    async def migrate(self) -> list[migrations.Migration]:
+        """Bring the schema up to date; returns what was applied."""
+        return await self._retried(migrations.migrate(self.dialect), self.options.retry)
+
+    # -- verbs ----------------------------------------------------------------------------------
+
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        return await self.run(verbs.submit(self._statements, jobs)) if jobs else 0
+
+    async def claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        if not self._schema_is_good:
+            await self._make_schema_good()
+        verb = verbs.claim(self._statements, worker_id, queue, topics, limit)
+
+        async def attempt() -> list[Assignment]:
+            try:
+                return await self.perform(verb)
+            except TransientStorageError:
+                self.doubtful_claims += 1
+                raise
+
+        return await retrying(self.options.dequeue_retry, attempt, what=verb.name)
+
+    async def beat(
+        self, leases: Sequence[Lease], *, within: float | None = None
+    ) -> dict[UUID, Beat]:
+        if not leases:
+            return {}
+        return await self.run(verbs.beat(self._statements, leases), within=within)
+
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
+        if not reports:
+            return set()
+        return await self.run(verbs.settle(self._statements, reports), within=within)
+
+    async def held(self, worker_id: UUID) -> list[Lease]:
+        return await self.run(verbs.held(self._statements, worker_id))
+
+    async def set_progress(self, lease: Lease, progress: str) -> bool:
+        return await self.run(verbs.set_progress(self._statements, lease, progress))
+
+    async def announce(self, worker: WorkerInfo) -> None:
+        await self.run(verbs.announce(self._statements, worker))
+
+    async def retire(self, worker_id: UUID) -> None:
+        await self.run(verbs.retire(self._statements, worker_id))
+
+    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+        return await self.run(verbs.watchdog(self._statements, tick, grace, limit))
+
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        return await self.run(verbs.get(self._statements, ids)) if ids else {}
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
+    ) -> list[JobRow]:
+        return await self.run(verbs.list_jobs(self._statements, where, limit, before))
+
+    async def counts(self, where: JobFilter) -> dict[Status, int]:
+        return await self.run(verbs.counts(self._statements, where))
+
+    async def failures(self, job_id: UUID) -> list[Failure]:
+        return await self.run(verbs.failures(self._statements, job_id))
+
+    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
+        return await self.run(verbs.cancel(self._statements, ids)) if ids else {}
+
+    async def replay(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        return await self.run(verbs.replay(self._statements, ids)) if ids else {}
+
+    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        return await self.run(verbs.delete(self._statements, ids)) if ids else {}
+
+    async def workers(self) -> list[WorkerInfo]:
+        return await self.run(verbs.workers(self._statements))
+
+    async def now(self) -> datetime:
+        return await self.run(verbs.now(self._statements))
+
+
+class JoinedStore(SqlStore):
+    """A store inside the caller's transaction: no begin, commit, retry, migration or wake-up."""
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:  # noqa: ARG002
+        if verb.name != "submit":
+            raise StorageError(f"{verb.name} cannot run inside your transaction; only submit can.")
+        return await self.perform(verb)

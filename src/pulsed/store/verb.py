@@ -1,0 +1,85 @@
+"""A verb without its I/O: a generator that yields statements and is sent their rows.
+
+The decisions of a verb are written once, here and in ``verbs.py``. Small runners carry them out on
+whatever connection there is: an async pool, a blocking connection, or the caller's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Row: TypeAlias = Sequence[Any]
+Rows: TypeAlias = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A statement's text for one engine, with the names of the parameters it takes, in order."""
+
+    text: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """The columns of its ``{rows}``, if it works on a batch of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement to run. ``rows`` go in as arrays, or one by one where there are none."""
+
+    sql: Sql
+    params: Mapping[str, Any]
+    rows: Sequence[tuple[Any, ...]] = ()
+
+
+Script: TypeAlias = Generator[Statement, Rows, T]
+
+
+class Kind(Enum):
+    """What a runner has to put around a verb."""
+
+    READ = "read"
+    SINGLE = "single"
+    """One writing statement, perhaps reads after it: it commits by itself."""
+    TRANSACTION = "transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Verb(Generic[T]):
+    """A transition, ready to run, and to run again after a lost connection."""
+
+    name: str
+    kind: Kind
+    script: Callable[[], Script[T]]
+    urgent: bool = False
+    """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
+    relaxed: bool = False
+    """May be forgotten by a crash of the server: a lost claim is only a re-run."""
+    broad: bool = False
+    """May look at the whole table: its plan should follow the statistics, not the hot path's."""
+
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_CAST = re.compile(r"::[a-z0-9]+(\[\])?")
+
+
+def named(text: str, columns: tuple[str, ...] = ()) -> Sql:
+    """Keep ``:name`` parameters, and drop the casts that only PostgreSQL needs."""
+    text = _CAST.sub("", text)
+    return Sql(text, _names(text), columns)
+
+
+def numbered(text: str, columns: tuple[str, ...] = ()) -> Sql:
+    """Turn ``:name`` parameters into ``$1``, ``$2`` and so on."""
+    names = _names(text)
+    numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
+    return Sql(_PARAMETER.sub(lambda found: numbers[found[1]], text), names, columns)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_PARAMETER.findall(text)))

@@ -1,0 +1,438 @@
+"""The verbs: each a transition of the state machine, decided here, carried out by a runner."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from pulsed.errors import LONGEST_DELAY
+from pulsed.handler import clean_text
+from pulsed.job import (
+    LEASE_EXPIRED,
+    Assignment,
+    Beat,
+    Failed,
+    Failure,
+    JobFilter,
+    JobRow,
+    Lease,
+    NewJob,
+    Released,
+    Report,
+    Snoozed,
+    Status,
+    Succeeded,
+    TopicPolicy,
+    WorkerInfo,
+)
+from pulsed.lifecycle import outcome_name
+from pulsed.store import rows as decode
+from pulsed.store.base import Reaped, WatchdogTick
+from pulsed.store.sql import JOB_COLUMNS, Statements, words
+from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+
+T = TypeVar("T")
+
+SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
+
+
+def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
+    """Insert jobs, leaving alone those whose id exists."""
+
+    def script() -> Script[int]:
+        inserted = yield Statement(s.submit, {}, [_new_job_values(job) for job in jobs])
+        return len(inserted)
+
+    return Verb("submit", Kind.SINGLE, script)
+
+
+def claim(
+    s: Statements, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+) -> Verb[list[Assignment]]:
+    """Lease due jobs, best first."""
+    params = {"worker": worker_id, "queue": queue, "topics": _topics_as_json(topics)}
+
+    def script() -> Script[list[Assignment]]:
+        claimed: list[Row] = []
+        if s.dialect.lateral:
+            claimed += yield Statement(s.claim, params | {"most": limit})
+        else:
+            for (priority,) in (yield Statement(s.levels, {"queue": queue})):
+                if priority is not None and len(claimed) < limit:
+                    level = {"priority": priority, "most": limit - len(claimed)}
+                    claimed += yield Statement(s.claim, params | level)
+        assignments = [decode.assignment(s.dialect, row, worker_id) for row in claimed]
+        assignments.sort(key=lambda a: (-a.priority, a.next_run_at, a.job_id))
+        return assignments
+
+    return Verb("claim", Kind.SINGLE, script, relaxed=True)
+
+
+def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
+    """Extend leases. What was not extended is lost, unless its row is only locked just now."""
+
+    def script() -> Script[dict[UUID, Beat]]:
+        answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
+        for job_id, cancel_requested in (yield Statement(s.beat, {}, leases)):
+            answers[s.dialect.uuid(job_id)] = Beat.CANCEL if cancel_requested else Beat.OK
+        missing = [lease for lease in leases if answers[lease.job_id] is Beat.LOST]
+        if missing:
+            for (job_id,) in (yield Statement(s.still_held, {}, missing)):
+                answers[s.dialect.uuid(job_id)] = Beat.UNKNOWN
+        return answers
+
+    return Verb("beat", Kind.SINGLE, script, urgent=True)
+
+
+def settle(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
+    """End runs; the answer has the accepted ones."""
+    failed = {
+        report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
+    }
+
+    def script() -> Script[set[UUID]]:
+        ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
+        accepted = {s.dialect.uuid(row[0]) for row in ended}
+        if failed:
+            yield from _record_failures(s, _failures_among(s, ended, failed))
+        missing = [report for report in reports if report.lease.job_id not in accepted]
+        if missing:
+            values = [_report_values(report) for report in missing]
+            before = yield Statement(s.settled_before, {}, values)
+            accepted |= {s.dialect.uuid(row[0]) for row in before}
+        return accepted
+
+    return Verb("settle", Kind.TRANSACTION if failed else Kind.SINGLE, script)
+
+
+def watchdog(s: Statements, tick: float, grace: float, limit: int) -> Verb[WatchdogTick]:
+    """Stamp the tick, then end the runs of silent workers as failures."""
+
+    def script() -> Script[WatchdogTick]:
+        stamped = yield Statement(s.stamp_tick, {"tick": tick, "grace": grace})
+        yield Statement(s.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
+        if stamped[0][0]:
+            return WatchdogTick([], in_grace=True)
+        ended = yield Statement(s.reap, {"most": limit})
+        yield from _record_failures(
+            s,
+            [
+                (job_id, token, attempts, worker, started_at, LEASE_EXPIRED, None)
+                for job_id, _, _, worker, token, attempts, started_at in ended
+            ],
+        )
+        uid = s.dialect.uuid
+        reaped = [Reaped(uid(row[0]), row[1], Status(row[2]), uid(row[3])) for row in ended]
+        return WatchdogTick(reaped, in_grace=False)
+
+    return Verb("watchdog", Kind.TRANSACTION, script)
+
+
+def held(s: Statements, worker_id: UUID) -> Verb[list[Lease]]:
+    """List a worker's leases as the database has them."""
+
+    def script() -> Script[list[Lease]]:
+        found = yield Statement(s.held, {"worker": worker_id})
+        return [Lease(s.dialect.uuid(job_id), token, worker_id) for job_id, token in found]
+
+    return Verb("held", Kind.READ, script)
+
+
+def set_progress(s: Statements, lease: Lease, progress: str) -> Verb[bool]:
+    """Store a run's progress under its lease."""
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(s.set_progress, {"progress": progress}, [lease])))
+
+    return Verb("set_progress", Kind.SINGLE, script)
+
+
+def cancel(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, Status]]:
+    """Cancel waiting jobs, ask running ones to stop."""
+
+    def script() -> Script[dict[UUID, Status]]:
+        yield Statement(s.cancel, {}, _one_column(ids))
+        standing = yield Statement(s.standing, {}, _one_column(ids))
+        return {s.dialect.uuid(row[0]): Status(row[1]) for row in standing}
+
+    return Verb("cancel", Kind.TRANSACTION, script)
+
+
+def replay(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, Status]]]:
+    """Send parked jobs back to PENDING with fresh attempts."""
+    act = uuid.uuid4()
+
+    def script() -> Script[dict[UUID, tuple[bool, Status]]]:
+        yield Statement(s.replay, {"act": act}, _one_column(ids))
+        answers = {}
+        for job_id, status, outcome, actor in (yield Statement(s.standing, {}, _one_column(ids))):
+            mine = outcome == "REPLAYED" and s.dialect.uuid(actor) == act
+            answers[s.dialect.uuid(job_id)] = (mine, Status(status))
+        return answers
+
+    return Verb("replay", Kind.TRANSACTION, script)
+
+
+def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, Status]]]:
+    """Remove jobs that are not running.
+
+    A repeated try remembers what an earlier one saw: a job that has gone since then was removed
+    by the try whose answer was lost.
+    """
+    seen: dict[UUID, Status] = {}
+
+    def script() -> Script[dict[UUID, tuple[bool, Status]]]:
+        standing = yield Statement(s.standing, {}, _one_column(ids))
+        seen.update({s.dialect.uuid(row[0]): Status(row[1]) for row in standing})
+        removed = yield Statement(s.delete, {}, _one_column(ids))
+        yield Statement(s.delete_failures, {}, [tuple(row) for row in removed])
+        left = {s.dialect.uuid(row[0]) for row in standing} - {
+            s.dialect.uuid(row[0]) for row in removed
+        }
+        return {job_id: (job_id not in left, status) for job_id, status in seen.items()}
+
+    return Verb("delete", Kind.TRANSACTION, script)
+
+
+def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+    """Read jobs by id."""
+
+    def script() -> Script[dict[UUID, JobRow]]:
+        found = yield Statement(s.get, {}, _one_column(ids))
+        jobs = [decode.job(s.dialect, row) for row in found]
+        return {job.id: job for job in jobs}
+
+    return Verb("get", Kind.READ, script)
+
+
+def list_jobs(
+    s: Statements, where: JobFilter, limit: int, before: UUID | None
+) -> Verb[list[JobRow]]:
+    """Read a page of jobs, newest id first."""
+    conditions, params = _conditions(s, where)
+    if before is not None:
+        conditions.append("id < :before::uuid")
+        params["before"] = before
+    sql = s.dialect.sql(
+        f"""SELECT {JOB_COLUMNS} FROM {s.dialect.jobs} AS j WHERE {_all(conditions)}
+        ORDER BY id DESC LIMIT :most::int"""
+    )
+
+    def script() -> Script[list[JobRow]]:
+        found = yield Statement(sql, params | {"most": limit})
+        return [decode.job(s.dialect, row) for row in found]
+
+    return Verb("list", Kind.READ, script, broad=True)
+
+
+def counts(s: Statements, where: JobFilter) -> Verb[dict[Status, int]]:
+    """Count jobs by status."""
+    conditions, params = _conditions(s, where)
+    sql = s.dialect.sql(
+        f"SELECT status, count(*) FROM {s.dialect.jobs} AS j WHERE {_all(conditions)} "
+        "GROUP BY status"
+    )
+
+    def script() -> Script[dict[Status, int]]:
+        found: dict[str, int] = {row[0]: row[1] for row in (yield Statement(sql, params))}
+        return {status: found.get(status.value, 0) for status in Status}
+
+    return Verb("counts", Kind.READ, script, broad=True)
+
+
+def failures(s: Statements, job_id: UUID) -> Verb[list[Failure]]:
+    """Read a job's failed attempts, oldest first."""
+    return _read("failures", s, Statement(s.read_failures, {"job": job_id}), decode.failure)
+
+
+def workers(s: Statements) -> Verb[list[WorkerInfo]]:
+    """Read the presence rows."""
+    return _read("workers", s, Statement(s.read_workers, {}), decode.worker)
+
+
+def announce(s: Statements, worker: WorkerInfo) -> Verb[None]:
+    """Write or refresh a presence row."""
+    params = {
+        "worker": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": _json(worker.queues),
+        "topics": _json(worker.topics),
+        "slots": worker.slots,
+        "running": worker.running,
+        "stuck": worker.stuck,
+        "state": worker.state,
+        "version": worker.version,
+    }
+    return _write("announce", Statement(s.announce, params))
+
+
+def retire(s: Statements, worker_id: UUID) -> Verb[None]:
+    """Remove a presence row."""
+    return _write("retire", Statement(s.retire, {"worker": worker_id}))
+
+
+def now(s: Statements) -> Verb[datetime]:
+    """Read the clock."""
+
+    def script() -> Script[datetime]:
+        return s.dialect.time((yield Statement(s.read_clock, {}))[0][0])
+
+    return Verb("now", Kind.READ, script)
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def _read(
+    name: str, s: Statements, statement: Statement, one: Callable[[Any, Row], T]
+) -> Verb[list[T]]:
+    def script() -> Script[list[T]]:
+        return [one(s.dialect, row) for row in (yield statement)]
+
+    return Verb(name, Kind.READ, script)
+
+
+def _write(name: str, statement: Statement) -> Verb[None]:
+    def script() -> Script[None]:
+        yield statement
+
+    return Verb(name, Kind.SINGLE, script)
+
+
+def _new_job_values(job: NewJob) -> tuple[Any, ...]:
+    backoff = job.backoff
+    policy: tuple[float | None, ...] = (None,) * 5
+    if backoff is not None:
+        policy = (backoff.base, backoff.power, backoff.factor, backoff.cap, backoff.jitter)
+        policy = tuple(float(value) for value in policy if value is not None)
+    return (
+        job.id,
+        job.queue,
+        job.topic,
+        job.priority,
+        job.payload,
+        job.delay,
+        job.at,
+        job.max_attempts,
+        *policy,
+        _milliseconds(job.timeout),
+        _milliseconds(job.lease),
+        _json(job.headers) if job.headers else None,
+        _json(job.tags) if job.tags else None,
+    )
+
+
+def _topics_as_json(topics: Iterable[TopicPolicy]) -> str:
+    return _json(
+        [
+            {
+                "t_topic": topic.topic,
+                "t_max_attempts": topic.max_attempts,
+                "t_base": topic.backoff.base,
+                "t_power": topic.backoff.power,
+                "t_factor": topic.backoff.factor,
+                "t_cap": topic.backoff.cap,
+                "t_jitter": topic.backoff.jitter,
+                "t_timeout_ms": _milliseconds(topic.timeout),
+                "t_lease_ms": _milliseconds(topic.lease),
+            }
+            for topic in topics
+        ]
+    )
+
+
+def _report_values(report: Report) -> tuple[Any, ...]:
+    result: str | None = None
+    error: str | None = None
+    delay: float | None = None
+    final = False
+    match report.outcome:
+        case Succeeded():
+            result = report.outcome.result
+        case Failed():
+            error, delay = clean_text(report.outcome.error), report.outcome.delay
+            final = report.outcome.final
+        case Snoozed():
+            delay = report.outcome.delay
+        case Released():
+            pass
+        case cancelled:
+            error = clean_text(cancelled.reason)
+    return (*report.lease, outcome_name(report.outcome), result, error, _storable(delay), final)
+
+
+def _storable(delay: float | None) -> float | None:
+    """Bring a delay into range: an absurd one must not fail the batch that it is in."""
+    if delay is None or math.isnan(delay):
+        return None
+    return min(max(delay, 0.0), LONGEST_DELAY)
+
+
+def _cleaned(text: str | None) -> str | None:
+    return None if text is None else clean_text(text)
+
+
+def _failures_among(
+    s: Statements, ended: Iterable[Row], failed: dict[Lease, Failed]
+) -> Iterator[tuple[Any, ...]]:
+    for job_id, token, attempts, started_at, worker in ended:
+        lease = Lease(s.dialect.uuid(job_id), token, s.dialect.uuid(worker))
+        outcome = failed.get(lease)
+        if outcome is not None:
+            error, trace = clean_text(outcome.error), _cleaned(outcome.traceback)
+            yield (lease.job_id, token, attempts, lease.worker_id, started_at, error, trace)
+
+
+def _record_failures(s: Statements, found: Iterable[tuple[Any, ...]]) -> Script[None]:
+    values = list(found)
+    if values:
+        yield Statement(s.record_failures, {}, values)
+
+
+def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
+    conditions: list[str] = []
+    params: dict[str, Any] = {}
+
+    def add(condition: str, name: str, value: object) -> None:
+        if value is not None:
+            conditions.append(condition)
+            params[name] = value
+
+    if where.status:
+        conditions.append(f"status IN {words(where.status)}")
+    add("topic = :topic::text", "topic", where.topic)
+    add("queue = :queue::text", "queue", where.queue)
+    add("submitted_at >= :since::timestamptz", "since", where.since)
+    add("submitted_at < :until::timestamptz", "until", where.until)
+    tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"
+    add(tagged, "tag", where.tag)
+    pattern = None if where.error is None else f"%{_like_literal(where.error.lower())}%"
+    add("lower(last_error) LIKE :pattern::text ESCAPE '~'", "pattern", pattern)
+    return conditions, params
+
+
+def _all(conditions: list[str]) -> str:
+    return " AND ".join(conditions) or "true"
+
+
+def _like_literal(text: str) -> str:
+    return text.replace("~", "~~").replace("%", "~%").replace("_", "~_")
+
+
+def _one_column(ids: Iterable[UUID]) -> list[tuple[UUID]]:
+    return [(job_id,) for job_id in dict.fromkeys(ids)]
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
