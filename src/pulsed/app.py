@@ -1,0 +1,313 @@
+"""The app: where jobs are declared, enqueued, looked at and run.
+
+Making a ``Pulse`` does no I/O, so that it can stand at the top of a module; its store is opened by
+the first call that needs one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+
+from pulsed.backoff import RetryPolicy
+from pulsed.client import Client, Declaration, Job, JobDecorator, Jobs, Router
+from pulsed.errors import ConfigError
+from pulsed.handler import (
+    Handler,
+    Options,
+    Registry,
+    checked_options,
+    encode_by_name,
+    new_job,
+)
+from pulsed.handler.options import checked_name
+from pulsed.store.base import Store
+from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.open import StoreSettings, open_store
+
+if TYPE_CHECKING:
+    from pulsed.engine.worker import Exit, Worker
+
+L = TypeVar("L", bound=Callable[..., Any])
+
+URL_VARIABLE = "PULSED_URL"
+
+_setup = threading.RLock()
+"""Guards the first use of an app: two stores on one SQLite file would be two writers."""
+
+
+class WorkerSettings(TypedDict, total=False):
+    """What ``app.run(...)`` takes; ``WorkerOptions`` has the defaults."""
+
+    queues: str | Sequence[str] | Mapping[str, float]
+    """In the order to claim from, or with weights."""
+    concurrency: int
+    """How many jobs may run at a time."""
+    poll: float
+    tick: float
+    drain_timeout: float | None
+
+
+class Pulse:
+    """Jobs, and the database they live in.
+
+    Args:
+        url: ``sqlite:///jobs.db``, ``postgresql://…``; if left out, ``$PULSED_URL``.
+        name: Tells the apps apart that share a database.
+        imports: Modules that declare jobs; loaded when a worker starts or a topic is looked up.
+        retry: How database operations are retried. ``RetryPolicy.disabled()`` turns retries off,
+            also those of ``dequeue_retry`` unless that is given.
+        retry_attempts: A shorthand for a default ``retry`` with another number of attempts.
+        dequeue_retry: How claiming is retried, which is more patient.
+        migrate: Create or update the tables at first use.
+        synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
+        schema: PostgreSQL: where the tables are; by default the search path decides.
+        pool_size: PostgreSQL: connections for each event loop.
+        prepared_statements: PostgreSQL: off for a pooler in transaction mode.
+        listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str = "default",
+        imports: Iterable[str] = (),
+        retry: RetryPolicy | None = None,
+        retry_attempts: int | None = None,
+        dequeue_retry: RetryPolicy | None = None,
+        migrate: bool = True,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+        schema: str | None = None,
+        pool_size: int | None = None,
+        prepared_statements: bool = True,
+        listen_url: str | None = None,
+    ) -> None:
+        self.name = checked_name("name of the app", name)
+        self._url = url
+        self._imports = [imports] if isinstance(imports, str) else list(imports)
+        storage = _storage_retry(retry, retry_attempts)
+        self._settings = StoreSettings(
+            retry=storage,
+            dequeue_retry=dequeue_retry or _dequeue_retry(storage),
+            migrate=migrate,
+            synchronous=synchronous,
+            schema=schema,
+            pool_size=pool_size,
+            prepared_statements=prepared_statements,
+            listen_url=listen_url,
+        )
+        self._registry = Registry()
+        self._store: Store | None = None
+        self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
+        self._client = Client(lambda: self.store, lambda: self._registry)
+        self.jobs = Jobs(self._client)
+
+    # -- declaring ------------------------------------------------------------------------------
+
+    @property
+    def job(self) -> JobDecorator:
+        """Declare a job: ``@app.job`` or ``@app.job(max_attempts=5, ...)``."""
+        return JobDecorator(self._declare)
+
+    def include(self, router: Router, *, prefix: str = "") -> None:
+        """Take over the jobs of a router, with ``prefix`` before their topics."""
+
+        def include(declared: Declaration) -> None:
+            handler = declared.handler
+            handler = handler.renamed(prefix + handler.topic) if prefix else handler
+            self._registry.add(handler)
+            declared.belong_to(self._client, handler)
+
+        router.join(include)
+
+    def lifespan(self, fn: L) -> L:
+        """Run code around a worker: an async function that takes the app and yields once.
+
+        What stands before the ``yield`` runs before the first job, what stands after it when the
+        last one has ended. Several are entered in the order of their declaration.
+        """
+        manager = contextlib.asynccontextmanager(fn) if inspect.isasyncgenfunction(fn) else fn
+        self._lifespans.append(manager)
+        return fn
+
+    @property
+    def registry(self) -> Registry:
+        """All handlers, after loading ``imports``."""
+        with _setup:
+            while self._imports:
+                _load(self._imports[0])
+                self._imports.pop(0)
+        return self._registry
+
+    # -- enqueuing by name ----------------------------------------------------------------------
+
+    async def aenqueue(
+        self,
+        topic: str,
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        unknown: bool = False,
+        **options: Unpack[Options],
+    ) -> Job[Any]:
+        """Enqueue a job by the name of its topic, without the code of its handler.
+
+        If this app has handlers, the topic must be one of theirs and the payload must fit it,
+        unless ``unknown=True`` says that the topic belongs to somebody else.
+        """
+        checked_name("topic", topic)
+        checked = checked_options(options)
+        connection = checked.pop("conn", None)
+        handler = self._handler_for(topic, unknown=unknown)
+        text = _encoded(topic, {} if payload is None else payload, handler)
+        job = new_job(topic, text, handler, checked)
+        store = self.store if connection is None else self.store.joined(connection)
+        await store.submit([job])
+        return Job(self._client, job, handler)
+
+    enqueue = blocking(aenqueue)
+
+    def _handler_for(self, topic: str, *, unknown: bool) -> Handler[Any] | None:
+        registry = self.registry
+        # An app without handlers is a pure producer, and cannot know any topic.
+        return registry.find(topic) if unknown or not len(registry) else registry.get(topic)
+
+    # -- working --------------------------------------------------------------------------------
+
+    async def arun(self, **options: Unpack[WorkerSettings]) -> Exit:
+        """Run a worker inside this process; it ends when the task is cancelled."""
+        return await self.worker(**options).run()
+
+    def run(self, **options: Unpack[WorkerSettings]) -> Exit:
+        """Run a worker until SIGINT or SIGTERM; a second signal does not wait for running jobs."""
+        refuse_in_event_loop("arun")
+
+        async def main() -> Exit:
+            async with self:
+                return await self.worker(**options).run(handle_signals=True)
+
+        return asyncio.run(main())
+
+    def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
+        """Make a worker for this app's handlers, to be started with ``await worker.run()``."""
+        from pulsed.engine.worker import Worker, WorkerOptions  # noqa: PLC0415 - producers need none
+
+        if isinstance(queue := options.get("queues"), str):
+            options["queues"] = [queue]
+        for name in options.get("queues", ()):
+            checked_name("queue", name)
+        return Worker(self.store, self.registry, WorkerOptions(**options), lifespan=self._lifespan)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for lifespan in self._lifespans:
+                await stack.enter_async_context(lifespan(self))
+            yield
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """Where the jobs live; made at first use."""
+        if self._store is None:
+            with _setup:
+                if self._store is None:
+                    self._store = open_store(self.url, self._settings)
+        return self._store
+
+    @property
+    def url(self) -> str:
+        """The database URL given, or that of the environment."""
+        if url := self._url or os.environ.get(URL_VARIABLE):
+            return url
+        raise ConfigError(
+            "No database: give the app a URL, as in Pulse('sqlite:///jobs.db'), or set "
+            f"${URL_VARIABLE}."
+        )
+
+    async def aclose(self) -> None:
+        """Give back the connections; the next use opens new ones."""
+        if self._store is not None:
+            await self._store.aclose()
+
+    close = blocking(aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Pulse {self.name!r}: {len(self._registry)} jobs>"
+
+    def _declare(self, handler: Handler[Any]) -> Declaration:
+        self._registry.add(handler)
+        return Declaration(handler, self._client)
+
+
+def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | None) -> str:
+    # Also with a handler: it says that a list is no payload before names are looked for in it.
+    text = encode_by_name(topic, payload)
+    return text if handler is None else handler.encode((), payload)
+
+
+def _storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
+    if attempts is None:
+        return retry or RetryPolicy()
+    if retry is not None:
+        raise ConfigError("retry= and retry_attempts= both say how often to try; give one.")
+    return RetryPolicy(max_attempts=attempts)
+
+
+def _dequeue_retry(storage: RetryPolicy) -> RetryPolicy:
+    policy = RetryPolicy.dequeue()
+    off = storage == RetryPolicy.disabled()
+    return dataclasses.replace(policy, max_attempts=1) if off else policy
+
+
+def _load(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # found, but it imports something that is missing
+        raise ConfigError(
+            f"Pulse(imports=[{module!r}]): there is no module {error.name!r}. Is the working "
+            "directory or PYTHONPATH the one you meant?"
+        ) from error
+
+
+def _forget_inherited_lock() -> None:
+    global _setup  # noqa: PLW0603 - another thread of the parent may have held it
+    _setup = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_inherited_lock)

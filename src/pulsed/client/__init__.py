@@ -1,0 +1,24 @@
+"""Jobs from the outside: look at one, wait for it, change its course.
+
+Every coroutine method has a blocking twin without the ``a``.
+"""
+
+from pulsed.client.filter import Filter
+from pulsed.client.job import Client, Job, JobId
+from pulsed.client.jobs import Jobs
+from pulsed.client.jobtype import AsyncJobType, Declaration, JobType, SyncJobType
+from pulsed.client.router import JobDecorator, Router
+
+__all__ = [
+    "AsyncJobType",
+    "Client",
+    "Declaration",
+    "Filter",
+    "Job",
+    "JobDecorator",
+    "JobId",
+    "JobType",
+    "Jobs",
+    "Router",
+    "SyncJobType",
+]

@@ -1,0 +1,323 @@
+"""One job, as a producer or an operator holds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from pulsed.errors import (
+    InvalidOption,
+    InvalidTransition,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    checked_seconds,
+)
+from pulsed.handler import Handler, Registry
+from pulsed.job import JobRow, NewJob, Status
+from pulsed.lifecycle import REPLAYABLE, TERMINAL
+from pulsed.store.base import Store
+from pulsed.store.blocking import blocking, pause
+
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+JobId: TypeAlias = UUID | str
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
+"""How long ``result()`` waits between two looks: little at first, for jobs that are quick."""
+
+
+class Client(NamedTuple):
+    """What a ``Job`` needs to follow itself: where it is stored, and who can decode its result."""
+
+    store: Callable[[], Store]
+    registry: Callable[[], Registry]
+
+
+class Job(Generic[R_co]):
+    """One job: a snapshot of its row, and the means to take a newer one.
+
+    The properties describe the moment of the snapshot. For a job that was just enqueued that is
+    the moment of its submission, known without reading it back; ``refresh()`` reads the row.
+    """
+
+    __slots__ = ("_client", "_handler", "_snapshot", "id")
+
+    def __init__(
+        self, client: Client, snapshot: JobRow | NewJob, handler: Handler[R_co] | None = None
+    ) -> None:
+        self.id: UUID = snapshot.id
+        self._client = client
+        self._snapshot = snapshot
+        self._handler = handler
+
+    @property
+    def row(self) -> JobRow:
+        """The snapshot."""
+        if isinstance(self._snapshot, NewJob):
+            self._snapshot = _as_submitted(self._snapshot)
+        return self._snapshot
+
+    @property
+    def topic(self) -> str:
+        """The name of the handler it is for."""
+        return self._snapshot.topic
+
+    @property
+    def queue(self) -> str:
+        """The lane it is claimed from."""
+        return self._snapshot.queue
+
+    @property
+    def priority(self) -> int:
+        """From -100 to 100; higher runs first."""
+        return self._snapshot.priority
+
+    @property
+    def status(self) -> Status:
+        """Where it was in its life."""
+        return self.row.status
+
+    @property
+    def attempts(self) -> int:
+        """How many runs counted against ``max_attempts``."""
+        return self.row.attempts
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many it may have; None until a worker's handler has said so."""
+        return self.row.max_attempts
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The named arguments, as plain JSON data."""
+        payload: dict[str, Any] = msgspec.json.decode(self._snapshot.payload)
+        return payload
+
+    @property
+    def progress(self) -> Any:
+        """What the handler last reported about its progress, or None."""
+        return None if self.row.progress is None else msgspec.json.decode(self.row.progress)
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the last failed run failed."""
+        return self.row.last_error
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What it carries along."""
+        return self.row.headers
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What it can be found by."""
+        return self.row.tags
+
+    @property
+    def next_run_at(self) -> datetime:
+        """When it becomes, or became, due."""
+        return self.row.next_run_at
+
+    @property
+    def submitted_at(self) -> datetime:
+        """When it was enqueued."""
+        return self.row.submitted_at
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its latest run began."""
+        return self.row.started_at
+
+    @property
+    def completed_at(self) -> datetime | None:
+        """When it came to its end."""
+        return self.row.completed_at
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it had come to its end: succeeded, dead-lettered or cancelled."""
+        return self.row.status in TERMINAL
+
+    async def arefresh(self) -> Job[R_co]:
+        """Take a new snapshot and return this job."""
+        self._snapshot = await read_one(self._client.store(), self.id)
+        return self
+
+    async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - blocks too
+        """Wait for the job to end and return what its handler returned.
+
+        Raises ``JobFailed`` or ``JobCancelled`` if it ends another way, and ``ResultTimeout`` after
+        ``timeout`` seconds; the job itself goes on then.
+        """
+        give_up_at = None if timeout is None else _deadline(timeout)
+        wait = FIRST_PAUSE
+        while not (await self.arefresh()).is_done:
+            left = wait if give_up_at is None else give_up_at - time.monotonic()
+            if left <= 0:
+                raise ResultTimeout(
+                    f"{self} did not end within {timeout:g} s. It goes on; ask again later.",
+                    job_id=self.id,
+                )
+            await pause(min(wait, left))
+            wait = min(wait * 1.5, LONGEST_PAUSE)
+        return self._outcome()
+
+    async def acancel(self) -> Status:
+        """Cancel it, or ask it to stop if it is running; returns its status now."""
+        return self._noted(await cancel_one(self._client.store(), self.id))
+
+    async def aretry(self) -> Status:
+        """Send it back to PENDING with fresh attempts, if it is dead-lettered or cancelled."""
+        return self._noted(await retry_one(self._client.store(), self.id))
+
+    refresh = blocking(arefresh)
+    result = blocking(aresult)
+    cancel = blocking(acancel)
+    retry = blocking(aretry)
+
+    def _outcome(self) -> R_co:
+        row = self.row
+        if row.status is Status.CANCELLED:
+            raise JobCancelled(f"{self} was cancelled and has no result.", job_id=self.id)
+        if row.status is Status.DEAD_LETTERED:
+            raise JobFailed(
+                f"{self} failed for good in attempt {row.attempts}: {row.last_error}",
+                job_id=self.id,
+            )
+        handler: Handler[Any] | None = self._handler or self._client.registry().find(row.topic)
+        text = row.result or "null"
+        result: R_co = handler.decode_result(text) if handler else msgspec.json.decode(text)
+        return result
+
+    def _noted(self, status: Status) -> Status:
+        self._snapshot = msgspec.structs.replace(self.row, status=status)
+        return status
+
+    def __str__(self) -> str:
+        return f"Job {self.id} ({self.topic})"
+
+    def __repr__(self) -> str:
+        row = self.row
+        return f"<Job {self.id} {row.topic} {row.status} attempts={row.attempts}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def checked_id(job_id: Any) -> UUID:
+    """Return a job id as a UUID, or say what one looks like."""
+    if isinstance(job_id, UUID):
+        return job_id
+    try:
+        if isinstance(job_id, str):
+            return UUID(job_id)
+    except ValueError:
+        pass
+    raise InvalidOption(
+        f"A job id is a UUID like 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69, not {job_id!r:.100}."
+    )
+
+
+async def read_one(store: Store, job_id: UUID) -> JobRow:
+    """Read a job that must be there."""
+    return _found(job_id, await store.get([job_id]))
+
+
+async def cancel_one(store: Store, job_id: UUID) -> Status:
+    """Cancel a job, or ask it to stop; too late is an error."""
+    status = _found(job_id, await store.cancel([job_id]))
+    if status in TERMINAL and status is not Status.CANCELLED:
+        raise InvalidTransition(
+            f"Job {job_id} is {status} already; there is nothing left to cancel.", job_id=job_id
+        )
+    return status
+
+
+async def retry_one(store: Store, job_id: UUID) -> Status:
+    """Send a parked job back to PENDING."""
+    done, status = _found(job_id, await store.replay([job_id]))
+    if not done:
+        raise InvalidTransition(
+            f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
+            f"{_INSTEAD_OF_RETRY.get(status, 'It runs by itself when it is due.')}",
+            job_id=job_id,
+        )
+    return status
+
+
+async def delete_one(store: Store, job_id: UUID) -> Status:
+    """Remove a job that is not running."""
+    done, status = _found(job_id, await store.delete([job_id]))
+    if not done:
+        raise InvalidTransition(
+            f"Job {job_id} is {status} and cannot be deleted. Cancel it and wait for it to stop, "
+            "then delete it.",
+            job_id=job_id,
+        )
+    return status
+
+
+_INSTEAD_OF_RETRY = {
+    Status.SUCCEEDED: "Enqueue a new one to do the work again.",
+    Status.RUNNING: "Wait for its run to end, or cancel it first.",
+}
+
+
+def _found(job_id: UUID, answer: Mapping[UUID, T]) -> T:
+    if job_id not in answer:
+        raise JobNotFound(
+            f"There is no job {job_id} in this database; it was never enqueued here, was deleted, "
+            "or its transaction has not been committed.",
+            job_id=job_id,
+        )
+    return answer[job_id]
+
+
+def _deadline(timeout: float) -> float:
+    return time.monotonic() + checked_seconds("timeout", timeout)
+
+
+def _as_submitted(job: NewJob) -> JobRow:
+    """Return the row that a submission made, as far as the producer can know it.
+
+    Its times come from the clock in the job's id; the database's own are there after a refresh.
+    """
+    submitted = datetime.fromtimestamp((job.id.int >> 80) / 1000, UTC)
+    return JobRow(
+        id=job.id,
+        queue=job.queue,
+        topic=job.topic,
+        status=Status.PENDING,
+        priority=job.priority,
+        payload=job.payload,
+        result=None,
+        headers=job.headers or {},
+        tags=job.tags,
+        attempts=0,
+        max_attempts=job.max_attempts,
+        timeout=job.timeout,
+        lease_seconds=job.lease,
+        next_run_at=max(submitted, job.at or submitted + timedelta(seconds=job.delay)),
+        lease_token=0,
+        locked_by=None,
+        lease_until=None,
+        cancel_requested=False,
+        last_worker=None,
+        last_outcome=None,
+        last_error=None,
+        submitted_at=submitted,
+        started_at=None,
+        completed_at=None,
+        progress=None,
+    )

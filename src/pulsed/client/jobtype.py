@@ -1,0 +1,236 @@
+"""A decorated function: call it as before, or enqueue it.
+
+``JobType[P, R]`` knows the parameters of the function (without a context) and what it returns, so
+that a type checker sees a wrong argument of ``enqueue`` as it would see one of a call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from itertools import islice
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
+from uuid import UUID
+
+from pulsed.client.job import Client, Job
+from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
+from pulsed.handler import Call, Handler, HandlerContext, Options, checked_options, new_job
+from pulsed.handler.options import checked_count
+from pulsed.job import NewJob
+from pulsed.store.blocking import blocking, refuse_in_event_loop
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+LARGEST_BATCH = 100_000
+
+Bound: TypeAlias = Call[T] | tuple[Any, ...]
+"""The arguments of one job: ``job.bind(...)``, or a tuple of positional ones."""
+
+
+class Declaration:
+    """A handler and the app it belongs to, which for a router's is not known at first."""
+
+    def __init__(self, handler: Handler[Any], client: Client | None = None) -> None:
+        self.handler = handler
+        self.client = client
+
+    def belong_to(self, client: Client, handler: Handler[Any]) -> None:
+        """Join an app, under the topic it has there."""
+        self.client = client
+        self.handler = handler
+
+
+class JobType(Generic[P, R_co]):
+    """A function whose calls can be stored as jobs."""
+
+    def __init__(self, declared: Declaration, options: Mapping[str, Any] | None = None) -> None:
+        functools.update_wrapper(self, declared.handler.fn)
+        self._declared = declared
+        self._options = dict(options or {})
+        self._connection = self._options.pop("conn", None)
+
+    @property
+    def topic(self) -> str:
+        """The name its jobs are stored under."""
+        return self._declared.handler.topic
+
+    @property
+    def handler(self) -> Handler[R_co]:
+        """The function with its options, as a worker sees it."""
+        return self._declared.handler
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, here and now."""
+        return self._declared.handler.fn(*args, **kwargs)
+
+    def using(self, **options: Unpack[Options]) -> Self:
+        """Return the same job type with other options, leaving this one as it is."""
+        given = {**self._options, **checked_options(options)}
+        if self._connection is not None:
+            given.setdefault("conn", self._connection)
+        return type(self)(self._declared, checked_options(given))
+
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """Check arguments and keep them, to be enqueued later."""
+        self._client()
+        payload = self.handler.encode(args, kwargs)
+        return Call(self.topic, payload, self.handler, self._options)
+
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store a call as a job, to be run by a worker."""
+        payload = self.handler.encode(args, kwargs)
+        (job,) = await self._submit([new_job(self.topic, payload, self.handler, self._options)])
+        return job
+
+    async def aenqueue_many(self, calls: Iterable[Bound[Any]]) -> list[Job[R_co]]:
+        """Store many calls in one transaction: all of them, or none."""
+        return await self._submit([self._new_job(call) for call in calls])
+
+    enqueue = blocking(aenqueue)
+    enqueue_many = blocking(aenqueue_many)
+
+    def enqueue_iter(self, calls: Iterable[Bound[Any]], *, batch: int = 5_000) -> Iterator[UUID]:
+        """Store any number of calls, one transaction per ``batch``, while you iterate.
+
+        Yields the id of every stored job; only one batch is in memory at a time.
+        """
+        refuse_in_event_loop("aenqueue_iter")
+        self._check_batch(batch)
+        return self._enqueue_batches(iter(calls), batch)
+
+    def aenqueue_iter(
+        self, calls: Iterable[Bound[Any]] | AsyncIterable[Bound[Any]], *, batch: int = 5_000
+    ) -> AsyncIterator[UUID]:
+        """Store any number of calls, one transaction per ``batch``, while you iterate.
+
+        Yields the id of every stored job; only one batch is in memory at a time.
+        """
+        self._check_batch(batch)
+        return self._aenqueue_batches(calls, batch)
+
+    def _enqueue_batches(self, calls: Iterator[Bound[Any]], batch: int) -> Iterator[UUID]:
+        stored = 0
+        try:
+            while jobs := self.enqueue_many(islice(calls, batch)):
+                stored += len(jobs)
+                yield from (job.id for job in jobs)
+        except Exception as error:
+            _note_stored(error, stored)
+            raise
+
+    async def _aenqueue_batches(
+        self, calls: Iterable[Bound[Any]] | AsyncIterable[Bound[Any]], batch: int
+    ) -> AsyncIterator[UUID]:
+        stored = 0
+        try:
+            async for chunk in _chunks(calls, batch):
+                jobs = await self.aenqueue_many(chunk)
+                stored += len(jobs)
+                for job in jobs:
+                    yield job.id
+        except Exception as error:
+            _note_stored(error, stored)
+            raise
+
+    def _check_batch(self, batch: int) -> None:
+        checked_count("batch", batch, 1, LARGEST_BATCH)
+        if self._connection is not None:
+            raise InvalidOption(
+                "enqueue_iter() commits batch by batch, and your connection has one transaction. "
+                "Use enqueue_many() with conn=, or leave conn= out."
+            )
+
+    def _new_job(self, call: Bound[Any]) -> NewJob:
+        if isinstance(call, tuple):
+            payload = self.handler.encode(call, {})
+            return new_job(self.topic, payload, self.handler, self._options)
+        if isinstance(call, Call) and call.topic == self.topic:
+            return new_job(
+                self.topic, call.payload, self.handler, {**self._options, **call.options}
+            )
+        given = f"bound to {call.topic!r}" if isinstance(call, Call) else f"{call!r:.100}"
+        raise InvalidArguments(
+            f"{self.topic!r} takes its own bind(...) or a tuple of arguments for each job, "
+            f"not {given}."
+        )
+
+    async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
+        client = self._client()
+        store = client.store()
+        if self._connection is not None:
+            store = store.joined(self._connection)
+        await store.submit(jobs)
+        handler = self.handler
+        return [Job(client, job, handler) for job in jobs]
+
+    def _client(self) -> Client:
+        if self._declared.client is None:
+            raise ConfigError(
+                f"{self.topic!r} is declared on a router that no app includes yet. "
+                "Call app.include(router) first."
+            )
+        return self._declared.client
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic!r}>"
+
+
+class SyncJobType(JobType[P, R_co]):
+    """The job type of a plain function."""
+
+    @overload
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    @overload
+    def __call__(self, ctx: HandlerContext, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, here and now."""
+        return super().__call__(*args, **kwargs)
+
+
+class AsyncJobType(JobType[P, R_co]):
+    """The job type of a coroutine function."""
+
+    @overload
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    @overload
+    def __call__(
+        self, ctx: HandlerContext, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R_co]: ...
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, here and now."""
+        return super().__call__(*args, **kwargs)
+
+
+async def _chunks(calls: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIterator[list[T]]:
+    """Cut a source, of either kind, into lists."""
+    if not isinstance(calls, AsyncIterable):
+        source = iter(calls)
+        while chunk := list(islice(source, size)):
+            yield chunk
+        return
+    chunk = []
+    async for call in calls:
+        chunk.append(call)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _note_stored(error: Exception, stored: int) -> None:
+    if stored:
+        error.add_note(f"{stored:,} jobs of the batches before this one are stored.")

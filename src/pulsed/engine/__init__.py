@@ -1,0 +1,1 @@
+"""The worker: claiming, running, heartbeats, settling, and the upkeep around them."""

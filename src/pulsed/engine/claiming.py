@@ -1,0 +1,170 @@
+"""Claiming: as many jobs as there are free slots, never more.
+
+A job claimed ahead of its slot would lose an attempt when a sibling kills the process. So the
+claimer waits for slots, asks for all of them at once, and when the queues are empty sleeps until
+a hint or the next poll. It outlives every storage error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
+
+from pulsed.backoff import RetryPolicy
+from pulsed.engine.leases import Leases
+from pulsed.errors import StorageError
+from pulsed.job import Assignment, Lease, Released, Report, TopicPolicy
+from pulsed.store.base import Store
+
+log = logging.getLogger("pulsed.worker")
+
+GATHER = 0.005
+"""Seconds to let more slots become free before a few of them are filled."""
+
+PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
+
+
+class Claimer:
+    """Decides when to claim, from which queue, and how much."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: UUID,
+        leases: Leases,
+        *,
+        queues: Sequence[str] | Mapping[str, float],
+        topics: Sequence[TopicPolicy],
+        slots: int,
+        poll: float,
+        free_slots: Callable[[], int],
+        start: Callable[[list[Assignment]], None],
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._leases = leases
+        self._queues = queues
+        self._topics = topics
+        self._enough = max(1, slots // 4)
+        self._poll = poll
+        self._free_slots = free_slots
+        self._start = start
+        self._woken = asyncio.Event()
+        self._slot_freed = asyncio.Event()
+        self._doubts = store.doubtful_claims
+        self._in_doubt_until = 0.0
+        self._failures = 0
+        self.stopping = False
+
+    def wake(self) -> None:
+        """Look again now: jobs may have arrived, or it is time to stop."""
+        self._woken.set()
+
+    def slot_freed(self) -> None:
+        """A run has ended."""
+        self._slot_freed.set()
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self.stopping = True
+        self._woken.set()
+        self._slot_freed.set()
+
+    async def run(self) -> None:
+        """Claim until told to stop. A claim that is under way is always finished."""
+        while not self.stopping:
+            try:
+                drained = await self.tick()
+                self._failures = 0
+            except StorageError as error:
+                self._failures += 1
+                delay = PATIENCE.delay(self._failures)
+                log.error("cannot claim (%s); trying again in %.1f s", error, delay)  # noqa: TRY400
+                await self._sleep(delay)
+                continue
+            if drained and not self.stopping:
+                await self._sleep(self._poll * random.uniform(0.9, 1.1))  # noqa: S311
+
+    async def tick(self) -> bool:
+        """Fill the free slots once; True if the queues had no more than that."""
+        await self._wait_for_slots()
+        self._woken.clear()
+        if self.in_doubt:
+            await self.release_unknown()
+        for queue in self._order():
+            free = self._free_slots()
+            if free <= 0 or self.stopping:
+                return False
+            claimed = await self._claim(queue, free)
+            if claimed:
+                self._start(claimed)
+        return self._free_slots() > 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a claim without an answer may have leased jobs that we do not know of."""
+        return time.monotonic() < self._in_doubt_until
+
+    async def release_unknown(self) -> list[Lease]:
+        """Give back what is leased to us without our knowing.
+
+        Only between two claims of ours: a row that is just being claimed is not unknown.
+        """
+        held = await self._store.held(self._worker_id)
+        unknown = [lease for lease in held if not self._leases.holds(lease)]
+        if unknown:
+            log.warning("giving back %d jobs of a claim whose answer was lost", len(unknown))
+            await self._store.settle([Report(lease, Released()) for lease in unknown])
+        return unknown
+
+    async def _claim(self, queue: str, limit: int) -> list[Assignment]:
+        try:
+            claimed = await self._store.claim(self._worker_id, queue, self._topics, limit)
+        finally:
+            if self._store.doubtful_claims != self._doubts:
+                self._doubts = self._store.doubtful_claims
+                longest = max((topic.lease for topic in self._topics), default=30.0)
+                self._in_doubt_until = time.monotonic() + max(longest, 2 * self._poll)
+        self._leases.add(claimed)
+        return claimed
+
+    async def _wait_for_slots(self) -> None:
+        """Wait for a free slot; let a few more become free if they do so at once."""
+        while self._free_slots() <= 0 and not self.stopping:
+            self._slot_freed.clear()
+            if not self.in_doubt:
+                await self._slot_freed.wait()
+            elif not await self._within(self._poll, self._slot_freed):
+                await self.release_unknown()
+        if self._free_slots() < self._enough and not self.stopping:
+            await asyncio.sleep(GATHER)
+
+    def _order(self) -> list[str]:
+        """Return the queues in the order given, or by the luck of their weights."""
+        if not isinstance(self._queues, Mapping):
+            return list(self._queues)
+        left = dict(self._queues)
+        order = []
+        while left:
+            names = list(left)
+            (name,) = random.choices(names, weights=[left[each] for each in names])  # noqa: S311
+            order.append(name)
+            del left[name]
+        return order
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until woken, or for so long."""
+        await self._within(seconds, self._woken)
+        self._woken.clear()
+
+    @staticmethod
+    async def _within(seconds: float, event: asyncio.Event) -> bool:
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

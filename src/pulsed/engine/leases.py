@@ -1,0 +1,126 @@
+"""Heartbeats: the leases a worker holds, and the thread that keeps them alive.
+
+A thread of its own, so that a handler which blocks the event loop does not lose its siblings'
+jobs. One statement extends everything that is held, every third of the shortest lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from pulsed.errors import PulsedError
+from pulsed.job import Assignment, Beat, Lease
+from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+
+log = logging.getLogger("pulsed.worker")
+
+BEATS_PER_LEASE = 3
+
+
+class Leases:
+    """What this worker holds. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        on_answers: Callable[[dict[Lease, Beat]], None],
+        on_late: Callable[[float], None],
+    ) -> None:
+        self._store = store
+        self._on_answers = on_answers
+        self._on_late = on_late
+        self._held: dict[UUID, tuple[Lease, float]] = {}
+        self._changed = threading.Condition()
+        self._next_beat = float("inf")
+        self._stopped = False
+        self._thread = threading.Thread(target=self._beat_until_stopped, daemon=True)
+        self._thread.name = "pulsed-beat"
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating. Only when nothing is held any more, or everything is given up."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def add(self, assignments: Iterable[Assignment]) -> None:
+        """Keep these leases alive from now on."""
+        now = time.monotonic()
+        with self._changed:
+            soonest = self._next_beat
+            for assignment in assignments:
+                interval = assignment.lease_seconds / BEATS_PER_LEASE
+                self._held[assignment.job_id] = (assignment.lease, interval)
+                soonest = min(soonest, now + interval)
+            if soonest < self._next_beat:
+                self._next_beat = soonest
+                self._changed.notify()
+
+    def drop(self, lease: Lease) -> None:
+        """Stop caring, because the run is over. A newer lease on the same job stays."""
+        with self._changed:
+            held = self._held.get(lease.job_id)
+            if held is not None and held[0] == lease:
+                del self._held[lease.job_id]
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether this very lease is held."""
+        with self._changed:
+            held = self._held.get(lease.job_id)
+            return held is not None and held[0] == lease
+
+    def shortest(self) -> float | None:
+        """Return the seconds of the shortest lease held, which no retry may outlast."""
+        with self._changed:
+            intervals = [each for _, each in self._held.values()]
+        return min(intervals) * BEATS_PER_LEASE if intervals else None
+
+    def tick(self) -> dict[Lease, Beat]:
+        """Beat once for everything that is held, and pass the answers on."""
+        with self._changed:
+            leases = [lease for lease, _ in self._held.values()]
+        if not leases:
+            return {}
+        answers = run_blocking(self._store.beat(leases, within=self.shortest()))
+        by_lease = {lease: answers[lease.job_id] for lease in leases}
+        self._on_answers(by_lease)
+        return by_lease
+
+    def _beat_until_stopped(self) -> None:
+        while self._wait_for_next_beat():
+            began = time.monotonic()
+            try:
+                self.tick()
+            except PulsedError as error:
+                log.warning("a heartbeat failed (%s); trying again", error)
+            except Exception:
+                log.exception("a heartbeat failed; trying again")
+            with self._changed:
+                interval = min((each for _, each in self._held.values()), default=float("inf"))
+                self._next_beat = began + interval
+
+    def _wait_for_next_beat(self) -> bool:
+        """Sleep until a beat is due; say whether to go on. Tells when it was woken far too late."""
+        with self._changed:
+            while not self._stopped:
+                now = time.monotonic()
+                due = self._next_beat
+                if now >= due:
+                    break
+                self._changed.wait(None if due == float("inf") else due - now)
+            late = time.monotonic() - self._next_beat
+            shortest = min((each for _, each in self._held.values()), default=float("inf"))
+            stopped = self._stopped
+        if not stopped and late > shortest:
+            self._on_late(late)
+        return not stopped

@@ -1,0 +1,68 @@
+"""What has to be done from time to time: recovering the jobs of silent workers, and presence.
+
+Any number of processes do this at once; the database sees to it that nothing happens twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from pulsed.errors import StorageError
+from pulsed.job import WorkerInfo
+from pulsed.store.base import Reaped, Store
+
+log = logging.getLogger("pulsed.upkeep")
+
+BATCH = 500
+MOST_BATCHES = 20
+"""A bound on one tick: what is left is there at the next."""
+
+
+class Upkeep:
+    """The watchdog and the presence row, on one timer."""
+
+    def __init__(
+        self, store: Store, *, tick: float, grace: float, describe: Callable[[], WorkerInfo]
+    ) -> None:
+        self._store = store
+        self._tick = tick
+        self._grace = grace
+        self._describe = describe
+
+    async def run(self) -> None:
+        """Tick for ever."""
+        while True:
+            try:
+                await self.tick()
+            except StorageError as error:
+                log.warning("upkeep failed (%s); trying again at the next tick", error)
+            await asyncio.sleep(self._tick * random.uniform(0.9, 1.1))  # noqa: S311
+
+    async def tick(self) -> list[Reaped]:
+        """Show that we are here, and put the jobs of silent workers on the retry path."""
+        await self._store.announce(self._describe())
+        return await reap(self._store, tick=self._tick, grace=self._grace)
+
+
+async def reap(store: Store, *, tick: float, grace: float) -> list[Reaped]:
+    """Recover every job whose lease has expired."""
+    reaped: list[Reaped] = []
+    for _ in range(MOST_BATCHES):
+        answer = await store.watchdog(tick=tick, grace=grace, limit=BATCH)
+        if answer.in_grace:
+            log.info("no watchdog looked for a while; workers get %g s to beat first", grace)
+        reaped += answer.reaped
+        if len(answer.reaped) < BATCH:
+            break
+    for job in reaped:
+        log.warning(
+            "job %s (%s): worker %s went silent; now %s",
+            job.job_id,
+            job.topic,
+            job.worker_id,
+            job.status,
+        )
+    return reaped

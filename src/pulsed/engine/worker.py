@@ -1,0 +1,387 @@
+"""A worker: claims jobs for its free slots, runs their handlers, reports how they ended.
+
+One event loop does the work. Beside it: a thread that beats (``leases``), threads for plain
+functions (``threads``), and three small loops for claiming, settling and upkeep, each a timer
+around a ``tick``. This file only connects them and decides when to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from pulsed.engine.claiming import Claimer
+from pulsed.engine.context import Context
+from pulsed.engine.leases import BEATS_PER_LEASE, Leases
+from pulsed.engine.run import Run, Stop, outcome_of, outcome_of_stop
+from pulsed.engine.settling import LARGEST_BATCH, Settler
+from pulsed.engine.threads import HandlerThreads
+from pulsed.engine.upkeep import Upkeep
+from pulsed.errors import ConfigError, InvalidOption, StorageError, TransientStorageError
+from pulsed.handler import Registry
+from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
+from pulsed.store.base import Listener, Store
+
+log = logging.getLogger("pulsed.worker")
+
+UNSTOPPABLE_AFTER = 5.0
+"""Seconds an async handler gets to obey its cancellation before its slot counts as stuck."""
+
+
+class Exit(Enum):
+    """Why a worker ended; the value is the exit code of its process."""
+
+    DRAINED = 0
+    STUCK = 1
+    ABORTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    queues: Sequence[str] | Mapping[str, float] = ("default",)
+    """In the order to claim from, or with weights."""
+    concurrency: int = 100
+    poll: float = 1.0
+    """Seconds between two looks when no hint arrives."""
+    tick: float = 10.0
+    """Seconds between two looks for silent workers."""
+    drain_timeout: float | None = None
+    """Seconds a drain may take before what still runs is handed back; None waits for ever."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
+            raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
+        for name in ("poll", "tick"):
+            if not 0.001 <= getattr(self, name) <= 3600:
+                raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
+        if isinstance(self.queues, str) or not self.queues:
+            raise InvalidOption("queues must be a list of names, at least one.")
+        if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:
+            raise InvalidOption("the weights of queues must be positive.")
+
+
+class Worker:
+    """Runs the handlers of a registry on the jobs of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        options: WorkerOptions | None = None,
+        *,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+    ) -> None:
+        self.id: UUID = uuid.uuid4()
+        self.store = store
+        self.registry = registry
+        self.options = options or WorkerOptions()
+        self._lifespan = lifespan or contextlib.nullcontext
+        self._runs: dict[Lease, Run] = {}
+        self._stuck: set[Run] = set()
+        self._threads = HandlerThreads()
+        self._listener: Listener | None = None
+        self._idle = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self._abort_asked = asyncio.Event()
+        self._exit = Exit.DRAINED
+        self._loop_answered = True
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def run(self, *, handle_signals: bool = False) -> Exit:
+        """Work until ``stop()``, then drain. Cancelling this hands running jobs back first."""
+        working = asyncio.create_task(self._run(handle_signals=handle_signals))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self.stop(abort=True)
+            await working
+            raise
+
+    async def _run(self, *, handle_signals: bool) -> Exit:
+        self.registry.resolve_all()
+        if not len(self.registry):
+            raise ConfigError(
+                "This worker has no handlers. Declare jobs with @app.job in a module it imports."
+            )
+        await self._check_database()
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        with self._signals() if handle_signals else contextlib.nullcontext():
+            async with self._lifespan():
+                await self._work()
+        return self._exit
+
+    def stop(self, *, abort: bool = False) -> None:
+        """Claim nothing more and finish what runs; with ``abort``, hand it back instead."""
+        self._stop_asked.set()
+        if abort:
+            self._abort_asked.set()
+
+    async def _check_database(self) -> None:
+        """Fail now on what waiting will not mend; a database that is only away will come back."""
+        try:
+            await self.store.now()
+        except TransientStorageError as error:
+            log.warning("the database is not there yet (%s); waiting for it", error)
+
+    async def _work(self) -> None:
+        options = self.options
+        self._leases = Leases(self.store, self._beat_answers, self._beats_were_late)
+        self._settler = Settler(self.store, self._settled, self._leases.shortest)
+        self._claimer = Claimer(
+            self.store,
+            self.id,
+            self._leases,
+            queues=options.queues,
+            topics=self.registry.policies(),
+            slots=options.concurrency,
+            poll=options.poll,
+            free_slots=self._free_slots,
+            start=self._start,
+        )
+        upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
+        self._leases.start()
+        log.info("worker %s started: %s", self.id, self._summary())
+        try:
+            async with self.store.listen(tuple(options.queues), self._claimer.wake) as listener:
+                self._listener = listener
+                await self._claim_until_asked_to_stop(upkeep)
+        finally:
+            self._leases.stop()
+            self._threads.close()
+        log.info("worker %s ended: %s", self.id, self._exit.name.lower())
+
+    async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
+        background = [
+            asyncio.create_task(self._settler.run(), name="pulsed-settle"),
+            asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
+        ]
+        claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
+        asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
+        try:
+            await asyncio.wait([claiming, asked, *background], return_when=asyncio.FIRST_COMPLETED)
+            self._claimer.stop()
+            await claiming
+            await self._drain()
+            for task in background:  # a loop that ended by itself ended with a bug: show it
+                if task.done():
+                    task.result()
+        finally:
+            asked.cancel()
+            for task in background:
+                task.cancel()
+            await asyncio.gather(asked, *background, return_exceptions=True)
+            with contextlib.suppress(StorageError):
+                await self.store.retire(self.id)
+
+    async def _drain(self) -> None:
+        """Wait for what runs, beating all the while; hand back what may not finish."""
+        if self._runs:
+            log.info("draining %d running jobs", len(self._runs))
+        give_up = asyncio.create_task(self._abort_asked.wait())
+        done = asyncio.create_task(self._wait_until_idle())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.options.drain_timeout):
+                await asyncio.wait([give_up, done], return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            self._exit = Exit.ABORTED
+            self._abort_runs()
+            await asyncio.wait([done], timeout=UNSTOPPABLE_AFTER)
+        give_up.cancel()
+        done.cancel()
+        await asyncio.gather(give_up, done, return_exceptions=True)
+        in_a_hurry = self._exit is Exit.ABORTED
+        with contextlib.suppress(TimeoutError):  # what is not handed back by then will expire
+            async with asyncio.timeout(UNSTOPPABLE_AFTER if in_a_hurry else None):
+                await self._settler.flushed()
+
+    async def _wait_until_idle(self) -> None:
+        while len(self._runs) > len(self._stuck):
+            self._idle.clear()
+            await self._idle.wait()
+
+    def _abort_runs(self) -> None:
+        log.warning("handing back %d running jobs", len(self._runs) - len(self._stuck))
+        for run in list(self._runs.values()):
+            run.tell_to_stop(Stop.ABORTED)
+            if not run.handler.is_async:  # its thread dies with the process
+                self._give_up_on(run)
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    def _free_slots(self) -> int:
+        if self._settler.backlog > self.options.concurrency + LARGEST_BATCH:
+            return 0  # the database takes no reports: more work would only wait for it
+        return self.options.concurrency - len(self._runs)
+
+    def _start(self, assignments: list[Assignment]) -> None:
+        for assignment in assignments:
+            handler = self.registry.get(assignment.topic)
+            run = Run(assignment, handler, Context(assignment, self.store))
+            self._runs[run.lease] = run
+            run.task = self._loop.create_task(self._execute(run))
+            if assignment.timeout is not None:
+                run.timer = self._loop.call_later(assignment.timeout, self._time_out, run)
+
+    async def _execute(self, run: Run) -> None:
+        try:
+            outcome = await outcome_of(run, self._threads)
+            self._report(run, outcome)
+        finally:
+            self._forget(run)
+
+    def _report(self, run: Run, outcome: Outcome | None) -> None:
+        """Send a run's outcome on its way, once."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.reported:
+            return
+        run.reported = True
+        if outcome is None:
+            self._leases.drop(run.lease)
+        else:
+            self._settler.put(Report(run.lease, outcome))
+
+    def _forget(self, run: Run) -> None:
+        del self._runs[run.lease]
+        self._stuck.discard(run)
+        self._claimer.slot_freed()
+        self._idle.set()
+
+    def _settled(self, report: Report, accepted: bool) -> None:  # noqa: FBT001
+        self._leases.drop(report.lease)
+        if not accepted:
+            log.warning(
+                "job %s: the outcome %s came too late, the lease was lost; another run decides",
+                report.lease.job_id,
+                type(report.outcome).__name__,
+            )
+
+    def _time_out(self, run: Run) -> None:
+        log.warning("%s timed out after %g s", run, run.assignment.timeout)
+        run.tell_to_stop(Stop.TIMED_OUT)
+        if run.handler.is_async:
+            run.timer = self._loop.call_later(UNSTOPPABLE_AFTER, self._give_up_on, run)
+        else:
+            self._give_up_on(run)
+
+    def _give_up_on(self, run: Run) -> None:
+        """Report a run whose handler cannot be stopped; its slot stays taken until it returns."""
+        self._report(run, outcome_of_stop(run))
+        if run.lease in self._runs:
+            self._stuck.add(run)
+            self._idle.set()
+            log.error("%s does not stop; its slot is stuck", run)
+            self._end_if_too_many_are_stuck()
+
+    def _end_if_too_many_are_stuck(self) -> None:
+        """Make room for a fresh process. Runs that only lost their lease will come to an end."""
+        wedged = sum(run.stop is Stop.TIMED_OUT for run in self._stuck)
+        if 2 * wedged >= self.options.concurrency and not self._stop_asked.is_set():
+            log.error("%d of %d slots are stuck; draining", wedged, self.options.concurrency)
+            self._exit = Exit.STUCK
+            self.stop()
+
+    # -- heartbeats (from their own thread) -------------------------------------------------------
+
+    def _beat_answers(self, answers: dict[Lease, Beat]) -> None:
+        if not self._loop_answered:
+            log.warning("the event loop is blocked%s; heartbeats go on", self._blocked_by())
+        self._loop_answered = False
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            self._loop.call_soon_threadsafe(self._act_on_answers, answers)
+
+    def _act_on_answers(self, answers: dict[Lease, Beat]) -> None:
+        self._loop_answered = True
+        for lease, answer in answers.items():
+            run = self._runs.get(lease)
+            if run is None or run.reported:
+                continue  # its settle decides
+            if answer is Beat.LOST:
+                log.warning("%s lost its lease; stopping it", run)
+                run.tell_to_stop(Stop.LOST)
+                self._leases.drop(lease)
+                if not run.handler.is_async:
+                    self._give_up_on(run)
+            elif answer is Beat.CANCEL:
+                run.tell_to_stop(Stop.CANCELLED)
+
+    def _blocked_by(self) -> str:
+        """Name the handler that is on the event loop's stack, and where it is."""
+        code = {handler.fn.__code__: handler for handler in self.registry}
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the documented way
+        while frame is not None:
+            if frame.f_code in code:
+                return f" by {code[frame.f_code].topic} (line {frame.f_lineno})"
+            frame = frame.f_back
+        return ""
+
+    def _beats_were_late(self, seconds: float) -> None:
+        topics = sorted({run.assignment.topic for run in list(self._runs.values())})
+        log.warning(
+            "heartbeats were %.1f s late: something held the interpreter, or the machine slept; "
+            "running: %s",
+            seconds,
+            ", ".join(topics),
+        )
+
+    # -- presence -------------------------------------------------------------------------------
+
+    def describe(self) -> WorkerInfo:
+        """Return this worker as others see it."""
+        return WorkerInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=tuple(self.options.queues),
+            topics=tuple(handler.topic for handler in self.registry),
+            slots=self.options.concurrency,
+            running=len(self._runs),
+            stuck=len(self._stuck),
+            state="draining" if self._stop_asked.is_set() else "running",
+        )
+
+    def _summary(self) -> str:
+        queues = ", ".join(self.options.queues)
+        topics = ", ".join(handler.topic for handler in self.registry)
+        return f"queues {queues}; {self.options.concurrency} slots; topics {topics}"
+
+    def _grace(self) -> float:
+        """Return how long living workers need to beat after an outage: a beat, and some."""
+        longest = max(policy.lease for policy in self.registry.policies())
+        return longest / BEATS_PER_LEASE + min(5.0, longest / 6)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Any:
+        """Drain on the first SIGTERM or SIGINT, abort on the second."""
+        loop = self._loop
+        caught = (signal.SIGTERM, signal.SIGINT)
+
+        def on_signal(number: signal.Signals) -> None:
+            again = self._stop_asked.is_set()
+            log.info("%s: %s", number.name, "aborting" if again else "draining; again to abort")
+            self.stop(abort=again)
+
+        for number in caught:
+            loop.add_signal_handler(number, on_signal, number)
+        try:
+            yield
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
