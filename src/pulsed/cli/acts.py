@@ -1,0 +1,220 @@
+"""Acts on jobs: retry, cancel, delete; by id, by ids on stdin, or by a filter and a confirmation.
+
+A filter that matches everything is refused, the number of jobs is shown before anything happens,
+and without a terminal to confirm on, ``--yes`` has to say so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from pulsed.cli.database import Database, database_options
+from pulsed.cli.exits import Code, CommandError, say
+from pulsed.cli.filters import filter_options
+from pulsed.client.filter import chosen_for
+from pulsed.client.job import checked_id
+from pulsed.job import JobFilter, Status
+from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
+from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+
+BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something to do to jobs, in one transaction for each batch of them."""
+
+    verb: str
+    done: str
+    allowed: tuple[Status, ...]
+    perform: Callable[[Store, Sequence[UUID]], Awaitable[dict[UUID, tuple[bool, Status]]]]
+    otherwise: str
+    """What to say about a job it could not be done to."""
+
+
+async def _cancel(store: Store, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+    answers = await store.cancel(ids)
+    return {
+        job_id: (status is Status.CANCELLED or status not in TERMINAL, status)
+        for job_id, status in answers.items()
+    }
+
+
+RETRY = Act(
+    "retry",
+    "retried",
+    REPLAYABLE,
+    lambda store, ids: store.replay(ids),
+    "only dead-lettered and cancelled jobs can be retried",
+)
+CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel, "it has ended already")
+DELETE = Act(
+    "delete",
+    "deleted",
+    DELETABLE,
+    lambda store, ids: store.delete(ids),
+    "cancel it and let it stop first",
+)
+
+
+def _command(act: Act, text: str, example: str) -> click.Command:
+    @click.command(act.verb, help=f"{text}\n\n\b\nExamples:\n{example}")
+    @click.argument("ids", metavar="[ID…|-]", nargs=-1)
+    @click.option("--all-matching", is_flag=True, help="All jobs that the filters below match.")
+    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    @filter_options
+    @database_options
+    def command(
+        database: Database,
+        ids: tuple[str, ...],
+        where: Mapping[str, Any],
+        all_matching: bool,  # noqa: FBT001
+        yes: bool,  # noqa: FBT001
+    ) -> int:
+        _check_choice(act, ids, where, all_matching=all_matching)
+        chosen = chosen_for(where, act.allowed, act.done) if all_matching else None
+        with database.store() as store:
+            if chosen is not None:
+                return _act_on_matching(store, act, chosen, yes=yes)
+            return _act_on_ids(store, act, _given(ids))
+
+    return command
+
+
+retry = _command(
+    RETRY,
+    "Send dead-lettered or cancelled jobs back to work, with fresh attempts.",
+    "  pulsed jobs retry 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
+    "  pulsed jobs list --status dead --ids | pulsed jobs retry -\n"
+    "  pulsed jobs retry --all-matching --status dead --topic send_email",
+)
+cancel = _command(
+    CANCEL,
+    "Cancel waiting jobs, and ask running ones to stop.",
+    "  pulsed jobs cancel 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
+    "  pulsed jobs cancel --all-matching --tag campaign-7 --yes",
+)
+delete = _command(
+    DELETE,
+    "Delete jobs that are not running, with their results and failures.",
+    "  pulsed jobs delete 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
+    "  pulsed jobs delete --all-matching --status succeeded --until 30d",
+)
+
+
+def _check_choice(
+    act: Act, ids: Sequence[str], where: Mapping[str, Any], *, all_matching: bool
+) -> None:
+    if all_matching and ids:
+        raise CommandError("give ids or --all-matching, not both.", Code.USAGE)
+    if all_matching and not where:
+        raise CommandError(
+            f"without a filter every job would be {act.done}. Say which ones, for example with "
+            "--status, --topic, --queue, --tag or --until.",
+            Code.USAGE,
+        )
+    if not all_matching and where:
+        raise CommandError("filters need --all-matching beside them.", Code.USAGE)
+    if not all_matching and not ids:
+        raise CommandError(
+            f"which jobs? Give their ids, - for ids on stdin, or --all-matching and a filter "
+            f"(see pulsed jobs {act.verb} --help).",
+            Code.USAGE,
+        )
+
+
+def _given(ids: Sequence[str]) -> Iterator[UUID]:
+    words: Iterable[str] = ids
+    if tuple(ids) == ("-",):
+        words = itertools.chain.from_iterable(line.split() for line in sys.stdin)
+    return map(checked_id, words)
+
+
+def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
+    """Act on ids, batch by batch; the worst thing that happened to one of them is the answer."""
+    worst = Code.OK
+    total = 0
+    while batch := list(itertools.islice(ids, BATCH)):
+        answers = run_blocking(_awaited(act.perform(store, batch)))
+        for job_id in dict.fromkeys(batch):
+            code = _tell(act, job_id, answers.get(job_id))
+            worst = max(worst, code)
+            total += code is Code.OK
+    say(f"{act.done} {total:,} {_jobs(total)}")
+    return worst
+
+
+def _tell(act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
+    if answer is None:
+        say(f"there is no job {job_id}")
+        return Code.NOT_FOUND
+    done, status = answer
+    if not done:
+        say(f"job {job_id} is {status}: {act.otherwise}")
+        return Code.FAILURE
+    print(job_id)
+    if act is CANCEL and status is Status.RUNNING:
+        say(f"job {job_id} is running and was asked to stop")
+    return Code.OK
+
+
+def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) -> int:
+    # What is submitted while the question is on the screen is not part of it.
+    limit = chosen.until or run_blocking(store.now())
+    chosen = msgspec.structs.replace(chosen, until=limit)
+    counted = {s: n for s, n in run_blocking(store.counts(chosen)).items() if n}
+    total = sum(counted.values())
+    if not total:
+        say(f"no job matches that could be {act.done}")
+        return Code.OK
+    parts = ", ".join(f"{number:,} {status}" for status, number in counted.items())
+    question = f"{act.verb} {total:,} {_jobs(total)} ({parts})"
+    _confirm(question, yes=yes)
+    done = sum(_in_pages(store, act, chosen))
+    say(f"{act.done} {done:,} {_jobs(done)}")
+    return Code.OK
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        say(question)
+        return
+    if not _can_ask():
+        raise CommandError(
+            f"this would {question}. There is no terminal to ask on: add --yes to do it.",
+            Code.USAGE,
+        )
+    if not click.confirm(f"{question[0].upper()}{question[1:]}?", err=True):
+        raise CommandError("nothing was done.", Code.FAILURE)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
+def _in_pages(store: Store, act: Act, chosen: JobFilter) -> Iterator[int]:
+    """Act on pages of matching jobs. Pages go by id, so one that stays behind is passed by."""
+    before: UUID | None = None
+    while rows := run_blocking(store.list_jobs(chosen, limit=BATCH, before=before)):
+        answers = run_blocking(_awaited(act.perform(store, [row.id for row in rows])))
+        done = [job_id for job_id, (worked, _) in answers.items() if worked]
+        print("\n".join(map(str, done)))
+        yield len(done)
+        before = rows[-1].id
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+def _jobs(number: int) -> str:
+    return "job" if number == 1 else "jobs"

@@ -1,0 +1,46 @@
+"""What a worker says about itself when it starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from pulsed.app import Pulse
+from pulsed.cli.output import console, joined
+from pulsed.cli.versions import pulsed_version
+from pulsed.store.open import redacted
+
+if TYPE_CHECKING:
+    from pulsed.cli.worker import WorkingOptions
+
+log = logging.getLogger("pulsed.worker")
+
+
+def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "worker") -> None:
+    """Tell a person what runs and how to stop it; tell a log file in one line."""
+    database = redacted(app.url)
+    if quiet or not sys.stderr.isatty():
+        log.info("pulsed %s, process %d, database %s", pulsed_version(), os.getpid(), database)
+        return
+    lines = {
+        "database": database,
+        "queues": _queues(working["queues"]),
+        "topics": joined(sorted(handler.topic for handler in app.registry)),
+        "slots": f"{working['concurrency']}",
+        "stop": "Ctrl-C finishes what runs; twice hands it back",
+    }
+    screen = console(sys.stderr)
+    screen.print(Text.assemble(("pulsed ", "bold"), (pulsed_version(), "bold"), f" {title}"))
+    for name, value in lines.items():
+        screen.print(Text(f"  {name:9} ", style="dim").append(value), soft_wrap=True)
+
+
+def _queues(queues: Sequence[str] | Mapping[str, float]) -> str:
+    if isinstance(queues, Mapping):
+        return ", ".join(f"{name} (weight {weight:g})" for name, weight in queues.items())
+    return ", ".join(queues)

@@ -1,0 +1,54 @@
+"""``pulsed doctor``: is everything well?"""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from pulsed.cli.database import Database, database_options
+from pulsed.cli.exits import Code
+from pulsed.cli.output import console, harmless, json_option, print_hanging, print_json
+from pulsed.engine.doctor import Finding, Level, examine, is_healthy
+from pulsed.store.blocking import run_blocking
+
+STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
+EXAMPLES = """\b
+examples:
+  pulsed doctor --url sqlite:///jobs.db
+  pulsed doctor --json | jq 'select(.level != "ok")'
+
+\b
+environment:
+  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+
+
+@click.command(epilog=EXAMPLES)
+@json_option
+@database_options
+def doctor(database: Database, as_json: bool) -> int:  # noqa: FBT001
+    """Check the database, its jobs and its workers. Exits with 6 if a check fails."""
+    with database.store() as store:
+        findings = run_blocking(examine(store))
+    if as_json:
+        for finding in findings:
+            print_json(finding._asdict())
+    else:
+        _show(findings)
+    return Code.OK if is_healthy(findings) else Code.UNHEALTHY
+
+
+def _show(findings: list[Finding]) -> None:
+    screen = console()
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        line = Text(f"{finding.level:4}", style=STYLES[finding.level])
+        line.append(f"  {finding.check:{width}}  ", style="bold").append(harmless(finding.detail))
+        print_hanging(screen, line, 8 + width)
+        if finding.advice:
+            advice = Text(" " * (8 + width) + "→ ", style="yellow").append(harmless(finding.advice))
+            print_hanging(screen, advice, 10 + width)
+    bad = [finding for finding in findings if finding.level is not Level.OK]
+    failed = [finding for finding in bad if finding.level is Level.FAIL]
+    verdict = f"{len(failed)} failed, {len(bad) - len(failed)} warnings, {len(findings)} checks"
+    screen.print(Text(verdict, style="bold red" if failed else "bold"))

@@ -1,0 +1,128 @@
+"""How a command ends: the exit codes, and the one place that turns an error into a message."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import click
+
+from pulsed.errors import (
+    ConfigError,
+    InvalidJob,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    PulsedError,
+    SchemaError,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+)
+
+DEBUG_VARIABLE = "PULSED_DEBUG"
+
+
+class Code(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 4
+    SCHEMA = 5
+    UNHEALTHY = 6
+    JOB_FAILED = 7
+    INTERRUPTED = 130
+
+
+# The first that fits decides, so the narrower error stands before the wider one.
+_CODES: tuple[tuple[type[PulsedError], Code], ...] = (
+    (SchemaError, Code.SCHEMA),
+    (StorageFull, Code.FAILURE),
+    (StorageReadOnly, Code.FAILURE),
+    (StorageError, Code.UNREACHABLE),
+    (ConfigError, Code.USAGE),
+    (InvalidJob, Code.USAGE),
+    (JobNotFound, Code.NOT_FOUND),
+    (JobFailed, Code.JOB_FAILED),
+    (JobCancelled, Code.JOB_FAILED),
+)
+
+
+class CommandError(click.ClickException):
+    """What the command line itself has to complain about, with the code to exit with."""
+
+    def __init__(self, message: str, code: Code = Code.FAILURE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def code_for(error: PulsedError) -> Code:
+    """Return the exit code of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.FAILURE)
+
+
+def say(message: str) -> None:
+    """Tell the user something that is not data."""
+    print(f"pulsed: {message}", file=sys.stderr)
+
+
+def exit_after(run: Callable[[], Any]) -> NoReturn:
+    """Run a command and exit: with what it returned, or with the code and message of its error."""
+    try:
+        code = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_stdout_quietly()
+        sys.exit(Code.FAILURE)
+    except click.exceptions.Exit as finished:
+        sys.exit(finished.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        sys.exit(Code.INTERRUPTED)
+    except click.UsageError as error:
+        say(error.format_message())
+        if error.ctx is not None:
+            say(f"see {error.ctx.command_path} --help")
+        sys.exit(Code.USAGE)
+    except CommandError as error:
+        say(error.message)
+        sys.exit(error.code)
+    except click.ClickException as error:
+        say(error.format_message())
+        sys.exit(error.exit_code)
+    except PulsedError as error:
+        _show_traceback_if_asked()
+        say(str(error))
+        sys.exit(code_for(error))
+    except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
+        _show_traceback_if_asked()
+        say(f"{type(error).__name__}: {error}")
+        say(f"this is a bug in pulsed, or in your app; {DEBUG_VARIABLE}=1 shows where it happened")
+        sys.exit(Code.FAILURE)
+    sys.exit(code if isinstance(code, int) else Code.OK)
+
+
+def is_debugging() -> bool:
+    """Whether the user wants tracebacks."""
+    return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
+
+
+def _show_traceback_if_asked() -> None:
+    if is_debugging():
+        traceback.print_exc()
+
+
+def _close_stdout_quietly() -> None:
+    """Keep the interpreter from complaining that it cannot flush into a pipe nobody reads."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # a test's stdout has no descriptor
+        sys.stdout = io.StringIO()

@@ -1,0 +1,94 @@
+"""One job on a terminal, from its state down to the tracebacks of its failed attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from pulsed.cli.output import harmless, one_line, print_hanging, status_text
+from pulsed.cli.times import iso, relative
+from pulsed.job import Failure, JobRow, Status
+from pulsed.lifecycle import REPLAYABLE
+
+LABEL = 11
+
+
+def report(
+    to: Console, job: JobRow, failures: Sequence[Failure], hints: Sequence[str], now: datetime
+) -> None:
+    """Print all there is to know about a job."""
+    head = Text.assemble((harmless(job.topic), "bold"), "  ", status_text(job.status))
+    to.print(head.append(f"  {job.id}", style="dim"))
+    for hint in [*hints, *_what_to_do(job)]:
+        print_hanging(to, Text("→ ", style="yellow").append(harmless(hint)), 2)
+    to.print()
+    for label, value in _fields(job, now):
+        to.print(Text(f"{label:{LABEL}}", style="dim").append(harmless(value)), soft_wrap=True)
+    for label, text in (
+        ("payload", job.payload),
+        ("result", job.result),
+        ("progress", job.progress),
+    ):
+        if text is not None:
+            _print_json(to, label, text)
+    for failure in failures:
+        _print_failure(to, failure, job, now)
+
+
+def _what_to_do(job: JobRow) -> Iterator[str]:
+    if job.status in REPLAYABLE:
+        yield f"`pulsed jobs retry {job.id}` runs it again, with fresh attempts"
+
+
+def _fields(job: JobRow, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "queue", job.queue if not job.priority else f"{job.queue}, priority {job.priority}"
+    yield "attempts", f"{job.attempts} of {job.max_attempts or 'as many as its handler says'}"
+    yield "submitted", _moment(job.submitted_at, now)
+    if job.status not in (Status.RUNNING, Status.SUCCEEDED) and job.completed_at is None:
+        yield "next run", _moment(job.next_run_at, now)
+    if job.started_at is not None:
+        yield "started", _moment(job.started_at, now)
+    if job.lease_until is not None:
+        yield "lease until", f"{_moment(job.lease_until, now)}, worker {job.locked_by}"
+    if job.completed_at is not None:
+        yield "ended", _moment(job.completed_at, now)
+    if job.tags:
+        yield "tags", ", ".join(job.tags)
+    for name, value in job.headers.items():
+        yield "header", f"{name}: {value}"
+    if job.last_error is not None:
+        yield "last error", one_line(job.last_error)
+
+
+def _moment(instant: datetime, now: datetime) -> str:
+    return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"
+
+
+def _print_json(to: Console, label: str, text: str) -> None:
+    short = harmless(msgspec.json.format(text, indent=0))
+    if len(short) <= to.width - LABEL:
+        to.print(Text(f"{label:{LABEL}}", style="dim").append(short), soft_wrap=True)
+        return
+    to.print(Text(label, style="dim"))
+    pretty = harmless(msgspec.json.format(text, indent=2))
+    to.print(Text(_indented(pretty)), soft_wrap=True)
+
+
+def _print_failure(to: Console, failure: Failure, job: JobRow, now: datetime) -> None:
+    limit = f" of {job.max_attempts}" if job.max_attempts else ""
+    to.print()
+    head = Text(f"attempt {failure.attempt}{limit} failed", style="bold red")
+    took = ""
+    if failure.started_at is not None:
+        took = f" after {(failure.ended_at - failure.started_at).total_seconds():.2f} s"
+    to.print(head.append(f"{took}, {_moment(failure.ended_at, now)}", style="dim"))
+    text = failure.traceback or failure.error
+    to.print(Text(_indented(harmless(text.rstrip()))), soft_wrap=True)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,186 @@
+"""``pulsed jobs``: look for jobs, look at one, count them, and change their course."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import click
+from rich.text import Text
+
+from pulsed.cli import acts
+from pulsed.cli.database import Database, database_options
+from pulsed.cli.exits import say
+from pulsed.cli.filters import filter_options
+from pulsed.cli.job_report import report
+from pulsed.cli.output import (
+    Table,
+    console,
+    for_people,
+    job_as_json,
+    json_option,
+    one_line,
+    print_json,
+    status_text,
+)
+from pulsed.cli.times import brief, relative
+from pulsed.client.filter import checked_filter
+from pulsed.client.job import checked_id, read_one
+from pulsed.engine.why import explain
+from pulsed.job import JobRow, Status
+from pulsed.lifecycle import TERMINAL
+from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+
+WIDE = 116
+"""From so many columns on, an error has a column of its own; else it stands below its job."""
+
+EXAMPLES = """\b
+examples:
+  pulsed jobs list --status dead --since 2h
+  pulsed jobs list --topic send_email --error timeout --json | jq .payload
+  pulsed jobs list --status dead --ids | pulsed jobs retry -
+  pulsed jobs retry --all-matching --status dead --topic send_email
+  pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
+
+\b
+environment:
+  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+
+
+@click.group(epilog=EXAMPLES)
+def jobs() -> None:
+    """List, show, count, retry, cancel and delete jobs."""
+
+
+@jobs.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--before", metavar="ID", help="Go on after the last id of the page before.")
+@click.option("--ids", "ids_only", is_flag=True, help="Ids only, one on a line.")
+@json_option
+@database_options
+def list_(
+    database: Database,
+    where: Mapping[str, Any],
+    limit: int,
+    before: str | None,
+    ids_only: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    r"""List jobs, newest first.
+
+    \b
+    A table on a terminal, JSON lines when piped. Examples:
+      pulsed jobs list --status dead,cancelled --since 3d
+      pulsed jobs list --status dead --ids | pulsed jobs retry -
+    """
+    chosen = checked_filter(where)
+    cursor = None if before is None else checked_id(before)
+    with database.store() as store:
+        found = run_blocking(store.list_jobs(chosen, limit=limit, before=cursor))
+        now = run_blocking(store.now())
+    if ids_only:
+        for job in found:
+            print(job.id)
+    elif for_people(as_json=as_json):
+        _show_table(found, now, limit)
+    else:
+        for job in found:
+            print_json(job_as_json(job))
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@json_option
+@database_options
+def show(database: Database, job_id: str, as_json: bool) -> None:  # noqa: FBT001
+    r"""Show one job: payload, result, failures, and why it is not running.
+
+    \b
+    Example:
+      pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
+    """
+    wanted = checked_id(job_id)
+    with database.store() as store:
+        job, failures, hints, now = run_blocking(_everything_about(store, wanted))
+    if for_people(as_json=as_json):
+        report(console(), job, failures, hints, now)
+    else:
+        print_json(job_as_json(job) | {"failures": failures, "hints": hints})
+
+
+async def _everything_about(store: Store, job_id: UUID) -> tuple[JobRow, Any, list[str], datetime]:
+    job = await read_one(store, job_id)
+    now = await store.now()
+    hints = explain(job, await store.workers(), now)
+    return job, await store.failures(job_id), hints, now
+
+
+@jobs.command()
+@filter_options
+@json_option
+@database_options
+def counts(database: Database, where: Mapping[str, Any], as_json: bool) -> None:  # noqa: FBT001
+    r"""Count jobs by status.
+
+    \b
+    Example:
+      pulsed jobs counts --queue mail --since 1d
+    """
+    with database.store() as store:
+        counted = run_blocking(store.counts(checked_filter(where)))
+    if not for_people(as_json=as_json):
+        print_json(counted)
+        return
+    table = Table("STATUS", "JOBS", flexible={})
+    width = max(len(f"{number:,}") for number in counted.values())
+    for status, number in counted.items():
+        style = "" if number else "dim"
+        table.add(status_text(status), Text(f"{number:{width},}", style=style))
+    table.show(console())
+
+
+jobs.add_command(acts.retry)
+jobs.add_command(acts.cancel)
+jobs.add_command(acts.delete)
+
+
+def _show_table(found: list[JobRow], now: datetime, limit: int) -> None:
+    if not found:
+        say("no such jobs")
+        return
+    screen = console()
+    wide = screen.width >= WIDE
+    heads = ("ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN")
+    flexible = {"TOPIC": 16, "ERROR": 10} if wide else {"TOPIC": 10}
+    table = Table(*heads, *(["ERROR"] if wide else []), flexible=flexible)
+    for job in found:
+        error = Text(one_line(job.last_error or ""), style="red")
+        cells = (str(job.id), job.topic, status_text(job.status), _tries(job), _age(job, now))
+        if wide:
+            table.add(*cells, _when(job, now), error)
+        else:
+            table.add(*cells, _when(job, now), below=error if job.last_error else None)
+    table.show(screen)
+    if len(found) == limit:
+        say(f"there may be more: --before {found[-1].id}")
+
+
+def _tries(job: JobRow) -> str:
+    return f"{job.attempts}/{job.max_attempts or '?'}"
+
+
+def _age(job: JobRow, now: datetime) -> str:
+    return brief((now - job.submitted_at).total_seconds())
+
+
+def _when(job: JobRow, now: datetime) -> str:
+    """Return when it ended, ends, or runs next."""
+    if job.status in TERMINAL and job.completed_at is not None:
+        return relative(job.completed_at, now)
+    if job.status is Status.RUNNING and job.started_at is not None:
+        return f"for {brief((now - job.started_at).total_seconds())}"
+    return relative(job.next_run_at, now) if job.next_run_at > now else "due"

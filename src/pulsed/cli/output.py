@@ -1,0 +1,153 @@
+"""Data on stdout: tables and colours for people on a terminal, JSON lines for everything else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any
+
+import click
+import msgspec
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from pulsed.job import JobRow, Status, WorkerInfo
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+# Payloads and errors come from anywhere; a terminal must not obey what is in them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+COLOURS = {
+    Status.PENDING: "cyan",
+    Status.RUNNING: "blue",
+    Status.RETRYING: "yellow",
+    Status.WAITING: "magenta",
+    Status.SUCCEEDED: "green",
+    Status.DEAD_LETTERED: "bold red",
+    Status.CANCELLED: "dim",
+}
+
+SHORT = {Status.DEAD_LETTERED: "DEAD"}
+"""Where columns are scarce; ``--status`` understands it too."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON lines, as when piped.")
+
+
+def for_people(*, as_json: bool) -> bool:
+    """Whether stdout is a terminal with somebody before it who did not ask for JSON."""
+    return not as_json and sys.stdout.isatty()
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """Return a console for tables and colours; it knows about NO_COLOR and pipes."""
+    return Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+def harmless(text: str) -> str:
+    """Return text without control characters, except line breaks and tabs."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def one_line(text: str) -> str:
+    """Return the first line of a text, made harmless."""
+    lines = text.strip().splitlines()
+    return harmless(lines[0]) if lines else ""
+
+
+def print_json(value: Any) -> None:
+    """Print one line of JSON."""
+    print(_encoder.encode(value).decode())
+
+
+def job_as_json(job: JobRow) -> dict[str, Any]:
+    """Return a job for a machine. JSON columns go through as they are, big integers and all."""
+    fields = msgspec.structs.asdict(job)
+    for name in ("payload", "result", "progress"):
+        fields[name] = raw(fields[name])
+    return fields
+
+
+def worker_as_json(worker: WorkerInfo) -> dict[str, Any]:
+    """Return a worker for a machine."""
+    return msgspec.structs.asdict(worker)
+
+
+def raw(text: str | None) -> msgspec.Raw | None:
+    """Return JSON text to be put into JSON unchanged, on one line."""
+    return None if text is None else msgspec.Raw(msgspec.json.format(text, indent=-1).encode())
+
+
+def status_text(status: Status) -> Text:
+    """Return a status in its colour."""
+    return Text(SHORT.get(status, status.value), style=COLOURS[status])
+
+
+class Table:
+    """Columns of fitting width; some give way, in the order given, when the terminal is narrow."""
+
+    def __init__(self, *heads: str, flexible: Mapping[str, int]) -> None:
+        self._heads = heads
+        self._flexible = flexible
+        """Names of columns, and how narrow they may become."""
+        self._rows: list[tuple[Sequence[Text], Text | None]] = []
+
+    def add(self, *cells: str | Text, below: Text | None = None) -> None:
+        """Add a row, and perhaps a line below it."""
+        texts = [cell if isinstance(cell, Text) else Text(harmless(cell)) for cell in cells]
+        self._rows.append((texts, below))
+
+    def show(self, to: Console) -> None:
+        """Print the table."""
+        widths = self._widths(to.width)
+        to.print(self._line([Text(head, style="dim") for head in self._heads], widths))
+        for cells, below in self._rows:
+            to.print(self._line(cells, widths), no_wrap=True, overflow="ellipsis")
+            if below is not None:
+                below.truncate(to.width - 2, overflow="ellipsis")
+                to.print(Text("  ").append_text(below), no_wrap=True, overflow="ellipsis")
+
+    def _widths(self, available: int) -> list[int]:
+        columns = zip(
+            self._heads, *([c.plain for c in cells] for cells, _ in self._rows), strict=True
+        )
+        widths = [max(map(cell_len, column)) for column in columns]
+        for head, least in self._flexible.items():
+            excess = sum(widths) + 2 * (len(widths) - 1) - available
+            column = self._heads.index(head)
+            if excess > 0 and widths[column] > least:
+                widths[column] = max(least, widths[column] - excess)
+        return widths
+
+    @staticmethod
+    def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+        line = Text()
+        for cell, width in zip(cells, widths, strict=True):
+            line.append(_fitted(cell.plain, width), style=cell.style).append("  ")
+        line.rstrip()
+        return line
+
+
+def _fitted(text: str, width: int) -> str:
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, max(0, width - 1)) + "…"
+
+
+def joined(names: Iterable[str], most: int = 12) -> str:
+    """Return names for a line of text; beyond ``most`` only their number is said."""
+    given = [harmless(name) for name in names]
+    more = f" and {len(given) - most} more" if len(given) > most else ""
+    return ", ".join(given[:most]) + more
+
+
+def print_hanging(screen: Console, line: Text, indent: int) -> None:
+    """Print a line; what does not fit goes on below its text, not below its label."""
+    head, *rest = line.wrap(screen, screen.width)
+    screen.print(head)
+    if rest:
+        tail = Text(" ").join(Text(part.plain.strip(), part.style) for part in rest)
+        for part in tail.wrap(screen, max(20, screen.width - indent)):
+            screen.print(Text(" " * indent).append_text(part))

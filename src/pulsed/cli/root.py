@@ -1,0 +1,108 @@
+"""The command's root: its subcommands by name, its help, and its way out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from pulsed.cli.exits import exit_after
+
+# Name → module and one line of help, so that ``--help`` and ``--version`` need load none of them.
+COMMANDS = {
+    "worker": "Run the jobs of an app, in one process or several.",
+    "dev": "Run a worker for development: friendly output, --reload.",
+    "enqueue": "Enqueue a job, and perhaps wait for its result.",
+    "jobs": "List, show, retry, cancel and delete jobs.",
+    "workers": "Show which workers are alive.",
+    "migrate": "Create or update the database's tables.",
+    "doctor": "Check the database, its jobs and its workers.",
+}
+
+ENVIRONMENT = """\b
+environment:
+  PULSED_APP         the app, when none is given: module:attribute
+  PULSED_URL         the database, when neither --url nor the app says
+  DATABASE_URL       the database, when PULSED_URL is not set either
+  PULSED_LOG_LEVEL   the default of --log-level
+  PULSED_LOG_FORMAT  the default of --log-format
+  PULSED_DEBUG       1 shows the traceback of an error
+  NO_COLOR           anything turns colours off"""
+
+EXAMPLES = """\b
+examples:
+  pulsed dev shop.jobs:app --reload
+  pulsed worker shop.jobs:app -q default,mail -c 100 --processes 4
+  pulsed enqueue send_email to=ada@example.com subject=hi --wait
+  pulsed jobs list --status dead --since 2h
+  pulsed jobs list --status dead --ids | pulsed jobs retry -
+  pulsed doctor --url postgresql://localhost/shop"""
+
+EXIT_CODES = """\b
+exit codes:
+  0 ok                3 not found          6 unhealthy (doctor)
+  1 failure           4 unreachable        7 the awaited job failed
+  2 usage             5 schema             130 interrupted"""
+
+COMPLETION = """\b
+completion (bash; zsh and fish likewise):
+  eval "$(_PULSED_COMPLETE=bash_source pulsed)\""""
+
+EPILOG = f"{EXAMPLES}\n\n{ENVIRONMENT}\n\n{EXIT_CODES}\n\n{COMPLETION}"
+
+
+class Root(click.Group):
+    """Loads a subcommand when it is called for, and ends all of them in the same way."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the order of the table, which is that of a user's first day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Load one subcommand."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"pulsed.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands without loading any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        """Run, and exit with the code that fits."""
+        options["standalone_mode"] = False
+        exit_after(lambda: super(Root, self).main(*args, **options))
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001
+    if value and not ctx.resilient_parsing:
+        from pulsed.cli.versions import describe  # noqa: PLC0415 - metadata is slow to read
+
+        click.echo(describe())
+        ctx.exit()
+
+
+@click.group(
+    cls=Root,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def root() -> None:
+    """Durable jobs for Python, in SQLite or PostgreSQL."""
+
+
+def main() -> NoReturn:
+    """Run the command ``pulsed``."""
+    root.main(prog_name="pulsed")

@@ -1,0 +1,88 @@
+"""Times as people write and read them: ``2h``, ``3d``, ISO-8601; ``5m ago``."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import click
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
+_DURATION = re.compile(rf"(?:{_PART.pattern}\s*)+")
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of ``90``, ``90s``, ``1h30m`` or ``2d``; None if it is none of these."""
+    text = text.strip().lower()
+    if _DURATION.fullmatch(text):
+        return sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def parse_instant(text: str) -> datetime | None:
+    """Return an ISO-8601 instant in UTC; one without a zone is local time."""
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def duration(value: str | float) -> float:
+    """Read an option's seconds, written with units or without."""
+    seconds = float(value) if isinstance(value, int | float) else parse_duration(value)
+    if seconds is None:
+        raise click.BadParameter(f"{value!r} is no duration; write 90, 30s, 5m, 2h or 3d.")
+    return seconds
+
+
+def past(value: str | datetime) -> datetime:
+    """Read an option's instant; ``2h`` is two hours before now."""
+    if isinstance(value, datetime):
+        return value
+    seconds = parse_duration(value)
+    instant = parse_instant(value) if seconds is None else _ago(seconds)
+    if instant is None:
+        raise click.BadParameter(
+            f"{value!r} is no time; write 30m, 2h or 3d for so long ago, or 2026-11-15T09:00:00Z."
+        )
+    return instant
+
+
+def future(value: str | datetime) -> datetime:
+    """Read an option's instant in full."""
+    instant = parse_instant(value) if isinstance(value, str) else value
+    if instant is None:
+        raise click.BadParameter(f"{value!r} is no time; write 2026-11-15T09:00:00Z.")
+    return instant
+
+
+def _ago(seconds: float) -> datetime:
+    try:
+        return datetime.now(UTC) - timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def brief(seconds: float) -> str:
+    """Write a duration in at most four characters: ``8s``, ``12m``, ``5h``, ``3d``."""
+    seconds = max(0.0, seconds)
+    for most, unit in ((100, "s"), (5_940, "m"), (172_800, "h"), (3_153_600_000, "d")):
+        if seconds < most:
+            return f"{round(seconds / UNITS[unit])}{unit}"
+    return "ages"
+
+
+def relative(instant: datetime, now: datetime) -> str:
+    """Write an instant as seen from ``now``: ``in 5m``, ``3h ago``."""
+    seconds = (instant - now).total_seconds()
+    return f"in {brief(seconds)}" if seconds > 0 else f"{brief(-seconds)} ago"
+
+
+def iso(instant: datetime | None) -> str | None:
+    """Write an instant for a machine."""
+    return None if instant is None else instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,222 @@
+"""``pulsed worker``: run an app's jobs, in this process or in several."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
+
+import click
+
+from pulsed.app import Pulse
+from pulsed.cli.banner import announce
+from pulsed.cli.database import APP_VARIABLE, point
+from pulsed.cli.loading import check_handlers, load_app
+from pulsed.cli.logs import log_options, set_up_logs
+from pulsed.cli.times import duration
+from pulsed.engine.supervisor import ABORT, Supervisor
+from pulsed.engine.worker import Worker
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("pulsed.worker")
+
+EXAMPLES = """\b
+examples:
+  pulsed worker shop.jobs:app
+  pulsed worker shop.jobs:app -q mail=3,default=1 -c 200
+  pulsed worker shop.jobs:app --processes 4 --log-format json
+
+\b
+signals:
+  SIGTERM or Ctrl-C   finish what runs, claim nothing more; exits with 0
+  the same again      hand back what runs, its attempt not counted; exits with 130
+
+\b
+environment:
+  PULSED_APP         the app, when none is given
+  PULSED_URL         the database, when neither --url nor the app says
+  DATABASE_URL       the database, when PULSED_URL is not set either
+  PULSED_LOG_LEVEL   the default of --log-level
+  PULSED_LOG_FORMAT  the default of --log-format"""
+
+
+def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
+    """Read names of queues in their order, or with weights: ``mail=3,default=1``."""
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    weighted = [part.rpartition("=") for part in parts if "=" in part]
+    if parts and not weighted:
+        return tuple(dict.fromkeys(parts))
+    try:
+        weights = {name: float(weight) for name, _, weight in weighted}
+    except ValueError:
+        weights = {}
+    if not parts or len(weights) != len(parts):
+        raise click.BadParameter(
+            f"{value!r}: write default,mail for an order, or mail=3,default=1 for weights of all."
+        )
+    return weights
+
+
+class WorkingOptions(TypedDict):
+    """What a worker is told, as its options carry it."""
+
+    queues: Sequence[str] | Mapping[str, float]
+    concurrency: int
+    poll: float
+    tick: float
+    drain_timeout: float | None
+
+
+_OPTIONS = (
+    click.option(
+        "-q",
+        "--queues",
+        type=queues,
+        metavar="QUEUES",
+        default="default",
+        show_default=True,
+        help="default,mail in this order, or mail=3,default=1 by weight.",
+    ),
+    click.option(
+        "-c",
+        "--concurrency",
+        type=click.IntRange(1, 10_000),
+        metavar="N",
+        default=100,
+        show_default=True,
+        help="How many jobs run at once.",
+    ),
+    click.option(
+        "--poll",
+        type=duration,
+        metavar="TIME",
+        default="1s",
+        show_default=True,
+        help="Time between two looks when no hint arrives.",
+    ),
+    click.option(
+        "--tick",
+        type=duration,
+        metavar="TIME",
+        default="10s",
+        show_default=True,
+        help="Time between two looks for silent workers.",
+    ),
+    click.option(
+        "--drain-timeout",
+        type=duration,
+        metavar="TIME",
+        help="How long a drain may take; then jobs are handed back.",
+    ),
+)
+
+
+def working_options(command: F) -> F:
+    """Give a command the options of a worker."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("app", required=False, metavar="[MODULE:APP]")
+@working_options
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Worker processes; dead ones are replaced.",
+)
+@click.option("--url", metavar="URL", help="The database, instead of the app's.")
+@click.option("--supervised", is_flag=True, hidden=True)
+@log_options
+def worker(
+    app: str | None,
+    processes: int,
+    url: str | None,
+    supervised: bool,  # noqa: FBT001
+    log_level: str,
+    log_format: str,
+    **options: Any,
+) -> int:
+    """Run the jobs of an app until told to stop."""
+    set_up_logs(log_level, log_format, with_pid=supervised or processes > 1)
+    working = WorkingOptions(**options)  # type: ignore[typeddict-item]
+    if processes > 1:
+        return _supervise(app, processes, url, log_level, log_format, working)
+    loaded = loaded_for_work(app, url)
+    announce(loaded, working, quiet=supervised or log_format == "json")
+    return asyncio.run(_run(loaded, working, supervised=supervised))
+
+
+def loaded_for_work(name: str | None, url: str | None) -> Pulse:
+    """Load an app, with all its handlers, on the database that the command line says."""
+    app = load_app(name)
+    point(app, url)
+    check_handlers(app, name or os.environ[APP_VARIABLE])
+    return app
+
+
+async def _run(app: Pulse, working: WorkingOptions, *, supervised: bool) -> int:
+    async with app:
+        worker = app.worker(**working)
+        if supervised:
+            _obey_supervisor(worker)
+        return (await worker.run(handle_signals=True)).value
+
+
+def _obey_supervisor(worker: Worker) -> None:
+    """Do what the supervisor writes to stdin; when it has gone, however it died, drain."""
+    loop = asyncio.get_running_loop()
+
+    def tell(*, abort: bool) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(functools.partial(worker.stop, abort=abort))
+
+    def listen() -> None:
+        while heard := os.read(0, 64):
+            tell(abort=ABORT in heard)
+        log.warning("the supervisor has gone; draining")
+        tell(abort=False)
+
+    threading.Thread(target=listen, name="pulsed-supervisor", daemon=True).start()
+
+
+def _supervise(
+    app: str | None,
+    processes: int,
+    url: str | None,
+    log_level: str,
+    log_format: str,
+    working: WorkingOptions,
+) -> int:
+    options: dict[str, Any] = {
+        "--queues": _queues_as_text(working["queues"]),
+        "--concurrency": working["concurrency"],
+        "--poll": working["poll"],
+        "--tick": working["tick"],
+        "--drain-timeout": working["drain_timeout"],
+        "--url": url,
+        "--log-level": log_level,
+        "--log-format": log_format,
+    }
+    command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
+    command += [f"{name}={value}" for name, value in options.items() if value is not None]
+    return Supervisor([*command, *([app] if app else [])], processes).run()
+
+
+def _queues_as_text(queues: Sequence[str] | Mapping[str, float]) -> str:
+    if isinstance(queues, Mapping):
+        return ",".join(f"{name}={weight:g}" for name, weight in queues.items())
+    return ",".join(queues)

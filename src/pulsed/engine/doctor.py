@@ -1,0 +1,242 @@
+"""The doctor: looks at a live database and says, point by point, what is well and what is not.
+
+Every check asks the database by itself, so that one that cannot be made is a failed check and does
+not hide the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
+from pulsed.errors import PulsedError
+from pulsed.store.base import Audit, Backlog, Store
+
+TICK = 10.0
+"""The watchdogs' default interval."""
+CLOCK_TOLERANCE = 1.0
+WAITED_TOO_LONG = 60.0
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    check: str
+    level: Level
+    detail: str
+    advice: str = ""
+
+
+async def examine(store: Store) -> list[Finding]:
+    """Make every check; without a database or its tables there is nothing more to check."""
+    try:
+        facts = await store.check()
+    except PulsedError as error:
+        return [Finding("database", Level.FAIL, str(error), "nothing else could be checked")]
+    found = [Finding("database", Level.OK, f"{facts['engine']}, {facts['database']}")]
+    found += _judged(facts)
+    try:
+        await store.now()  # refuses to work on tables it does not know
+    except PulsedError as error:
+        return [*found, Finding("schema", Level.FAIL, str(error), "nothing else could be checked")]
+    found.append(Finding("schema", Level.OK, f"version {facts['schema']}"))
+    for check, look in CHECKS.items():
+        try:
+            found += await look(store)
+        except PulsedError as error:
+            found.append(Finding(check, Level.FAIL, f"could not be checked: {error}"))
+    return found
+
+
+def is_healthy(findings: list[Finding]) -> bool:
+    """Whether nothing failed."""
+    return all(finding.level is not Level.FAIL for finding in findings)
+
+
+# -- what the database says about itself ----------------------------------------------------------
+
+
+def _journal(mode: str) -> Finding:
+    if mode == "wal":
+        return Finding("journal", Level.OK, "WAL")
+    detail = f"journal mode {mode}: readers and writers wait for each other"
+    return Finding("journal", Level.WARN, detail, "the next worker that starts turns WAL on")
+
+
+def _synchronous(level: str) -> Finding:
+    if level == "FULL":
+        return Finding("synchronous", Level.OK, "FULL: what was acknowledged survives a power cut")
+    detail = f"{level}: a power cut may undo the last commits"
+    return Finding("synchronous", Level.WARN, detail, "fine if that was the intention")
+
+
+def _wal_reset_bug(present: str) -> Finding:
+    if present == "no":
+        return Finding("wal reset", Level.OK, "this SQLite has no WAL-reset bug")
+    return Finding(
+        "wal reset",
+        Level.OK,
+        "this SQLite (before 3.51.3) can damage the log when several processes write; pulsed "
+        "avoids that: it checkpoints only under the write lock",
+        "let no other program write to the file, or upgrade SQLite",
+    )
+
+
+def _file_system(kind: str) -> Finding:
+    if kind.startswith("remote:"):
+        detail = f"the file is on {kind.removeprefix('remote:')}, whose locks SQLite cannot trust"
+        return Finding(
+            "file system", Level.FAIL, detail, "move it to a local disk, or to PostgreSQL"
+        )
+    return Finding("file system", Level.OK, kind)
+
+
+def _standby(answer: str) -> Finding:
+    if answer == "no":
+        return Finding("role", Level.OK, "primary")
+    return Finding("role", Level.FAIL, "a standby: it is read only", "point the URL at the primary")
+
+
+def _autovacuum(setting: str) -> Finding:
+    if setting == "on":
+        return Finding("autovacuum", Level.OK, "on")
+    detail = "off: dead rows stay, and claims become slow"
+    return Finding("autovacuum", Level.FAIL, detail, "set autovacuum = on")
+
+
+def _idle_in_transaction(session: str) -> Finding:
+    if session == "none":
+        return Finding("open transactions", Level.OK, "none is idle")
+    return Finding(
+        "open transactions",
+        Level.WARN,
+        f"idle in a transaction: {session}; while it is open no dead row can be removed",
+        "end it, or set idle_in_transaction_session_timeout for that application",
+    )
+
+
+_JUDGES: Mapping[str, Callable[[str], Finding]] = {
+    "journal": _journal,
+    "synchronous": _synchronous,
+    "wal_reset_bug": _wal_reset_bug,
+    "file_system": _file_system,
+    "standby": _standby,
+    "autovacuum": _autovacuum,
+    "idle_in_transaction": _idle_in_transaction,
+}
+
+
+def _judged(facts: Mapping[str, str]) -> list[Finding]:
+    return [judge(facts[name]) for name, judge in _JUDGES.items() if name in facts]
+
+
+# -- what has to be asked for ---------------------------------------------------------------------
+
+
+async def _clock(store: Store) -> list[Finding]:
+    before = time.time()
+    theirs = await store.now()
+    ours = datetime.fromtimestamp((before + time.time()) / 2, UTC)
+    difference = (ours - theirs).total_seconds()
+    if abs(difference) <= CLOCK_TOLERANCE:
+        return [Finding("clock", Level.OK, f"{abs(difference) * 1000:.0f} ms apart")]
+    ahead = "ahead of" if difference > 0 else "behind"
+    detail = f"this host is {abs(difference):.1f} s {ahead} the database, whose clock decides"
+    return [Finding("clock", Level.WARN, detail, "let both follow NTP; times shown here are off")]
+
+
+async def _workers(store: Store) -> list[Finding]:
+    now = await store.now()
+    workers = await store.workers()
+    living = live(workers, now)
+    silent = [worker for worker in workers if not is_live(worker, now)]
+    slots = sum(worker.slots for worker in living)
+    found = [Finding("workers", Level.OK, f"{len(living)} alive with {slots} slots")]
+    if not living:
+        advice = "start one with `pulsed worker module:app`"
+        found = [Finding("workers", Level.WARN, "none is alive; jobs wait", advice)]
+    if silent:
+        where = ", ".join(f"{worker.host}:{worker.pid}" for worker in silent[:5])
+        detail = f"{len(silent)} silent for more than {SILENT_AFTER:.0f} s: {where}"
+        found.append(Finding("silent workers", Level.WARN, detail, "killed? see their logs"))
+    if stuck := sum(worker.stuck for worker in living):
+        detail = f"{stuck} slots hold handlers that do not stop"
+        found.append(Finding("stuck slots", Level.WARN, detail, "restart those workers"))
+    return found
+
+
+async def _jobs(store: Store) -> list[Finding]:
+    audit = await store.audit(slack=2 * TICK)
+    return [
+        _count("leases", audit.leaseless, "RUNNING jobs and leases do not match", audit),
+        _count("attempts", audit.overspent, "jobs have more attempts than they may", audit),
+        _overdue(audit),
+        await _watchdog(store, audit),
+    ]
+
+
+def _count(check: str, number: int, problem: str, audit: Audit) -> Finding:
+    if not number:
+        return Finding(check, Level.OK, f"consistent ({audit.running:,} running)")
+    advice = "pulsed cannot do this: was the table changed by hand? Please report it"
+    return Finding(check, Level.FAIL, f"{number:,} {problem}", advice)
+
+
+def _overdue(audit: Audit) -> Finding:
+    if not audit.overdue:
+        return Finding("recovery", Level.OK, "no lease is overdue")
+    if audit.in_grace:
+        detail = f"{audit.overdue:,} jobs of silent workers; workers get a moment to beat first"
+        return Finding("recovery", Level.WARN, detail, "look again in half a minute")
+    detail = f"{audit.overdue:,} jobs are still RUNNING long after their leases ended"
+    advice = "any live worker recovers them within a tick: start one, or see its log"
+    return Finding("recovery", Level.FAIL, detail, advice)
+
+
+async def _watchdog(store: Store, audit: Audit) -> Finding:
+    now = await store.now()
+    living = live(await store.workers(), now)
+    if audit.last_tick is None:
+        return Finding("watchdog", Level.OK, "has not looked yet: no worker ever ran here")
+    age = (now - audit.last_tick).total_seconds()
+    if living and age > SILENT_AFTER:
+        advice = "see the workers' logs: their upkeep fails, or --tick is long"
+        return Finding("watchdog", Level.FAIL, f"last looked {age:.0f} s ago", advice)
+    return Finding("watchdog", Level.OK, f"last looked {max(0, age):.0f} s ago")
+
+
+async def _backlog(store: Store) -> list[Finding]:
+    now = await store.now()
+    living = live(await store.workers(), now)
+    waiting = await store.backlog()
+    orphans = [(each, nobody_for(each.queue, each.topic, living)) for each in waiting]
+    found = [_orphaned(each, why, now) for each, why in orphans if why]
+    due = sum(each.due for each in waiting)
+    return found or [Finding("backlog", Level.OK, f"{due:,} jobs are due, each has its worker")]
+
+
+def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
+    age = (now - backlog.oldest).total_seconds()
+    jobs = f"{backlog.due:,} due {'job' if backlog.due == 1 else 'jobs'} of {backlog.topic!r}"
+    level = Level.FAIL if age > WAITED_TOO_LONG else Level.WARN
+    return Finding("backlog", level, f"{jobs}, the oldest for {age:.0f} s", why)
+
+
+CHECKS: Mapping[str, Callable[[Store], Awaitable[list[Finding]]]] = {
+    "clock": _clock,
+    "workers": _workers,
+    "jobs": _jobs,
+    "backlog": _backlog,
+}

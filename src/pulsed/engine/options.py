@@ -1,0 +1,34 @@
+"""How a worker works, checked before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pulsed.errors import InvalidOption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    queues: Sequence[str] | Mapping[str, float] = ("default",)
+    """In the order to claim from, or with weights."""
+    concurrency: int = 100
+    poll: float = 1.0
+    """Seconds between two looks when no hint arrives."""
+    tick: float = 10.0
+    """Seconds between two looks for silent workers."""
+    drain_timeout: float | None = None
+    """Seconds a drain may take before what still runs is handed back; None waits for ever."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
+            raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
+        for name in ("poll", "tick"):
+            if not 0.001 <= getattr(self, name) <= 3600:
+                raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
+        if isinstance(self.queues, str) or not self.queues:
+            raise InvalidOption("queues must be a list of names, at least one.")
+        if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:
+            raise InvalidOption("the weights of queues must be positive.")

@@ -1,0 +1,98 @@
+"""Why a job is not running: what its row and the workers' presence say about it, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from pulsed.job import JobRow, Status, WorkerInfo
+from pulsed.lifecycle import CLAIMABLE
+
+SILENT_AFTER = 35.0
+"""Seconds without a sign of life: three of the default ticks, and some."""
+
+
+def is_live(worker: WorkerInfo, now: datetime) -> bool:
+    """Whether a worker has been heard of lately."""
+    return worker.last_beat is not None and _since(worker.last_beat, now) <= SILENT_AFTER
+
+
+def live(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
+    """Return the workers that claim jobs."""
+    return [worker for worker in workers if is_live(worker, now) and worker.state == "running"]
+
+
+def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
+    """Say where a job stands and what it waits for."""
+    if job.status in CLAIMABLE:
+        return _waiting(job, workers, now)
+    if job.status is Status.RUNNING:
+        return _running(job, workers, now)
+    return []
+
+
+def nobody_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | None:
+    """Say why none of the live ``workers`` would claim a job, if that is so."""
+    if not workers:
+        return "no worker is alive: start one with `pulsed worker module:app`"
+    there = [worker for worker in workers if queue in worker.queues]
+    if not there:
+        queues = sorted({name for worker in workers for name in worker.queues})
+        return f"no live worker takes from the queue {queue!r}; they take from {_some(queues)}"
+    if not any(topic in worker.topics for worker in there):
+        return (
+            f"no live worker on the queue {queue!r} has a handler for {topic!r}: is the code that "
+            "declares it deployed, and imported by the app?"
+        )
+    return None
+
+
+def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
+    due_in = -_since(job.next_run_at, now)
+    reasons = []
+    if due_in > 0:
+        what = "its next attempt is" if job.status is Status.RETRYING else "it is"
+        reasons.append(f"{what} due in {_duration(due_in)}")
+    living = live(workers, now)
+    if missing := nobody_for(job.queue, job.topic, living):
+        return [*reasons, missing]
+    if due_in > 0:
+        return reasons
+    able = [w for w in living if job.queue in w.queues and job.topic in w.topics]
+    if all(worker.running >= worker.slots for worker in able):
+        slots = sum(worker.slots for worker in able)
+        return [f"all {slots} slots of the workers for it are taken"]
+    return ["it is due, and a live worker has a handler and free slots: it should start any moment"]
+
+
+def _running(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
+    assert job.lease_until is not None
+    left = -_since(job.lease_until, now)
+    owner = next((worker for worker in workers if worker.id == job.locked_by), None)
+    who = f"worker {job.locked_by}" if owner is None else f"{owner.host}, process {owner.pid},"
+    reasons = [f"{who} runs it; its lease ends in {_duration(left)} unless it beats"]
+    if left <= 0:
+        watched = (
+            "the next look of a watchdog frees it"
+            if live(workers, now)
+            else ("no worker is alive to free it: start one with `pulsed worker module:app`")
+        )
+        reasons = [f"{who} is silent: its lease ended {_duration(-left)} ago; {watched}"]
+    if job.cancel_requested:
+        reasons.append("it was asked to stop, and does so when its handler obeys")
+    return reasons
+
+
+def _since(instant: datetime, now: datetime) -> float:
+    return (now - instant).total_seconds()
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")

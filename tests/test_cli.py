@@ -1,0 +1,315 @@
+"""The command line as a whole: help, which database, which app, enqueuing, errors and codes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pulsed.cli.root import COMMANDS
+from pulsed.client import Job
+from pulsed.job import Failed, Succeeded
+from pulsed.store.blocking import run_blocking
+from tests.support.commands import a_waiting_job, run
+from tests.support.jobs import POLICIES, settle
+
+APP = """
+from pulsed import Pulse
+app = Pulse()
+
+@app.job
+def add(a: int, b: int = 1) -> int:
+    return a + b
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
+    """Writes modules into the working directory of commands; forgets them afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def write(name: str, code: str) -> str:
+        (tmp_path / f"{name}.py").write_text(code)
+        return name
+
+    yield write
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
+            sys.modules[name].__file__
+        ):
+            del sys.modules[name]
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_every_command_has_examples_and_names_its_environment(self, command):
+        text = run(command, "--help").output
+        assert "examples:" in text
+        assert f"pulsed {command}" in text
+        for variable in ("PULSED_URL", "DATABASE_URL", "PULSED_APP"):
+            assert variable in text
+
+    @pytest.mark.parametrize("act", ["list", "show", "counts", "retry", "cancel", "delete"])
+    def test_every_act_on_jobs_has_an_example(self, act):
+        text = run("jobs", act, "--help").output
+        assert f"pulsed jobs {act}" in text
+        assert "xample" in text
+
+    def test_the_root_lists_commands_codes_and_completion(self):
+        text = run("--help").output
+        assert all(command in text for command in COMMANDS)
+        assert "130 interrupted" in text
+        assert "_PULSED_COMPLETE=bash_source" in text
+
+    def test_version(self):
+        assert run("--version").stdout.startswith("pulsed 0.")
+
+    def test_help_loads_no_command(self):
+        code = "import sys; from pulsed.cli.root import root; root.main(['--help'])"
+        check = f"import atexit; atexit.register(lambda: print('rich' in sys.modules)); {code}"
+        command = [sys.executable, "-c", f"import sys; {check}"]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert out.splitlines()[-1] == "False"
+
+    def test_completion(self):
+        script = run(_ROOT_COMPLETE="bash_source").stdout
+        assert "complete" in script
+        words = run(_ROOT_COMPLETE="bash_complete", COMP_WORDS="root wor", COMP_CWORD="1").stdout
+        assert words.split() == ["plain,worker", "plain,workers"]
+
+
+class TestWhichDatabase:
+    def test_none_is_a_usage_error(self):
+        result = run("jobs", "list")
+        assert result.exit_code == 2
+        assert "which database?" in result.stderr
+
+    def test_database_url_is_the_last_resort(self, url, live):
+        job_id = a_waiting_job(live)
+        assert run("jobs", "list", "--ids", DATABASE_URL=url).stdout == f"{job_id}\n"
+        result = run("jobs", "list", "--ids", DATABASE_URL="sqlite:///nowhere.db", PULSED_URL=url)
+        assert result.stdout == f"{job_id}\n"
+        assert run("jobs", "list", "--ids", "--url", url, PULSED_URL="x").stdout == f"{job_id}\n"
+
+    def test_an_app_says_where_its_jobs_are(self, url, live, module):
+        job_id = a_waiting_job(live)
+        module("placed", f"from pulsed import Pulse\napp = Pulse({url!r})")
+        assert run("jobs", "list", "--ids", "--app", "placed:app").stdout == f"{job_id}\n"
+        result = run("jobs", "list", "--ids", PULSED_APP="placed", PULSED_URL="sqlite:///no.db")
+        assert result.stdout == f"{job_id}\n"
+
+    def test_an_app_without_a_url_takes_database_url(self, url, module):
+        module("shop1", APP)
+        result = run("enqueue", "add", "a=1", "--app", "shop1:app", DATABASE_URL=url)
+        assert result.exit_code == 0, result.output
+
+    def test_looking_does_not_create_a_database(self, tmp_path):
+        result = run("jobs", "list", "--url", f"sqlite:///{tmp_path}/none.db")
+        assert result.exit_code == 4
+        assert "There is no database at" in result.stderr
+        assert not list(tmp_path.iterdir())
+
+    def test_a_database_without_tables_is_a_schema_error(self, tmp_path):
+        (tmp_path / "empty.db").touch()
+        result = run("jobs", "list", "--url", f"sqlite:///{tmp_path}/empty.db")
+        assert result.exit_code == 5
+        assert "pulsed migrate up" in result.stderr
+
+    def test_something_else_is_no_database(self, tmp_path):
+        (tmp_path / "letter.db").write_text("Dear Ada, " * 100)
+        result = run("jobs", "list", "--url", f"sqlite:///{tmp_path}/letter.db")
+        assert result.exit_code == 4
+        assert "not an SQLite database" in result.stderr
+
+    def test_a_server_that_is_not_there_is_unreachable(self):
+        result = run("jobs", "list", "--url", "postgresql://user:secret@127.0.0.1:1/none")
+        assert result.exit_code == 4
+        assert result.stderr.startswith("pulsed: ")
+        assert "Traceback" not in result.output
+        assert "secret" not in result.output
+
+    def test_a_url_that_is_none(self):
+        result = run("jobs", "list", "--url", "mysql://localhost/shop")
+        assert result.exit_code == 2
+        assert "mysql" in result.stderr
+
+
+class TestLoading:
+    def test_a_module_that_is_not_there(self, module):
+        result = run("worker", "nowhere:app")
+        assert result.exit_code == 2
+        assert "there is no module 'nowhere'" in result.stderr
+
+    def test_a_module_that_breaks_shows_the_users_lines_only(self, module):
+        module("broken1", "import json\n\ndef load():\n    json.loads('{')\n\nload()\n")
+        result = run("worker", "broken1:app")
+        assert result.exit_code == 1
+        assert "broken1 cannot be imported" in result.stderr
+        assert "json.loads('{')" in result.stderr
+        assert "JSONDecodeError" in result.stderr
+        assert "pulsed/cli" not in result.stderr
+        assert "importlib" not in result.stderr
+
+    def test_a_missing_dependency_of_the_module_is_not_a_missing_module(self, module):
+        module("broken2", "import nowhere_to_be_found\n")
+        result = run("worker", "broken2:app")
+        assert result.exit_code == 1
+        assert "No module named 'nowhere_to_be_found'" in result.stderr
+
+    def test_a_syntax_error_shows_its_line(self, module):
+        module("broken3", "def f(:\n")
+        result = run("worker", "broken3")
+        assert "def f(:" in result.stderr
+
+    @pytest.mark.parametrize(
+        "name, message",
+        [
+            ("shop2:nothing", "no attribute 'nothing'. Did you mean shop2:app?"),
+            ("shop2:add", "not a Pulse app. Did you mean shop2:app?"),
+            ("shop2.py:app", "looks like a file; name the module instead: shop2:app"),
+            (":app", "names no module"),
+        ],
+    )
+    def test_a_name_that_is_no_app(self, module, name, message):
+        module("shop2", APP)
+        result = run("worker", name)
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+    def test_the_only_app_of_a_module_is_found(self, url, module):
+        module("shop3", APP + "\nsame = app\n")
+        assert run("enqueue", "add", "a=1", "--app", "shop3", PULSED_URL=url).exit_code == 0
+
+    def test_several_apps_must_be_told_apart(self, module):
+        module("shop4", APP + "\nother = Pulse()\n")
+        result = run("worker", "shop4")
+        assert result.exit_code == 2
+        assert "shop4:app or shop4:other" in result.stderr
+
+    def test_an_app_without_handlers(self, url, module):
+        module("shop5", "from pulsed import Pulse\napp = Pulse()")
+        result = run("worker", "shop5:app", PULSED_URL=url)
+        assert result.exit_code == 2
+        assert "has no handlers" in result.stderr
+
+    def test_no_app_at_all(self):
+        result = run("worker")
+        assert result.exit_code == 2
+        assert "which app?" in result.stderr
+
+
+class TestEnqueue:
+    def test_by_name_without_an_app(self, url, live):
+        result = run(
+            *("enqueue", "anything", "n=1", "name=ada", 'text="1"', "list=[1, 2]", "nan=NaN"),
+            *("--queue", "mail", "--priority", "7", "--max-attempts", "9", "--delay", "1h"),
+            *("--tag", "x", "--tag", "y", "--header", "trace=a=b"),
+            PULSED_URL=url,
+        )
+        assert result.exit_code == 0, result.output
+        job_id = UUID(result.stdout.strip())
+        row = run_blocking(live.get([job_id]))[job_id]
+        assert json.loads(row.payload) == {
+            "n": 1,
+            "name": "ada",
+            "text": "1",
+            "list": [1, 2],
+            "nan": "NaN",
+        }
+        assert (row.queue, row.priority, row.max_attempts) == ("mail", 7, 9)
+        assert row.tags == ("x", "y")
+        assert row.headers == {"trace": "a=b"}
+        assert 3500 < (row.next_run_at - row.submitted_at).total_seconds() < 3700
+
+    def test_a_json_object_from_an_option_or_stdin(self, url, live):
+        for args, stdin in ((("--json-args", '{"a": 1}'), ""), (("-",), '{"a": 1}')):
+            result = run("enqueue", "t", *args, stdin=stdin, PULSED_URL=url)
+            job_id = UUID(result.stdout.strip())
+            assert json.loads(run_blocking(live.get([job_id]))[job_id].payload) == {"a": 1}
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ["novalue"],
+            ["a=1", "a=2"],
+            ["--json-args", "[1]"],
+            ["--json-args", "{"],
+            ["--delay", "soon"],
+            ["--at", "tomorrow"],
+            ["--priority", "1000"],
+            ["--header", "x"],
+            ["--delay", "1s", "--at", "2030-01-01T00:00:00Z"],
+        ],
+    )
+    def test_what_is_no_argument_is_a_usage_error(self, url, args):
+        result = run("enqueue", "t", *args, PULSED_URL=url)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("pulsed: ")
+
+    def test_with_an_app_topic_and_arguments_are_checked(self, url, module):
+        module("shop6", APP)
+        for args, message in ((["ad"], "Did you mean 'add'?"), (["add"], "needs 'a'")):
+            result = run("enqueue", *args, "--app", "shop6:app", PULSED_URL=url)
+            assert result.exit_code == 2
+            assert message in result.stderr
+
+    def test_waiting_prints_the_result(self, url, live, monkeypatch):
+        self.end_at_once(monkeypatch, live, Succeeded('{"big":12345678901234567890}'))
+        result = run("enqueue", "email", "--wait", PULSED_URL=url)
+        assert result.exit_code == 0
+        assert json.loads(result.stdout) == {"big": 12345678901234567890}
+
+    def test_waiting_for_a_job_that_fails(self, url, live, monkeypatch):
+        self.end_at_once(monkeypatch, live, Failed("boom", final=True))
+        result = run("enqueue", "email", "--wait", PULSED_URL=url)
+        assert result.exit_code == 7
+        assert "boom" in result.stderr
+        assert not result.stdout
+
+    def test_waiting_in_vain_says_why(self, url, live):
+        result = run("enqueue", "email", "--wait", "--timeout", "10ms", PULSED_URL=url)
+        assert result.exit_code == 1
+        assert "no worker is alive" in result.stderr
+
+    def end_at_once(self, monkeypatch, live, outcome):
+        """Stand in for a worker: when somebody waits for a job, it has ended."""
+        wait: Any = vars(Job)["result"]
+
+        def result(job: Any, timeout: float | None = None) -> Any:
+            (claimed,) = run_blocking(live.claim(UUID(int=1), "default", POLICIES, 1))
+            run_blocking(settle(live, claimed, outcome))
+            return wait(job, timeout)
+
+        monkeypatch.setattr(Job, "result", result)
+
+
+class TestErrors:
+    def test_a_bug_is_one_line_unless_asked(self, url, live, monkeypatch):
+        def explode(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError("oops")
+
+        monkeypatch.setattr("pulsed.cli.jobs.checked_filter", explode)
+        result = run("jobs", "list", PULSED_URL=url)
+        assert result.exit_code == 1
+        assert "ZeroDivisionError: oops" in result.stderr
+        assert "Traceback" not in result.stderr
+        assert "Traceback" in run("jobs", "list", PULSED_URL=url, PULSED_DEBUG="1").stderr
+
+    def test_an_interrupt_is_130(self, url, live, monkeypatch):
+        def interrupt(*_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("pulsed.cli.jobs.checked_filter", interrupt)
+        assert run("jobs", "list", PULSED_URL=url).exit_code == 130
+
+    def test_an_unknown_option_names_the_help(self):
+        result = run("jobs", "list", "--colour")
+        assert result.exit_code == 2
+        assert result.stderr.startswith("pulsed: ")
+        assert "pulsed jobs list --help" in result.stderr.replace("root", "pulsed")

@@ -1,0 +1,209 @@
+"""``pulsed jobs`` over a real database of each kind: lists, one job, and acts on many."""
+
+from uuid import UUID
+
+import pytest
+
+from pulsed.job import Status
+from pulsed.store.blocking import run_blocking
+from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of
+from tests.support.jobs import running
+
+NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
+
+
+class TestList:
+    def test_json_lines(self, url, live):
+        dead = a_dead_job(live, payload='{"n": 12345678901234567890}', tags=("red",))
+        waiting = a_waiting_job(live, topic="other", queue="mail")
+        rows = lines_of(run("jobs", "list", "--json", PULSED_URL=url))
+        assert [row["id"] for row in rows] == [str(waiting), str(dead)]
+        assert rows[1]["payload"] == {"n": 12345678901234567890}
+        assert rows[1]["last_error"] == "boom"
+        assert rows[1]["completed_at"].endswith("Z")
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ["--status", "dead"],
+            ["--status", "DEAD_LETTERED,cancelled"],
+            ["--status", "dead", "--status", "succeeded"],
+            ["--topic", "email"],
+            ["--tag", "red"],
+            ["--error", "BOOM"],
+            ["--queue", "default", "--since", "1h", "--until", "2999-01-01T00:00:00Z"],
+        ],
+    )
+    def test_filters(self, url, live, args):
+        dead = a_dead_job(live, tags=("red",))
+        a_waiting_job(live, topic="other", queue="mail")
+        assert run("jobs", "list", "--ids", *args, PULSED_URL=url).stdout == f"{dead}\n"
+
+    def test_pages(self, url, live):
+        ids = [str(a_waiting_job(live)) for _ in range(3)]
+        first = run("jobs", "list", "--ids", "--limit", "2", PULSED_URL=url).stdout.split()
+        rest = run("jobs", "list", "--ids", "--before", first[-1], PULSED_URL=url).stdout.split()
+        assert [*first, *rest] == ids[::-1]
+
+    def test_since_leaves_out_what_is_older(self, url, live):
+        a_waiting_job(live)
+        until = run("jobs", "list", "--ids", "--until", "1h", PULSED_URL=url)
+        assert until.stdout == ""
+
+    @pytest.mark.parametrize(
+        "args", [["--status", "sleeping"], ["--since", "yesterday"], ["--before", "7"]]
+    )
+    def test_what_is_no_filter_is_a_usage_error(self, url, live, args):
+        assert run("jobs", "list", *args, PULSED_URL=url).exit_code == 2
+
+    @pytest.mark.parametrize("columns", [80, 120])
+    def test_a_table_fits_the_terminal(self, url, live, monkeypatch, columns):
+        monkeypatch.setattr("pulsed.cli.jobs.for_people", lambda **_: True)
+        dead = a_dead_job(live, "one\x1b[31m red " + "long " * 50 + "\nline two")
+        a_waiting_job(live, topic="a_topic_with_a_name_of_quite_some_length_" * 2)
+        result = run("jobs", "list", PULSED_URL=url, COLUMNS=str(columns))
+        lines = result.stdout.splitlines()
+        assert max(map(len, lines)) <= columns
+        assert str(dead) in result.stdout
+        assert "DEAD" in result.stdout
+        assert "one\N{REPLACEMENT CHARACTER}[31m red" in result.stdout
+        assert "line two" not in result.stdout
+
+    def test_counts(self, url, live):
+        a_dead_job(live)
+        a_waiting_job(live)
+        (counted,) = lines_of(run("jobs", "counts", PULSED_URL=url))
+        assert counted["PENDING"] == counted["DEAD_LETTERED"] == 1
+        assert counted["RUNNING"] == 0
+
+
+class TestShow:
+    def test_json_has_the_failures(self, url, live):
+        dead = a_dead_job(live)
+        (shown,) = lines_of(run("jobs", "show", str(dead), PULSED_URL=url))
+        assert shown["id"] == str(dead)
+        assert shown["failures"][0]["error"] == "boom"
+        assert "RuntimeError" in shown["failures"][0]["traceback"]
+
+    def test_a_person_sees_failures_and_what_to_do(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.cli.jobs.for_people", lambda **_: True)
+        dead = a_dead_job(live, payload='{"to": "ada"}')
+        text = run("jobs", "show", str(dead), PULSED_URL=url, COLUMNS="80").stdout
+        assert "RuntimeError: boom" in text
+        assert '"to": "ada"' in text
+        assert "attempt 1 of 3 failed" in text
+        assert f"pulsed jobs retry {dead}" in text
+
+    def hints(self, url: str, job_id: UUID) -> str:
+        (shown,) = lines_of(run("jobs", "show", str(job_id), PULSED_URL=url))
+        return " ".join(shown["hints"])
+
+    def test_why_a_due_job_does_not_run(self, url, live):
+        job_id = a_waiting_job(live)
+        assert "no worker is alive" in self.hints(url, job_id)
+        present(live, queue="mail")
+        assert "no live worker takes from the queue 'default'" in self.hints(url, job_id)
+
+    def test_why_a_job_of_an_unknown_topic_does_not_run(self, url, live):
+        present(live)
+        assert "has a handler for 'other'" in self.hints(url, a_waiting_job(live, topic="other"))
+        assert "any moment" in self.hints(url, a_waiting_job(live))
+
+    def test_why_a_delayed_job_does_not_run(self, url, live):
+        present(live)
+        assert "due in 60 min" in self.hints(url, a_waiting_job(live, delay=3600))
+
+    def test_what_a_running_job_does(self, url, live):
+        assignment = run_blocking(running(live))
+        assert "its lease ends in" in self.hints(url, assignment.job_id)
+
+    def test_a_job_that_does_not_exist(self, url, live):
+        result = run("jobs", "show", NOBODY, PULSED_URL=url)
+        assert result.exit_code == 3
+        assert NOBODY in result.stderr
+
+    def test_an_id_that_is_none(self, url, live):
+        assert run("jobs", "show", "17", PULSED_URL=url).exit_code == 2
+
+
+class TestActs:
+    def test_ids_pipe_into_retry(self, url, live):
+        dead = [a_dead_job(live) for _ in range(3)]
+        ids = run("jobs", "list", "--status", "dead", "--ids", PULSED_URL=url).stdout
+        result = run("jobs", "retry", "-", stdin=ids, PULSED_URL=url)
+        assert result.exit_code == 0
+        assert result.stdout == ids
+        assert "retried 3 jobs" in result.stderr
+        assert {status_of(live, job_id) for job_id in dead} == {Status.PENDING}
+
+    def test_cancel_and_delete_by_id(self, url, live):
+        job_id = a_waiting_job(live)
+        assert run("jobs", "cancel", str(job_id), PULSED_URL=url).exit_code == 0
+        assert status_of(live, job_id) is Status.CANCELLED
+        assert run("jobs", "delete", str(job_id), PULSED_URL=url).exit_code == 0
+        assert run_blocking(live.get([job_id])) == {}
+
+    def test_a_running_job_is_asked_to_stop_and_cannot_be_deleted(self, url, live):
+        job_id = str(run_blocking(running(live)).job_id)
+        result = run("jobs", "delete", job_id, PULSED_URL=url)
+        assert result.exit_code == 1
+        assert "is RUNNING" in result.stderr
+        result = run("jobs", "cancel", job_id, PULSED_URL=url)
+        assert result.exit_code == 0
+        assert "asked to stop" in result.stderr
+
+    def test_one_that_is_not_there_does_not_stop_the_others(self, url, live):
+        dead = a_dead_job(live)
+        result = run("jobs", "retry", NOBODY, str(dead), PULSED_URL=url)
+        assert result.exit_code == 3
+        assert result.stdout == f"{dead}\n"
+
+    @pytest.mark.parametrize("act", ["retry", "cancel", "delete"])
+    def test_an_empty_filter_is_refused(self, url, live, act):
+        job_id = a_dead_job(live)
+        result = run("jobs", act, "--all-matching", "--yes", PULSED_URL=url)
+        assert result.exit_code == 2
+        assert "without a filter every job would be" in result.stderr
+        assert status_of(live, job_id) is Status.DEAD_LETTERED
+
+    @pytest.mark.parametrize("args", [[], ["--status", "dead"], [NOBODY, "--all-matching"]])
+    def test_what_to_act_on_must_be_said_one_way(self, url, live, args):
+        assert run("jobs", "retry", *args, PULSED_URL=url).exit_code == 2
+
+    def test_without_a_terminal_nothing_happens_unless_yes_says_so(self, url, live):
+        dead = [a_dead_job(live) for _ in range(2)]
+        kept = a_dead_job(live, topic="other")
+        args = ("jobs", "retry", "--all-matching", "--topic", "email")
+        result = run(*args, PULSED_URL=url)
+        assert result.exit_code == 2
+        assert "this would retry 2 jobs (2 DEAD_LETTERED)" in result.stderr
+        assert status_of(live, dead[0]) is Status.DEAD_LETTERED
+        result = run(*args, "--yes", PULSED_URL=url)
+        assert result.exit_code == 0
+        assert set(result.stdout.split()) == set(map(str, dead))
+        assert status_of(live, kept) is Status.DEAD_LETTERED
+
+    @pytest.mark.parametrize(
+        "answer, code, status", [("n\n", 1, "DEAD_LETTERED"), ("y\n", 0, "PENDING")]
+    )
+    def test_a_person_is_shown_the_count_and_asked(
+        self, url, live, monkeypatch, answer, code, status
+    ):
+        monkeypatch.setattr("pulsed.cli.acts._can_ask", lambda: True)
+        dead = a_dead_job(live)
+        args = ("jobs", "retry", "--all-matching", "--status", "dead")
+        result = run(*args, stdin=answer, PULSED_URL=url)
+        assert result.exit_code == code
+        assert "Retry 1 job (1 DEAD_LETTERED)?" in result.stderr
+        assert status_of(live, dead) == status
+
+    def test_nothing_to_ask_about(self, url, live):
+        result = run("jobs", "delete", "--all-matching", "--topic", "none", PULSED_URL=url)
+        assert result.exit_code == 0
+        assert "no job matches" in result.stderr
+
+    def test_jobs_in_the_wrong_state_cannot_be_chosen(self, url, live):
+        args = ("--all-matching", "--status", "running", "--yes")
+        result = run("jobs", "delete", *args, PULSED_URL=url)
+        assert result.exit_code == 2
+        assert "cannot be deleted" in result.stderr

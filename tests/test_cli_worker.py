@@ -1,0 +1,220 @@
+"""``pulsed worker`` and ``pulsed dev`` as processes: signals, exit codes, logs, reloading."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from pulsed import Pulse, Status
+from pulsed.cli.reloading import SourceWatch, sources_under
+from pulsed.cli.times import brief, parse_duration, past, relative
+from pulsed.cli.worker import queues
+from pulsed.store.blocking import run_blocking
+from tests.support.commands import Command, run, until
+from tests.support.jobs import a_job
+
+APP = """
+import asyncio, logging, pathlib, time
+from pulsed import Pulse
+
+app = Pulse()
+here = pathlib.Path(__file__).parent
+log = logging.getLogger("shop")
+
+@app.job
+async def wait() -> str:
+    log.info("waiting")
+    (here / "started").touch()
+    while not (here / "go").exists():
+        await asyncio.sleep(0.01)
+    return "gone"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Pulse]:
+    with Pulse(url) as app:
+        yield app
+
+
+def started(folder: Path) -> None:
+    until((folder / "started").exists)
+
+
+class TestSignals:
+    def test_sigterm_drains_and_exits_with_0(self, folder, app):
+        job = app.enqueue("wait")
+        with Command(folder, "worker", "shop:app", "--poll", "50ms", PULSED_URL=app.url) as worker:
+            started(folder)
+            worker.signal(signal.SIGTERM)
+            worker.said("draining 1 running jobs")
+            (folder / "go").touch()
+            assert worker.ended() == 0
+        assert job.result(1) == "gone"
+
+    def test_the_second_sigterm_hands_the_job_back_and_exits_with_130(self, folder, app):
+        job = app.enqueue("wait")
+        with Command(folder, "worker", "shop:app", "--poll", "50ms", PULSED_URL=app.url) as worker:
+            started(folder)
+            worker.signal(signal.SIGTERM)
+            worker.said("draining 1 running jobs")
+            worker.signal(signal.SIGTERM)
+            assert worker.ended() == 130
+        assert job.refresh().status is Status.PENDING
+        assert job.attempts == 0
+
+
+class TestLogs:
+    def test_json_records_carry_the_job(self, folder, app):
+        job = app.enqueue("wait")
+        (folder / "go").touch()
+        with Command(folder, "worker", "shop:app", "--log-format=json", "--url", app.url) as worker:
+            worker.said("waiting")
+            worker.signal(signal.SIGTERM)
+            assert worker.ended() == 0
+            records = [json.loads(line) for line in worker.log.splitlines()]
+        (record,) = [record for record in records if record["message"] == "waiting"]
+        assert record["job_id"] == str(job.id)
+        assert (record["topic"], record["attempt"]) == ("wait", 1)
+        assert record["level"] == "info"
+
+
+class TestDev:
+    def test_a_change_starts_it_afresh_and_a_broken_one_is_waited_out(self, folder):
+        with Command(folder, "dev", "shop:app", "--reload", DATABASE_URL="sqlite:///dev.db") as dev:
+            dev.said("slots; topics wait")
+            source = folder / "shop.py"
+            rewrite(source, APP + "\nthis is no Python\n")
+            dev.said("changed: shop.py; starting afresh")
+            dev.said("waiting for a change…")
+            assert "this is no Python" in dev.log
+            rewrite(source, APP + "\n@app.job\ndef more() -> None: ...\n")
+            dev.said("slots; topics wait, more")
+            dev.signal(signal.SIGINT)
+            assert dev.ended() == 0
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Change a file as an editor does, at a time of its own however coarse the clock is."""
+    before = path.stat().st_mtime_ns
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(text)
+    os.utime(fresh, ns=(before + 10**9, before + 10**9))
+    fresh.replace(path)
+
+
+class TestSourceWatch:
+    def test_a_change_is_told_once_it_has_settled(self, tmp_path):
+        source = tmp_path / "a.py"
+        source.write_text("1")
+        watch = SourceWatch(lambda: [source])
+        assert watch.tick() == set()
+        os.utime(source, ns=(1, 1))
+        assert watch.tick() == set()
+        os.utime(source, ns=(2, 2))
+        assert watch.tick() == set()
+        assert watch.tick() == {source}
+        assert watch.tick() == set()
+
+    def test_a_file_that_was_removed_has_changed_and_a_new_one_has_not(self, tmp_path):
+        one, two = tmp_path / "a.py", tmp_path / "b.py"
+        one.write_text("1")
+        files = [one]
+        watch = SourceWatch(lambda: files)
+        two.write_text("2")
+        files.append(two)
+        assert watch.tick() == watch.tick() == set()
+        one.unlink()
+        watch.tick()
+        assert watch.tick() == {one}
+
+    def test_sources_leave_out_what_is_not_the_users(self, tmp_path):
+        for name in (
+            "a.py",
+            "pkg/b.py",
+            ".venv/c.py",
+            "venv/d.py",
+            "pkg/__pycache__/e.py",
+            "f.txt",
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        assert {path.name for path in sources_under(tmp_path)} == {"a.py", "b.py"}
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        "text, expected",
+        [
+            ("default", ("default",)),
+            ("a, b,a", ("a", "b")),
+            ("mail=3,default=1", {"mail": 3.0, "default": 1.0}),
+            ("mail=0.5", {"mail": 0.5}),
+        ],
+    )
+    def test_queues(self, text, expected):
+        assert queues(text) == expected
+
+    @pytest.mark.parametrize("text", ["", ",", "a=1,b", "a=x", "a=1,a=2"])
+    def test_what_is_no_list_of_queues(self, text):
+        with pytest.raises(click.BadParameter):
+            queues(text)
+
+    def test_a_weight_of_nothing_is_refused(self, folder, monkeypatch):
+        monkeypatch.chdir(folder)
+        assert run("worker", "shop:app", "-q", "a=0", "--url", "sqlite://").exit_code == 2
+
+    @pytest.mark.parametrize(
+        "text, seconds",
+        [("90", 90), ("1.5", 1.5), ("30s", 30), ("1h30m", 5400), ("2 d", 172_800), ("50ms", 0.05)],
+    )
+    def test_durations(self, text, seconds):
+        assert parse_duration(text) == pytest.approx(seconds)
+
+    @pytest.mark.parametrize("text", ["", "soon", "-5", "5x", "nan", "inf", "h"])
+    def test_what_is_no_duration(self, text):
+        assert parse_duration(text) is None
+
+    def test_instants(self):
+        assert past("2026-11-15T09:00:00+01:00") == datetime(2026, 11, 15, 8, tzinfo=UTC)
+        assert abs(datetime.now(UTC) - timedelta(hours=2) - past("2h")) < timedelta(seconds=5)
+        assert past("999999999d").year == 1
+
+    def test_ages(self):
+        now = datetime(2026, 11, 15, tzinfo=UTC)
+        assert [brief(s) for s in (-1, 8, 99, 120, 7197, 86_400 * 3)] == [
+            *("0s", "8s", "99s", "2m", "2h", "3d"),
+        ]
+        assert relative(now + timedelta(minutes=5), now) == "in 5m"
+        assert relative(now - timedelta(hours=3), now) == "3h ago"
+
+
+class TestPipes:
+    def test_a_reader_that_goes_away_is_no_error(self, folder, app):
+        run_blocking(app.store.submit([a_job(payload='{"text": "long"}') for _ in range(1000)]))
+        command = [sys.executable, "-m", "pulsed", "jobs", "list", "--url", app.url]
+        process: Any = subprocess.Popen(
+            [*command, "--limit", "2000"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+        )
+        process.stdout.readline()
+        process.stdout.close()
+        with process:
+            assert process.stderr.read() == b""
