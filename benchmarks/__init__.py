@@ -1,0 +1,1 @@
+"""How fast pulsed is, measured on the machine it runs on."""
