@@ -1,7 +1,5 @@
 """Durable jobs for Python, in the database you already have."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from pulsed.app import Pulse
 from pulsed.backoff import Backoff, RetryPolicy
 from pulsed.client import Job, JobType, Router
@@ -20,10 +18,7 @@ from pulsed.errors import (
 from pulsed.handler import Call
 from pulsed.job import Status
 
-try:
-    __version__ = version("pulsed")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0"
+__version__ = "0.1.0"
 
 __all__ = [
     "Backoff",

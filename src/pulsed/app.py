@@ -108,7 +108,7 @@ class Pulse:
         self._registry = Registry()
         self._store: Store | None = None
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
-        self._client = Client(lambda: self.store, lambda: self._registry)
+        self._client = Client(lambda: self.store, lambda: self.registry)
         self.jobs = Jobs(self._client)
 
     # -- declaring ------------------------------------------------------------------------------
@@ -199,7 +199,8 @@ class Pulse:
 
     def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
         """Make a worker for this app's handlers, to be started with ``await worker.run()``."""
-        from pulsed.engine.worker import Worker, WorkerOptions  # noqa: PLC0415 - producers need none
+        from pulsed.engine.options import WorkerOptions  # noqa: PLC0415 - producers need none
+        from pulsed.engine.worker import Worker  # noqa: PLC0415 - nor this
 
         if isinstance(queue := options.get("queues"), str):
             options["queues"] = [queue]
@@ -226,14 +227,26 @@ class Pulse:
         return self._store
 
     @property
+    def settings(self) -> StoreSettings:
+        """How this app wants its store."""
+        return self._settings
+
+    @property
     def url(self) -> str:
-        """The database URL given, or that of the environment."""
+        """The database URL given, or that of the environment; can be set until the first use."""
         if url := self._url or os.environ.get(URL_VARIABLE):
             return url
         raise ConfigError(
             "No database: give the app a URL, as in Pulse('sqlite:///jobs.db'), or set "
             f"${URL_VARIABLE}."
         )
+
+    @url.setter
+    def url(self, url: str) -> None:
+        with _setup:
+            if self._store is not None:
+                raise ConfigError("The app has opened its database already; set its URL earlier.")
+            self._url = url
 
     async def aclose(self) -> None:
         """Give back the connections; the next use opens new ones."""

@@ -8,6 +8,7 @@ a hint or the next poll. It outlives every storage error.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -80,14 +81,18 @@ class Claimer:
             try:
                 drained = await self.tick()
                 self._failures = 0
-            except StorageError as error:
+            except Exception as error:  # a worker must not go deaf, whatever it is
                 self._failures += 1
                 delay = PATIENCE.delay(self._failures)
-                log.error("cannot claim (%s); trying again in %.1f s", error, delay)  # noqa: TRY400
+                surprise = None if isinstance(error, StorageError) else error
+                log.warning("cannot claim (%s); again in %.1f s", error, delay, exc_info=surprise)
                 await self._sleep(delay)
                 continue
             if drained and not self.stopping:
                 await self._sleep(self._poll * random.uniform(0.9, 1.1))  # noqa: S311
+        if self.in_doubt:
+            with contextlib.suppress(StorageError):
+                await self.release_unknown()
 
     async def tick(self) -> bool:
         """Fill the free slots once; True if the queues had no more than that."""
@@ -129,7 +134,6 @@ class Claimer:
                 self._doubts = self._store.doubtful_claims
                 longest = max((topic.lease for topic in self._topics), default=30.0)
                 self._in_doubt_until = time.monotonic() + max(longest, 2 * self._poll)
-        self._leases.add(claimed)
         return claimed
 
     async def _wait_for_slots(self) -> None:

@@ -21,6 +21,9 @@ log = logging.getLogger("pulsed.worker")
 
 BEATS_PER_LEASE = 3
 
+AFTER_FAILURE = 0.25
+"""How much of the interval to wait after a beat that failed: the lease is running out."""
+
 
 class Leases:
     """What this worker holds. Safe to use from any thread."""
@@ -29,13 +32,16 @@ class Leases:
         self,
         store: Store,
         on_answers: Callable[[dict[Lease, Beat]], None],
-        on_late: Callable[[float], None],
+        on_late: Callable[[float, list[str]], None],
     ) -> None:
         self._store = store
         self._on_answers = on_answers
         self._on_late = on_late
-        self._held: dict[UUID, tuple[Lease, float]] = {}
+        self._held: dict[UUID, tuple[Lease, float, str]] = {}
+        self._topics: set[str] = set()
+        """Of all that was held since the last beat: one of these, if the next one is late."""
         self._changed = threading.Condition()
+        self._interval = float("inf")
         self._next_beat = float("inf")
         self._stopped = False
         self._thread = threading.Thread(target=self._beat_until_stopped, daemon=True)
@@ -53,18 +59,23 @@ class Leases:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def add(self, assignments: Iterable[Assignment]) -> None:
-        """Keep these leases alive from now on."""
+    def add(self, assignments: Iterable[Assignment]) -> list[Lease]:
+        """Keep these leases alive from now on; returns those of ours that they supersede."""
         now = time.monotonic()
+        superseded = []
         with self._changed:
             soonest = self._next_beat
             for assignment in assignments:
                 interval = assignment.lease_seconds / BEATS_PER_LEASE
-                self._held[assignment.job_id] = (assignment.lease, interval)
+                if (older := self._held.get(assignment.job_id)) is not None:
+                    superseded.append(older[0])
+                self._held[assignment.job_id] = (assignment.lease, interval, assignment.topic)
+                self._topics.add(assignment.topic)
                 soonest = min(soonest, now + interval)
             if soonest < self._next_beat:
-                self._next_beat = soonest
+                self._interval, self._next_beat = soonest - now, soonest
                 self._changed.notify()
+        return superseded
 
     def drop(self, lease: Lease) -> None:
         """Stop caring, because the run is over. A newer lease on the same job stays."""
@@ -82,13 +93,13 @@ class Leases:
     def shortest(self) -> float | None:
         """Return the seconds of the shortest lease held, which no retry may outlast."""
         with self._changed:
-            intervals = [each for _, each in self._held.values()]
-        return min(intervals) * BEATS_PER_LEASE if intervals else None
+            interval = self._shortest_interval()
+        return interval * BEATS_PER_LEASE if self._held else None
 
     def tick(self) -> dict[Lease, Beat]:
         """Beat once for everything that is held, and pass the answers on."""
         with self._changed:
-            leases = [lease for lease, _ in self._held.values()]
+            leases = [lease for lease, _, _ in self._held.values()]
         if not leases:
             return {}
         answers = run_blocking(self._store.beat(leases, within=self.shortest()))
@@ -99,15 +110,16 @@ class Leases:
     def _beat_until_stopped(self) -> None:
         while self._wait_for_next_beat():
             began = time.monotonic()
+            pace = 1.0
             try:
                 self.tick()
-            except PulsedError as error:
-                log.warning("a heartbeat failed (%s); trying again", error)
-            except Exception:
-                log.exception("a heartbeat failed; trying again")
+            except Exception as error:
+                surprise = None if isinstance(error, PulsedError) else error
+                log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
+                pace = AFTER_FAILURE
             with self._changed:
-                interval = min((each for _, each in self._held.values()), default=float("inf"))
-                self._next_beat = began + interval
+                self._interval = self._shortest_interval()
+                self._next_beat = began + self._interval * pace
 
     def _wait_for_next_beat(self) -> bool:
         """Sleep until a beat is due; say whether to go on. Tells when it was woken far too late."""
@@ -119,8 +131,11 @@ class Leases:
                     break
                 self._changed.wait(None if due == float("inf") else due - now)
             late = time.monotonic() - self._next_beat
-            shortest = min((each for _, each in self._held.values()), default=float("inf"))
+            topics, self._topics = self._topics, {topic for _, _, topic in self._held.values()}
             stopped = self._stopped
-        if not stopped and late > shortest:
-            self._on_late(late)
+        if not stopped and late > self._interval:
+            self._on_late(late, sorted(topics))
         return not stopped
+
+    def _shortest_interval(self) -> float:
+        return min((interval for _, interval, _ in self._held.values()), default=float("inf"))

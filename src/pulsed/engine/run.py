@@ -38,7 +38,9 @@ class Stop(Enum):
 class Run:
     """A claimed job while this worker has it."""
 
-    __slots__ = ("assignment", "context", "handler", "reported", "stop", "task", "timer")
+    __slots__ = (
+        "assignment", "context", "handler", "reported", "started", "stop", "task", "timer",
+    )  # fmt: skip
 
     def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
         self.assignment = assignment
@@ -47,6 +49,7 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.stop: Stop | None = None
+        self.started = False
         self.reported = False
         """Its outcome is on the way to the database, or nobody wants it any more."""
 
@@ -60,7 +63,9 @@ class Run:
         if self.stop is None:
             self.stop = why
             self.context._cancelled = True  # noqa: SLF001 - the context is the run's own
-            if self.task is not None and self.handler.is_async:
+            # A task that is cancelled before its first step never runs any of its code, and
+            # could not report; it looks at ``stop`` when it begins.
+            if self.task is not None and self.started and self.handler.is_async:
                 self.task.cancel()
 
     def __str__(self) -> str:
@@ -68,7 +73,10 @@ class Run:
 
 
 async def outcome_of(run: Run, threads: HandlerThreads) -> Outcome | None:
-    """Run the handler; None means that the run no longer belongs to us."""
+    """Run the handler; None means that the run no longer belongs to us. Never raises."""
+    run.started = True
+    if run.stop is not None:
+        return outcome_of_stop(run)
     contexts.enter(run.context)
     try:
         value = await _call(run, threads)
@@ -80,6 +88,8 @@ async def outcome_of(run: Run, threads: HandlerThreads) -> Outcome | None:
         return Succeeded(run.handler.encode_result(value))
     except InvalidPayload as error:
         return Failed(clean_text(str(error)), final=True)
+    except BaseException as error:  # noqa: BLE001 - a result may bring its own code
+        return Failed(_describe(error), _trace(error), final=True)
 
 
 async def _call(run: Run, threads: HandlerThreads) -> Any:
@@ -95,15 +105,15 @@ async def _call(run: Run, threads: HandlerThreads) -> Any:
 def _after_error(run: Run, error: BaseException) -> Outcome | None:
     if isinstance(error, asyncio.CancelledError) and run.stop is not None:
         return outcome_of_stop(run)
-    if run.stop is Stop.LOST:
-        return None
+    if run.stop in (Stop.LOST, Stop.ABORTED):
+        return outcome_of_stop(run)  # what it says now is about our interruption
     match error:
         case Snooze():
             return Snoozed(error.seconds)
         case RetryAfter():
-            return Failed(clean_text(error.reason), _trace(error), delay=error.seconds)
+            return Failed(_message(error), _trace(error), delay=error.seconds)
         case NoRetry():
-            return Failed(clean_text(error.reason), _trace(error), final=True)
+            return Failed(_message(error), _trace(error), final=True)
         case _:
             return Failed(_describe(error), _trace(error))
 
@@ -122,17 +132,21 @@ def outcome_of_stop(run: Run) -> Outcome | None:
 
 
 def _describe(error: BaseException) -> str:
-    """Return ``Type: message``, whatever the exception's own ``__str__`` does."""
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - somebody else's code
-        message = "(its message cannot be shown)"
-    name = type(error).__qualname__
+    """Return ``Type: message``."""
+    name, message = type(error).__qualname__, _message(error)
     return clean_text(f"{name}: {message}" if message else name)
+
+
+def _message(error: BaseException) -> str:
+    """Return an exception's text, whatever its own ``__str__`` does."""
+    try:
+        return clean_text(str(error))
+    except BaseException:  # noqa: BLE001 - somebody else's code
+        return "(its message cannot be shown)"
 
 
 def _trace(error: BaseException) -> str:
     try:
         return clean_text("".join(traceback.format_exception(error)))
-    except Exception:  # noqa: BLE001 - somebody else's code
+    except BaseException:  # noqa: BLE001 - somebody else's code
         return "(its traceback cannot be shown)"

@@ -71,13 +71,11 @@ class Settler:
         self._in_flight = len(batch)
         try:
             await self._settle(batch)
-        except (TransientStorageError, StorageFull) as error:
-            log.warning("%d outcomes could not be stored yet (%s)", len(batch), error)
+        except Exception as error:  # an outcome is not given up, whatever it is
+            surprise = None if isinstance(error, StorageError) else error
+            log.warning("%d outcomes wait (%s)", len(batch), error, exc_info=surprise)
             self._waiting = batch + self._waiting
             return False
-        except BaseException:
-            self._waiting = batch + self._waiting
-            raise
         finally:
             self._in_flight = 0
             self._note_emptiness()

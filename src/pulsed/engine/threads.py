@@ -28,7 +28,7 @@ class HandlerThreads:
         self._threads = 0
         self._busy = 0
 
-    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+    async def run(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` in a thread, in a copy of the current context variables."""
         future = asyncio.get_running_loop().create_future()
         self._busy += 1
@@ -38,7 +38,10 @@ class HandlerThreads:
                 target=self._serve, name=f"pulsed-handler-{self._threads}", daemon=True
             ).start()
         self._calls.put(_Call(function, contextvars.copy_context(), future))
-        return future
+        result, error = await future
+        if error is not None:
+            raise error
+        return result
 
     def close(self) -> None:
         """Let idle threads end; a busy one ends after its call."""
@@ -65,11 +68,7 @@ class HandlerThreads:
         self, future: asyncio.Future[Any], result: Any, error: BaseException | None
     ) -> None:
         self._busy -= 1
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration):  # a Future refuses to carry one
-            future.set_exception(RuntimeError(f"the handler raised {error!r}"))
-        else:
-            future.set_exception(error)
+        if not future.done():
+            # Not set_exception: a Future refuses StopIteration, and GeneratorExit thrown into a
+            # coroutine ends it on the spot.
+            future.set_result((result, error))

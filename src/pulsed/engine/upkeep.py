@@ -37,14 +37,18 @@ class Upkeep:
         while True:
             try:
                 await self.tick()
-            except StorageError as error:
-                log.warning("upkeep failed (%s); trying again at the next tick", error)
+            except Exception as error:  # recovery must not stop, whatever it is
+                surprise = None if isinstance(error, StorageError) else error
+                log.warning("upkeep failed (%s); again at the next tick", error, exc_info=surprise)
             await asyncio.sleep(self._tick * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def tick(self) -> list[Reaped]:
         """Show that we are here, and put the jobs of silent workers on the retry path."""
-        await self._store.announce(self._describe())
-        return await reap(self._store, tick=self._tick, grace=self._grace)
+        try:
+            await self._store.announce(self._describe())
+        finally:  # recovery does not depend on our own presence
+            reaped = await reap(self._store, tick=self._tick, grace=self._grace)
+        return reaped
 
 
 async def reap(store: Store, *, tick: float, grace: float) -> list[Reaped]:

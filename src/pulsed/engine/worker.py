@@ -16,21 +16,22 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from pulsed.engine import job_log
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.leases import BEATS_PER_LEASE, Leases
+from pulsed.engine.options import WorkerOptions
 from pulsed.engine.run import Run, Stop, outcome_of, outcome_of_stop
 from pulsed.engine.settling import LARGEST_BATCH, Settler
 from pulsed.engine.threads import HandlerThreads
 from pulsed.engine.upkeep import Upkeep
-from pulsed.errors import ConfigError, InvalidOption, StorageError, TransientStorageError
+from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
 from pulsed.store.base import Listener, Store
@@ -47,32 +48,6 @@ class Exit(Enum):
     DRAINED = 0
     STUCK = 1
     ABORTED = 130
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """How a worker works."""
-
-    queues: Sequence[str] | Mapping[str, float] = ("default",)
-    """In the order to claim from, or with weights."""
-    concurrency: int = 100
-    poll: float = 1.0
-    """Seconds between two looks when no hint arrives."""
-    tick: float = 10.0
-    """Seconds between two looks for silent workers."""
-    drain_timeout: float | None = None
-    """Seconds a drain may take before what still runs is handed back; None waits for ever."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
-            raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
-        for name in ("poll", "tick"):
-            if not 0.001 <= getattr(self, name) <= 3600:
-                raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
-        if isinstance(self.queues, str) or not self.queues:
-            raise InvalidOption("queues must be a list of names, at least one.")
-        if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:
-            raise InvalidOption("the weights of queues must be positive.")
 
 
 class Worker:
@@ -165,6 +140,7 @@ class Worker:
         finally:
             self._leases.stop()
             self._threads.close()
+            self._abandon_stuck()
         log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
     async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
@@ -177,9 +153,9 @@ class Worker:
         try:
             await asyncio.wait([claiming, asked, *background], return_when=asyncio.FIRST_COMPLETED)
             self._claimer.stop()
-            await claiming
+            await asyncio.wait([claiming])  # a claim under way is finished: its jobs are ours
             await self._drain()
-            for task in background:  # a loop that ended by itself ended with a bug: show it
+            for task in (claiming, *background):  # what ended by itself ended with a bug: show it
                 if task.done():
                     task.result()
         finally:
@@ -194,43 +170,52 @@ class Worker:
         """Wait for what runs, beating all the while; hand back what may not finish."""
         if self._runs:
             log.info("draining %d running jobs", len(self._runs))
-        give_up = asyncio.create_task(self._abort_asked.wait())
-        done = asyncio.create_task(self._wait_until_idle())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.options.drain_timeout):
-                await asyncio.wait([give_up, done], return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            self._exit = Exit.ABORTED
-            self._abort_runs()
-            await asyncio.wait([done], timeout=UNSTOPPABLE_AFTER)
-        give_up.cancel()
-        done.cancel()
-        await asyncio.gather(give_up, done, return_exceptions=True)
-        in_a_hurry = self._exit is Exit.ABORTED
-        with contextlib.suppress(TimeoutError):  # what is not handed back by then will expire
-            async with asyncio.timeout(UNSTOPPABLE_AFTER if in_a_hurry else None):
-                await self._settler.flushed()
+        async with _cancelled_at_exit(self._finish_runs()) as finished:
+            async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
+                await asyncio.wait(
+                    [finished, aborted],
+                    timeout=self.options.drain_timeout,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            if not finished.done():
+                self._exit = Exit.ABORTED
+                await self._abort_runs()
+                # What cannot be handed back by then will expire.
+                await asyncio.wait([finished], timeout=UNSTOPPABLE_AFTER)
+
+    async def _finish_runs(self) -> None:
+        await self._wait_until_idle()
+        await self._settler.flushed()
 
     async def _wait_until_idle(self) -> None:
         while len(self._runs) > len(self._stuck):
             self._idle.clear()
             await self._idle.wait()
 
-    def _abort_runs(self) -> None:
+    async def _abort_runs(self) -> None:
+        """Stop what runs; what does not stop is handed back all the same."""
         log.warning("handing back %d running jobs", len(self._runs) - len(self._stuck))
         for run in list(self._runs.values()):
             run.tell_to_stop(Stop.ABORTED)
             if not run.handler.is_async:  # its thread dies with the process
                 self._give_up_on(run)
+        async with _cancelled_at_exit(self._wait_until_idle()) as idle:
+            await asyncio.wait([idle], timeout=UNSTOPPABLE_AFTER)
+        for run in list(self._runs.values()):
+            self._give_up_on(run)
 
     # -- runs -----------------------------------------------------------------------------------
 
     def _free_slots(self) -> int:
+        if self._stop_asked.is_set():
+            return 0
         if self._settler.backlog > self.options.concurrency + LARGEST_BATCH:
             return 0  # the database takes no reports: more work would only wait for it
         return self.options.concurrency - len(self._runs)
 
     def _start(self, assignments: list[Assignment]) -> None:
+        for lost in self._leases.add(assignments):
+            self._lost(lost)  # we went silent ourselves, and have just claimed our own job
         for assignment in assignments:
             handler = self.registry.get(assignment.topic)
             run = Run(assignment, handler, Context(assignment, self.store))
@@ -256,6 +241,7 @@ class Worker:
         if outcome is None:
             self._leases.drop(run.lease)
         else:
+            job_log.note(run, outcome)
             self._settler.put(Report(run.lease, outcome))
 
     def _forget(self, run: Run) -> None:
@@ -266,6 +252,7 @@ class Worker:
 
     def _settled(self, report: Report, accepted: bool) -> None:  # noqa: FBT001
         self._leases.drop(report.lease)
+        self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
         if not accepted:
             log.warning(
                 "job %s: the outcome %s came too late, the lease was lost; another run decides",
@@ -275,7 +262,20 @@ class Worker:
 
     def _time_out(self, run: Run) -> None:
         log.warning("%s timed out after %g s", run, run.assignment.timeout)
-        run.tell_to_stop(Stop.TIMED_OUT)
+        self._stop_run(run, Stop.TIMED_OUT)
+
+    def _lost(self, lease: Lease) -> None:
+        """Stop a run that no longer is ours; if its report is on the way, settle decides."""
+        run = self._runs.get(lease)
+        if run is not None and not run.reported:
+            log.warning("%s lost its lease; stopping it", run)
+            self._leases.drop(lease)
+            self._stop_run(run, Stop.LOST)
+
+    def _stop_run(self, run: Run, why: Stop) -> None:
+        run.tell_to_stop(why)
+        if run.timer is not None:
+            run.timer.cancel()
         if run.handler.is_async:
             run.timer = self._loop.call_later(UNSTOPPABLE_AFTER, self._give_up_on, run)
         else:
@@ -284,7 +284,7 @@ class Worker:
     def _give_up_on(self, run: Run) -> None:
         """Report a run whose handler cannot be stopped; its slot stays taken until it returns."""
         self._report(run, outcome_of_stop(run))
-        if run.lease in self._runs:
+        if run.lease in self._runs and run not in self._stuck:
             self._stuck.add(run)
             self._idle.set()
             log.error("%s does not stop; its slot is stuck", run)
@@ -298,6 +298,13 @@ class Worker:
             self._exit = Exit.STUCK
             self.stop()
 
+    def _abandon_stuck(self) -> None:
+        """Keep ``asyncio.run`` from waiting for tasks that ignore their cancellation."""
+        for run in self._stuck:
+            if run.task is not None and run.handler.is_async:
+                run.task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
+                asyncio._unregister_task(run.task)  # noqa: SLF001 - documented for such uses
+
     # -- heartbeats (from their own thread) -------------------------------------------------------
 
     def _beat_answers(self, answers: dict[Lease, Beat]) -> None:
@@ -310,16 +317,9 @@ class Worker:
     def _act_on_answers(self, answers: dict[Lease, Beat]) -> None:
         self._loop_answered = True
         for lease, answer in answers.items():
-            run = self._runs.get(lease)
-            if run is None or run.reported:
-                continue  # its settle decides
             if answer is Beat.LOST:
-                log.warning("%s lost its lease; stopping it", run)
-                run.tell_to_stop(Stop.LOST)
-                self._leases.drop(lease)
-                if not run.handler.is_async:
-                    self._give_up_on(run)
-            elif answer is Beat.CANCEL:
+                self._lost(lease)
+            elif answer is Beat.CANCEL and (run := self._runs.get(lease)) is not None:
                 run.tell_to_stop(Stop.CANCELLED)
 
     def _blocked_by(self) -> str:
@@ -332,8 +332,7 @@ class Worker:
             frame = frame.f_back
         return ""
 
-    def _beats_were_late(self, seconds: float) -> None:
-        topics = sorted({run.assignment.topic for run in list(self._runs.values())})
+    def _beats_were_late(self, seconds: float, topics: list[str]) -> None:
         log.warning(
             "heartbeats were %.1f s late: something held the interpreter, or the machine slept; "
             "running: %s",
@@ -385,3 +384,16 @@ class Worker:
         finally:
             for number in caught:
                 loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _cancelled_at_exit(
+    coroutine: Coroutine[Any, Any, Any],
+) -> AsyncIterator[asyncio.Task[Any]]:
+    """Run ``coroutine`` beside the block, and no longer than that."""
+    task = asyncio.create_task(coroutine)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -46,6 +46,29 @@ class WatchdogTick(NamedTuple):
     """Nothing was reaped because the watchdogs themselves were away for too long."""
 
 
+class Audit(NamedTuple):
+    """How many jobs break what must always hold, and when a watchdog last looked."""
+
+    running: int
+    leaseless: int
+    """RUNNING without a lease, or with one and not RUNNING."""
+    overspent: int
+    """With more attempts than allowed."""
+    overdue: int
+    """RUNNING under a lease that expired so long ago that a watchdog should have seen it."""
+    last_tick: datetime | None
+    in_grace: bool
+
+
+class Backlog(NamedTuple):
+    """The due jobs of one topic in one queue."""
+
+    queue: str
+    topic: str
+    due: int
+    oldest: datetime
+
+
 class Store(ABC):
     """Where jobs live."""
 
@@ -154,6 +177,17 @@ class Store(ABC):
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
         """Read the presence rows."""
+
+    @abstractmethod
+    async def audit(self, *, slack: float) -> Audit:
+        """Count the jobs that break an invariant; reads the whole table.
+
+        A lease is overdue when its own length and ``slack`` seconds have passed since its end.
+        """
+
+    @abstractmethod
+    async def backlog(self) -> list[Backlog]:
+        """Count the jobs that are due, by queue and topic, the longest waiting first."""
 
     @abstractmethod
     async def now(self) -> datetime:

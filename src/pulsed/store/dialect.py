@@ -40,6 +40,8 @@ class Dialect(ABC):
     """The instant that predicates compare with."""
     clock: str
     """The instant that leases are granted from: later than ``now`` in a long transaction."""
+    literal_now: str
+    """The instant in a script that nobody binds parameters to."""
     next_token: str
     """A fencing token that only rises, also when a crash undid an unsynced claim."""
     backoff: str
@@ -87,6 +89,14 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    def same_id(self, column: str, value: str) -> str:
+        """Return the comparison of an indexed id with another relation's: a look-up, not a join."""
+
+    @abstractmethod
+    def id_among(self, column: str, ids: str) -> str:
+        """Return whether an indexed id is among those of a subquery."""
+
+    @abstractmethod
     def seconds(self, expression: str) -> str:
         """Turn a number of seconds into something to add to an instant."""
 
@@ -122,6 +132,7 @@ class SqliteDialect(Dialect):
     engine = "sqlite"
     now = ":now"
     clock = ":now"
+    literal_now = "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
     next_token = "max(lease_token + 1, :now)"  # noqa: S105 - not that kind of token
     backoff = (
         "pulse_backoff(backoff_base, backoff_power, backoff_factor, backoff_cap, backoff_jitter, "
@@ -150,6 +161,12 @@ class SqliteDialect(Dialect):
         names = column_names(columns)
         return f"(SELECT {', '.join(f':{name} AS {name}' for name in names)}) AS r"
 
+    def same_id(self, column: str, value: str) -> str:
+        return f"{column} = {value}"
+
+    def id_among(self, column: str, ids: str) -> str:
+        return f"{column} IN ({ids})"
+
     def seconds(self, expression: str) -> str:
         return f"CAST(round({expression} * 1000000) AS INTEGER)"
 
@@ -174,6 +191,7 @@ class PostgresDialect(Dialect):
     """``timestamptz``, ``uuid``, arrays. The server's clock decides; a test may bring its own."""
 
     engine = "postgres"
+    literal_now = "now()"
     greatest = "greatest"
     true = "true"
     false = "false"
@@ -181,9 +199,9 @@ class PostgresDialect(Dialect):
     skip_locked = "FOR UPDATE SKIP LOCKED"
     # In logarithms, because power() overflows, and one such row would fail every batch it is in.
     backoff = (
-        "coalesce(least(backoff_cap, exp(least(ln(nullif(backoff_base, 0)) "
+        "CASE WHEN backoff_base > 0 THEN least(backoff_cap, exp(least(ln(backoff_base) "
         "+ backoff_power * ln(greatest(attempts, 1)) "
-        f"+ (attempts - 1) * ln(backoff_factor), {LARGEST_EXPONENT}))), 0) "
+        f"+ (attempts - 1) * ln(backoff_factor), {LARGEST_EXPONENT}))) ELSE 0 END "
         "* (1 + backoff_jitter * (2 * random() - 1))"
     )
 
@@ -228,10 +246,19 @@ class PostgresDialect(Dialect):
             return f"(SELECT * FROM {relation}) AS r"
         skip = " SKIP LOCKED" if lock == "skip" else ""
         return (
-            f"(WITH l AS MATERIALIZED (SELECT id FROM {self.jobs} WHERE id = ANY(:job_id::uuid[]) "
-            f"ORDER BY id FOR NO KEY UPDATE{skip}) "
-            f"SELECT u.* FROM l JOIN {relation} ON u.job_id = l.id) AS r"
+            f"(WITH l AS MATERIALIZED (SELECT u.* FROM {relation} "
+            f"JOIN {self.jobs} AS k ON {self.same_id('k.id', 'u.job_id')} "
+            f"ORDER BY u.job_id FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
         )
+
+    def same_id(self, column: str, value: str) -> str:
+        # A plain "=" may be planned as a scan of the whole index with the batch inside, and was,
+        # when the statement was prepared while the table had ten rows. This form can only be
+        # looked up, once for each row of the batch.
+        return f"{column} = ANY(ARRAY[{value}])"
+
+    def id_among(self, column: str, ids: str) -> str:
+        return f"{column} = ANY(ARRAY({ids}))"
 
     def seconds(self, expression: str) -> str:
         return f"make_interval(secs => {expression})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -24,6 +24,8 @@ class StoreSettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
     migrate: bool = True
+    create: bool = True
+    """SQLite: whether a file that does not exist is made."""
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     schema: str | None = None
     pool_size: int | None = None
@@ -53,6 +55,8 @@ def redacted(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return url.partition(":")[0] + ":…"
+    if not parts.netloc:  # a file; putting its URL together again would lose slashes
+        return url.partition("?")[0]
     user, at, host = parts.netloc.rpartition("@")
     shown = parts._replace(netloc=user.partition(":")[0] + at + host, query="", fragment="")
     return urlunsplit(shown)
@@ -85,9 +89,27 @@ def _sqlite(url: str, settings: StoreSettings) -> Store:
         retry=settings.retry,
         dequeue_retry=settings.dequeue_retry,
         migrate=settings.migrate,
+        create=settings.create,
         synchronous=settings.synchronous,
     )
     return SqliteStore(sqlite_path(url), options)
+
+
+def _postgres(url: str, settings: StoreSettings) -> Store:
+    _require(url, "postgres", "asyncpg", "psycopg")
+    from pulsed.store.postgres import PostgresOptions, PostgresStore  # noqa: PLC0415 - heavy
+
+    options = PostgresOptions(
+        retry=settings.retry,
+        dequeue_retry=settings.dequeue_retry,
+        migrate=settings.migrate,
+        schema=settings.schema,
+        prepared_statements=settings.prepared_statements,
+        listen_url=settings.listen_url,
+    )
+    if settings.pool_size is not None:
+        options = replace(options, pool_size=settings.pool_size)
+    return PostgresStore(url, options)
 
 
 def _hint(url: str) -> str:
@@ -107,8 +129,3 @@ def _require(url: str, extra: str, *modules: str) -> None:
             f"{'is' if len(missing) == 1 else 'are'} not installed: "
             f'pip install "pulsed[{extra}]"'
         )
-
-
-def _postgres(url: str, settings: StoreSettings) -> Store:
-    _require(url, "postgres", "asyncpg", "psycopg")
-    raise ConfigError("not yet")

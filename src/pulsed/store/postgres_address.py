@@ -22,10 +22,10 @@ DEFAULT_PORT = 5432
 LONGEST_SCHEMA = 48
 """PostgreSQL cuts names at 63 bytes; the schema's is part of the notification channel's."""
 
-_ASYNCPG_READS = frozenset(
-    """sslmode sslcert sslkey sslrootcert sslnegotiation sslcrl sslpassword
-    ssl_min_protocol_version ssl_max_protocol_version target_session_attrs passfile service
-    krbsrvname gsslib options""".split()
+_ASYNCPG_READS = (
+    *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslnegotiation", "sslcrl", "sslpassword"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version", "target_session_attrs"),
+    *("passfile", "service", "krbsrvname", "gsslib", "options"),
 )
 
 
@@ -141,7 +141,9 @@ class Address:
 
 def zip_longest_last(hosts: list[str], ports: list[str]) -> list[tuple[str, str]]:
     """Pair hosts with ports; a single port is for all of them, as libpq has it."""
-    return list(zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True))
+    return list(
+        zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True)
+    )
 
 
 def _is_plausible(keywords: dict[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import asyncpg
@@ -32,7 +33,8 @@ _TRANSIENT = _DISCONNECTED | {
     "57014",  # query_canceled: the statement timeout
 }
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
-_PLAN_IS_STALE = "0A000"
+_PLAN_IS_STALE = "0A000"  # among other things that are "not supported"
+_CACHED_PLAN = re.compile("cached (statement )?plan")
 _SESSION_LOST_ITS_STATEMENT = {"26000", "42P05"}
 _KEPT_OUT = {"28000", "28P01", "3D000", "42501"}
 
@@ -79,9 +81,11 @@ def lost_the_server(error: BaseException) -> bool:
 
 def _is_transient(error: BaseException, state: str | None) -> bool:
     if state is not None:
-        stale = state == _PLAN_IS_STALE and "cached plan" in str(error)
+        stale = state == _PLAN_IS_STALE and _CACHED_PLAN.search(str(error)) is not None
         return state.startswith("08") or state in _TRANSIENT or stale
-    if isinstance(error, asyncpg.OutdatedSchemaCacheError):
+    if isinstance(error, asyncpg.InternalClientError):
+        # "cannot switch to state …": the server ended the session while the driver was idle, or
+        # the schema cache is outdated. The connection is dropped either way.
         return True
     if isinstance(error, asyncpg.InterfaceError):  # a misuse of the driver, or a lost connection
         return not isinstance(error, ValueError) and "closed" in str(error)

@@ -1,13 +1,14 @@
 """What a server session is told: what it is for, its limits, and plans that do not flip.
 
-A queue's table changes faster than its statistics, so for the hot statements the planner is left one
-choice: the index. Seen without this: a hash join over a sequential scan for a batch of settles. The
-few verbs that may look at the whole table get the planner's freedom back for their transaction.
+A queue's table changes faster than its statistics, so for the hot statements the planner is left
+one choice: the index. Seen without this: a hash join over a sequential scan for a batch of settles.
+The few verbs that may look at the whole table get the planner's freedom back for their transaction.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from pulsed.store.postgres_address import PostgresOptions
 from pulsed.store.verb import Kind, Verb
@@ -22,12 +23,14 @@ _ONE_PLAN = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
 _ANY_PLAN = {
     "enable_seqscan": "on",
     "enable_hashjoin": "on",
     "enable_mergejoin": "on",
+    "enable_bitmapscan": "on",
     "plan_cache_mode": "auto",
 }
 
@@ -43,7 +46,7 @@ class Lane(Enum):
     LISTEN = "listen"
 
 
-def lane_of(verb: Verb[object]) -> Lane:
+def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
     if verb.relaxed:
         return Lane.CLAIM
@@ -68,7 +71,7 @@ class Sessions:
             return name
         return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
 
-    def opening(self, verb: Verb[object], lane: Lane) -> str | None:
+    def opening(self, verb: Verb[Any], lane: Lane) -> str | None:
         """Return what begins the verb's transaction, or None if its statements commit alone."""
         migrating = verb.name == "migrate"
         key = (lane, verb.kind, verb.broad, migrating)
@@ -76,7 +79,7 @@ class Sessions:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
 
-    def client_timeout(self, verb: Verb[object]) -> float:
+    def client_timeout(self, verb: Verb[Any]) -> float:
         """Return when to stop waiting for a server that does not even time out."""
         return PATIENCE if verb.name == "migrate" else self._options.statement_timeout + 5
 
@@ -90,7 +93,9 @@ class Sessions:
             local |= {"statement_timeout": "0", "lock_timeout": "0"}
         if not local and kind is not Kind.TRANSACTION:
             return None
-        return "; ".join([BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())])
+        return "; ".join(
+            [BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())]
+        )
 
     def _settings(self, lane: Lane) -> dict[str, str]:
         options = self._options

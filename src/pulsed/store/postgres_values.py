@@ -16,11 +16,13 @@ from pulsed.store.verb import Statement
 
 
 def arguments(statement: Statement, clock: Callable[[], datetime] | None) -> list[Any]:
-    """Return the values for ``$1``, ``$2`` …"""
+    """Return the values for ``$1``, ``$2`` and so on."""
     sql = statement.sql
     values: dict[str, Any] = dict(statement.params)
     if sql.columns:
-        transposed = zip(*statement.rows, strict=True) if statement.rows else [()] * len(sql.columns)
+        transposed = (
+            zip(*statement.rows, strict=True) if statement.rows else [()] * len(sql.columns)
+        )
         values.update(zip(sql.columns, map(list, transposed), strict=True))
     if clock is not None and "now" in sql.names:
         values["now"] = clock()

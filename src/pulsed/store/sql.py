@@ -7,7 +7,7 @@ itself*: no row means that the lease is lost, which is an answer and not an erro
 
 from __future__ import annotations
 
-from pulsed.job import EXPIRED, LEASE_EXPIRED
+from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
 from pulsed.store.dialect import Dialect
 from pulsed.store.verb import Sql
@@ -48,9 +48,10 @@ def words(statuses: tuple[str, ...]) -> str:
 
 _CLAIMABLE = f"status IN {words(CLAIMABLE)}"
 
+_NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMABLE))
+
 # Every worker write carries this fence.
-_HELD = """j.id = r.job_id
-              AND j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"""
+_FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
 
 # THE decision: where a run's end takes its job. ``lifecycle.status_after`` is its twin.
 _STATUS_AFTER = """CASE
@@ -106,6 +107,8 @@ class Statements:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = d = dialect
+        this_job = d.same_id("j.id", "r.job_id")
+        held = f"{this_job} AND {_FENCE}"
 
         # Many jobs in one statement. An id that exists is the same job submitted again.
         self.submit = d.sql(
@@ -129,20 +132,20 @@ class Statements:
         # Extend what is still held. A row locked by somebody else is left out; see still_held.
         self.beat = d.sql(
             f"""UPDATE {d.jobs} AS j SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
-            FROM {d.rows_of(LEASE, lock="skip")} WHERE {_HELD}
+            FROM {d.rows_of(LEASE, lock="skip")} WHERE {held}
             RETURNING id, cancel_requested""",
             LEASE,
         )
 
         # Which of the leases are held at all: tells a skipped row from a lost one.
         self.still_held = d.sql(
-            f"SELECT j.id FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {_HELD}", LEASE
+            f"SELECT j.id FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {held}", LEASE
         )
 
         # End runs. Only the current lease gets through.
         self.settle = d.sql(
             f"""UPDATE {d.jobs} AS j SET {_end_of_run(d)}
-            FROM {d.rows_of(REPORT, lock="wait")} WHERE {_HELD}
+            FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
             RETURNING id, lease_token, attempts, started_at, last_worker""",
             REPORT,
         )
@@ -150,19 +153,23 @@ class Statements:
         # Did an earlier try of this very report go through, its answer lost on the way?
         self.settled_before = d.sql(
             f"""SELECT j.id FROM {d.jobs} AS j, {d.rows_of(REPORT)}
-            WHERE j.id = r.job_id AND j.status <> 'RUNNING' AND j.lease_token = r.token
+            WHERE {this_job} AND j.status <> 'RUNNING' AND j.lease_token = r.token
               AND j.last_worker = r.worker AND j.last_outcome = r.kind""",
             REPORT,
         )
 
-        # A failure report that the worker did not live to make.
+        # A failure report that the worker did not live to make. The second look at the lease is
+        # written so that no planner takes the index of leases for it, once for each job.
         self.reap = d.sql(
             f"""UPDATE {d.jobs} AS j SET {_end_of_run(d)}
-            FROM (SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
-                    '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
-                FROM {d.jobs} WHERE status = 'RUNNING' AND lease_until < {d.now}
-                ORDER BY lease_until LIMIT :most::int {d.skip_locked}) AS r
-            WHERE j.id = r.job_id AND j.status = 'RUNNING' AND j.lease_until < {d.now}
+            FROM (WITH expired AS MATERIALIZED (
+                    SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
+                        '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
+                    FROM {d.jobs} WHERE status = 'RUNNING' AND lease_until < {d.now}
+                    ORDER BY lease_until LIMIT :most::int {d.skip_locked})
+                SELECT * FROM expired) AS r
+            WHERE {this_job} AND j.status = 'RUNNING'
+              AND coalesce(j.lease_until, {d.now}) < {d.now}
             RETURNING id, topic, status, last_worker, lease_token, attempts, started_at"""
         )
 
@@ -182,8 +189,13 @@ class Statements:
                 reap_after = CASE WHEN last_tick < {d.now} - {d.seconds("2 * :tick::float8")}
                     THEN {d.now} + {d.seconds(":grace::float8")} ELSE reap_after END,
                 last_tick = {d.now}
+            FROM (SELECT 1 FROM {d.meta} {d.skip_locked}) AS unlocked
             RETURNING coalesce(reap_after > {d.now}, {d.false})"""
         )
+
+        # The same without the stamp, for when another watchdog holds the row: one that is frozen
+        # in its transaction must not stop all others.
+        self.read_grace = d.sql(f"SELECT coalesce(reap_after > {d.now}, {d.false}) FROM {d.meta}")
 
         # What the database thinks a worker holds. The lease index has the running rows only.
         self.held = d.sql(
@@ -193,7 +205,7 @@ class Statements:
 
         self.set_progress = d.sql(
             f"""UPDATE {d.jobs} AS j SET progress = :progress::json
-            FROM {d.rows_of(LEASE, lock="wait")} WHERE {_HELD} RETURNING id""",
+            FROM {d.rows_of(LEASE, lock="wait")} WHERE {held} RETURNING id""",
             LEASE,
         )
 
@@ -204,7 +216,7 @@ class Statements:
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
                 cancel_requested = {d.true}
             FROM {d.rows_of("job_id uuid", lock="wait")}
-            WHERE j.id = r.job_id AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
+            WHERE {this_job} AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
             RETURNING id, status""",
             "job_id uuid",
         )
@@ -215,19 +227,19 @@ class Statements:
                 completed_at = NULL, cancel_requested = {d.false}, progress = NULL,
                 last_worker = :act::uuid, last_outcome = 'REPLAYED'
             FROM {d.rows_of("job_id uuid", lock="wait")}
-            WHERE j.id = r.job_id AND j.status IN {words(REPLAYABLE)}
+            WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
             RETURNING id""",
             "job_id uuid",
         )
 
         self.delete_failures = d.sql(
-            f"""DELETE FROM {d.failures} WHERE job_id IN
-                (SELECT r.job_id FROM {d.rows_of("job_id uuid")})""",
+            f"""DELETE FROM {d.failures}
+            WHERE {d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid')}")}""",
             "job_id uuid",
         )
         self.delete = d.sql(
-            f"""DELETE FROM {d.jobs} WHERE status IN {words(DELETABLE)} AND id IN
-                (SELECT r.job_id FROM {d.rows_of("job_id uuid", lock="wait")})
+            f"""DELETE FROM {d.jobs} WHERE status IN {words(DELETABLE)} AND
+                {d.id_among("id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid', lock='wait')}")}
             RETURNING id""",
             "job_id uuid",
         )
@@ -235,13 +247,13 @@ class Statements:
         # Where jobs stand after an act, and whose replay made them so.
         self.standing = d.sql(
             f"""SELECT j.id, j.status, j.last_outcome, j.last_worker
-            FROM {d.jobs} AS j, {d.rows_of("job_id uuid")} WHERE j.id = r.job_id""",
+            FROM {d.jobs} AS j, {d.rows_of("job_id uuid")} WHERE {this_job}""",
             "job_id uuid",
         )
 
         self.get = d.sql(
             f"""SELECT {JOB_COLUMNS} FROM {d.jobs} AS j, {d.rows_of("job_id uuid")}
-            WHERE j.id = r.job_id""",
+            WHERE {this_job}""",
             "job_id uuid",
         )
 
@@ -266,6 +278,27 @@ class Statements:
         self.read_workers = d.sql(f"SELECT {WORKER_COLUMNS} FROM {d.workers} ORDER BY started_at")
         self.read_clock = d.sql(f"SELECT {d.clock}")
 
+        # What must never be, counted in one pass over the table.
+        self.audit = d.sql(
+            f"""SELECT count(*) FILTER (WHERE status = 'RUNNING'),
+                count(*) FILTER (WHERE (status = 'RUNNING')
+                    <> (locked_by IS NOT NULL AND lease_until IS NOT NULL)),
+                count(*) FILTER (WHERE attempts > max_attempts),
+                count(*) FILTER (WHERE status = 'RUNNING' AND lease_until < {d.now}
+                    - {d.milliseconds("lease_ms")} - {d.seconds(":slack::float8")})
+            FROM {d.jobs}"""
+        )
+        self.read_tick = d.sql(
+            f"SELECT last_tick, coalesce(reap_after > {d.now}, {d.false}) FROM {d.meta}"
+        )
+
+        # Who waits for a worker, and since when.
+        self.backlog = d.sql(
+            f"""SELECT queue, topic, count(*), min(next_run_at) FROM {d.jobs}
+            WHERE {_CLAIMABLE} AND next_run_at <= {d.now}
+            GROUP BY queue, topic ORDER BY 4, 1, 2 LIMIT 1000"""
+        )
+
     def _levels(self) -> str:
         d = self.dialect
         next_level = f"""SELECT priority FROM {d.jobs}
@@ -288,8 +321,11 @@ class Statements:
         """Return the claim: pick, then lease, in one statement.
 
         MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would
-        claim more than was asked for. PostgreSQL visits all priorities in one statement; SQLite
-        has no LATERAL and gets one priority at a time, which costs nothing without a network.
+        claim more than was asked for. The UPDATE's guard says "claimable" in words that do not
+        imply the claim index's condition, or a planner that knows a small table looks the picked
+        jobs up there, where an id cannot be looked up. PostgreSQL visits all priorities in one
+        statement; SQLite has no LATERAL and gets one priority at a time, which costs nothing
+        without a network.
         """
         d = self.dialect
         if d.lateral:
@@ -303,6 +339,7 @@ class Statements:
                 picked AS MATERIALIZED ({picked})
             UPDATE {d.jobs} AS j SET {_lease_grant(d)}
             FROM picked, topics
-            WHERE j.id = picked_id AND j.topic = t_topic AND j.{_CLAIMABLE}
+            WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
+              AND j.status NOT IN {_NOT_CLAIMABLE}
             RETURNING {ASSIGNMENT_COLUMNS}"""
         )

@@ -33,10 +33,11 @@ from pulsed.store.blocking import is_blocking
 from pulsed.store.dialect import SqliteDialect, to_micros
 from pulsed.store.fork import watch_forks
 from pulsed.store.runner import drive
+from pulsed.store.sqlite_place import file_system
 from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
 from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions
-from pulsed.store.verb import Kind, Rows, Statement, Verb
+from pulsed.store.verb import Kind, Rows, Script, Sql, Statement, Verb
 
 T = TypeVar("T")
 
@@ -47,6 +48,9 @@ CHECKPOINT_AT = 8 * 1024 * 1024
 """Bytes of write-ahead log after which it is written back into the database."""
 
 MOST_IDLE_READERS = 8
+
+WAL_RESET_FIXED = (3, 51, 3)
+"""Before it, a checkpoint beside another process's write can damage the log."""
 
 TRANSIENT = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
 
@@ -60,6 +64,8 @@ class SqliteOptions(StoreOptions):
     busy_timeout: float = 5.0
     """Seconds to wait for another process that writes, before the storage retry waits on."""
     max_pages: int | None = None
+    create: bool = True
+    """Make the file if there is none; a command that only looks should not."""
 
 
 class SqliteStore(SqlStore):
@@ -92,6 +98,7 @@ class SqliteStore(SqlStore):
         if self.path is not None:
             self._idle_readers = []
         self._listeners = []
+        self._memory_is_gone()
         return inherited
 
     # -- running verbs --------------------------------------------------------------------------
@@ -165,6 +172,8 @@ class SqliteStore(SqlStore):
         return connection
 
     def _connect(self) -> sqlite3.Connection:
+        if self.path is not None and not (self.sqlite_options.create or self.path.exists()):
+            raise StorageError(f"There is no database at {self.path}. Is this the right path?")
         connection = sqlite3.connect(
             ":memory:" if self.path is None else self.path,
             timeout=self.sqlite_options.busy_timeout,
@@ -209,10 +218,14 @@ class SqliteStore(SqlStore):
         return listening(self.path, self._listeners, wake)
 
     async def check(self) -> Mapping[str, str]:
+        journal = await self.perform(_journal_mode)  # before a writer turns it into WAL
         applied = await self.applied_migrations()
         return {
             "engine": f"SQLite {sqlite3.sqlite_version}",
             "database": str(self.path or ":memory:"),
+            "journal": journal,
+            "wal_reset_bug": "no" if sqlite3.sqlite_version_info >= WAL_RESET_FIXED else "yes",
+            "file_system": "memory" if self.path is None else file_system(self.path),
             "schema": str(max((row.version for row in applied), default=0)),
             "synchronous": self.sqlite_options.synchronous,
         }
@@ -222,6 +235,12 @@ class SqliteStore(SqlStore):
         for reader in readers:
             reader.close()
         self._writer.close()
+        self._memory_is_gone()
+
+    def _memory_is_gone(self) -> None:
+        """Create the tables again at the next use, if they went with the connection."""
+        if self.path is None:
+            self._schema_is_good = False
 
 
 class JoinedSqliteStore(JoinedStore):
@@ -266,6 +285,13 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
         params.update(zip(sql.columns, map(_adapt, row), strict=True))
         found += cursor.execute(sql.text, params).fetchall()
     return found
+
+
+def _read_journal_mode() -> Script[str]:
+    return str((yield Statement(Sql("PRAGMA journal_mode", ()), {}))[0][0])
+
+
+_journal_mode = Verb("check", Kind.READ, _read_journal_mode)
 
 
 def _adapt(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from pulsed.job import (
     WorkerInfo,
 )
 from pulsed.store import migrations, verbs
-from pulsed.store.base import Store, WatchdogTick
+from pulsed.store.base import Audit, Backlog, Store, WatchdogTick
 from pulsed.store.dialect import Dialect
 from pulsed.store.retrying import retrying
 from pulsed.store.sql import Statements
@@ -101,7 +102,7 @@ class SqlStore(Store):
         async def attempt() -> list[Assignment]:
             try:
                 return await self.perform(verb)
-            except TransientStorageError:
+            except (TransientStorageError, asyncio.CancelledError):
                 self.doubtful_claims += 1
                 raise
 
@@ -159,6 +160,12 @@ class SqlStore(Store):
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(verbs.workers(self._statements))
+
+    async def audit(self, *, slack: float) -> Audit:
+        return await self.run(verbs.audit(self._statements, slack))
+
+    async def backlog(self) -> list[Backlog]:
+        return await self.run(verbs.backlog(self._statements))
 
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))

@@ -33,7 +33,7 @@ from pulsed.job import (
 )
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
-from pulsed.store.base import Reaped, WatchdogTick
+from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
 from pulsed.store.sql import JOB_COLUMNS, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
 
@@ -116,7 +116,10 @@ def watchdog(s: Statements, tick: float, grace: float, limit: int) -> Verb[Watch
 
     def script() -> Script[WatchdogTick]:
         stamped = yield Statement(s.stamp_tick, {"tick": tick, "grace": grace})
-        yield Statement(s.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
+        if stamped:
+            yield Statement(s.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
+        else:
+            stamped = yield Statement(s.read_grace, {})
         if stamped[0][0]:
             return WatchdogTick([], in_grace=True)
         ended = yield Statement(s.reap, {"most": limit})
@@ -278,6 +281,29 @@ def retire(s: Statements, worker_id: UUID) -> Verb[None]:
     return _write("retire", Statement(s.retire, {"worker": worker_id}))
 
 
+def audit(s: Statements, slack: float) -> Verb[Audit]:
+    """Count the jobs that break an invariant."""
+
+    def script() -> Script[Audit]:
+        counted = (yield Statement(s.audit, {"slack": slack}))[0]
+        running, leaseless, overspent, overdue = counted
+        last_tick, in_grace = (yield Statement(s.read_tick, {}))[0]
+        looked = None if last_tick is None else s.dialect.time(last_tick)
+        return Audit(running, leaseless, overspent, overdue, looked, bool(in_grace))
+
+    return Verb("audit", Kind.READ, script, broad=True)
+
+
+def backlog(s: Statements) -> Verb[list[Backlog]]:
+    """Count the due jobs by queue and topic."""
+
+    def script() -> Script[list[Backlog]]:
+        found = yield Statement(s.backlog, {})
+        return [Backlog(row[0], row[1], row[2], s.dialect.time(row[3])) for row in found]
+
+    return Verb("backlog", Kind.READ, script, broad=True)
+
+
 def now(s: Statements) -> Verb[datetime]:
     """Read the clock."""
 
@@ -413,8 +439,9 @@ def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, A
     add("submitted_at < :until::timestamptz", "until", where.until)
     tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"
     add(tagged, "tag", where.tag)
-    pattern = None if where.error is None else f"%{_like_literal(where.error.lower())}%"
-    add("lower(last_error) LIKE :pattern::text ESCAPE '~'", "pattern", pattern)
+    pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
+    # Both sides are lowered by the database, which may know fewer letters than Python does.
+    add("lower(last_error) LIKE lower(:pattern::text) ESCAPE '~'", "pattern", pattern)
     return conditions, params
 
 

@@ -113,6 +113,20 @@ def migrate(d: Dialect) -> Verb[list[Migration]]:
     return Verb("migrate", Kind.TRANSACTION, script)
 
 
+def script(d: Dialect, *, since: int = 0) -> str:
+    """Return the migrations after ``since`` as one transaction, for those who apply it by hand."""
+    parts = ["BEGIN", *d.before_migrating]
+    for migration in migrations(d.engine):
+        if migration.version > since:
+            named = f"{migration.version}, '{migration.name}'"
+            parts += migration.statements
+            parts.append(
+                f"INSERT INTO {d.migrations} (version, name, applied_at, oldest_code)\n"
+                f"VALUES ({named}, {d.literal_now}, {migration.oldest_code})"
+            )
+    return ";\n\n".join([*parts, "COMMIT"]) + ";\n"
+
+
 def is_behind(applied: list[Applied], engine: str) -> bool:
     """Whether the database lacks something that this code needs."""
     return newest(engine) > max((row.version for row in applied), default=0)

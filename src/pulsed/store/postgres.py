@@ -1,0 +1,204 @@
+"""The store for many machines: PostgreSQL, through asyncpg in event loops and psycopg in threads.
+
+The async side is what a worker and the ``a…`` methods use, one pool for each event loop; blocking
+methods run in the calling thread. Both speak the same verbs, so neither knows of the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pulsed.errors import MissingDriver
+
+try:
+    import asyncpg  # noqa: F401 - found missing here, with a message that helps
+    import psycopg  # noqa: F401
+except ImportError as error:
+    raise MissingDriver(
+        f'PostgreSQL needs asyncpg and psycopg ({error}): pip install "pulsed[postgres]"'
+    ) from error
+
+from pulsed.job import NewJob
+from pulsed.store import postgres_check
+from pulsed.store.base import Listener
+from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.dialect import PostgresDialect
+from pulsed.store.fork import watch_forks
+from pulsed.store.postgres_address import Address, PostgresOptions
+from pulsed.store.postgres_async import LoopPool, connect
+from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
+from pulsed.store.postgres_joined import JoinedPostgresStore
+from pulsed.store.postgres_listen import ChannelListener, Polling, running
+from pulsed.store.postgres_notify import Notifier
+from pulsed.store.postgres_session import Lane, Sessions
+from pulsed.store.postgres_sync import ThreadPool
+from pulsed.store.sqlstore import SqlStore
+from pulsed.store.verb import Verb
+
+__all__ = ["PostgresOptions", "PostgresStore"]
+
+T = TypeVar("T")
+
+SOON = 1.0
+"""A job that is due later than this is found by polling; nobody is woken for it."""
+
+
+class PostgresStore(SqlStore):
+    """Jobs in a PostgreSQL database."""
+
+    def __init__(
+        self,
+        url: str,
+        options: PostgresOptions | None = None,
+        *,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.postgres_options = options = options or PostgresOptions()
+        super().__init__(PostgresDialect(options.schema, own_clock=clock is not None), options)
+        self.address = Address.parse(url)
+        self.clock = clock
+        self._listen_address = self._where_to_listen()
+        self._sessions = Sessions(options)
+        self._threads = ThreadPool(self.address, options, self._sessions, clock)
+        self._loops: dict[int, LoopPool] = {}
+        self._listeners: list[tuple[frozenset[str], Callable[[], None]]] = []
+        self._channels: list[ChannelListener] = []
+        self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
+        self._notifier = Notifier(self.channel, self.perform)
+        watch_forks(self)
+        weakref.finalize(self, _let_go, self._loops, self._threads)
+        _stores.add(self)
+
+    def forget_inherited(self) -> list[object]:
+        """Open everything anew in a forked child."""
+        inherited = list(self._loops.values())
+        held = [connection for pool in inherited for connection in pool.connections()]
+        held += self._channels
+        self._loops.clear()
+        self._listeners, self._channels = [], []
+        self._notifier.forget_inherited()
+        return [*inherited, *held, *self._threads.forget_inherited()]
+
+    # -- running verbs --------------------------------------------------------------------------
+
+    async def perform(self, verb: Verb[T]) -> T:
+        try:
+            if is_blocking():
+                return self._threads.run(verb)
+            pool = await self._pool_of_this_loop()
+            return await pool.run(verb)
+        except DRIVER_ERRORS as error:
+            raise translate(error, verb.name, self.address.where) from error
+
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        inserted = await super().submit(jobs)
+        queues = {job.queue for job in jobs if job.delay < SOON}
+        for wanted, wake in self._listeners:
+            if not wanted.isdisjoint(queues):
+                wake()
+        if queues:
+            await self._notifier.announce(queues)
+        return inserted
+
+    def joined(self, connection: Any) -> JoinedPostgresStore:
+        return JoinedPostgresStore(connection, self)
+
+    async def _pool_of_this_loop(self) -> LoopPool:
+        loop = asyncio.get_running_loop()
+        pool = self._loops.get(id(loop))
+        if pool is None or pool.loop is not loop:
+            # A loop that was closed has closed its pool; its id may be another loop's by now.
+            for key in [key for key, known in self._loops.items() if known.loop.is_closed()]:
+                self._loops.pop(key, None)
+            pool = LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
+            self._loops[id(loop)] = pool
+            await pool.open()
+        return pool
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def listen(
+        self, queues: Sequence[str], wake: Callable[[], None]
+    ) -> AsyncIterator[Listener]:
+        loop = asyncio.get_running_loop()
+
+        def wake_loop() -> None:
+            with suppress(RuntimeError):  # the loop has just been closed
+                loop.call_soon_threadsafe(wake)
+
+        entry = (frozenset(queues), wake_loop)
+        self._listeners.append(entry)
+        try:
+            async with self._hearing(queues, wake) as listener:
+                yield listener
+        finally:
+            if entry in self._listeners:
+                self._listeners.remove(entry)
+
+    @asynccontextmanager
+    async def _hearing(
+        self, queues: Sequence[str], wake: Callable[[], None]
+    ) -> AsyncIterator[Listener]:
+        address, options = self._listen_address, self.postgres_options
+        if address is None:
+            yield Polling()
+            return
+        channel = ChannelListener(
+            lambda: connect(address, options, self._sessions, Lane.LISTEN),
+            self.channel,
+            queues,
+            wake,
+        )
+        self._channels.append(channel)
+        try:
+            async with running(channel):
+                yield channel
+        finally:
+            if channel in self._channels:
+                self._channels.remove(channel)
+
+    def _where_to_listen(self) -> Address | None:
+        options = self.postgres_options
+        if options.listen_url is not None:
+            return Address.parse(options.listen_url)
+        return self.address if options.prepared_statements else None
+
+    async def check(self) -> Mapping[str, str]:
+        applied = await self.applied_migrations()
+        answers = await self._retried(postgres_check.check(self.dialect), self.options.retry)
+        return answers | {
+            "schema": str(max((row.version for row in applied), default=0)),
+            "wake_up": "polling" if self._listen_address is None else "LISTEN/NOTIFY",
+        }
+
+    async def aclose(self) -> None:
+        await self._notifier.flush()
+        if is_blocking():
+            self._notifier.wait_until_sent()
+        elif (pool := self._loops.pop(id(asyncio.get_running_loop()), None)) is not None:
+            await asyncio.to_thread(self._notifier.wait_until_sent)
+            await pool.close()
+        self._threads.close()
+
+
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for store in list(_stores):
+        run_blocking(store.aclose())
+
+
+def _let_go(loops: dict[int, LoopPool], threads: ThreadPool) -> None:
+    """Close what a forgotten store has open."""
+    threads.close()
+    for pool in loops.values():
+        pool.close_soon()

@@ -1,0 +1,185 @@
+"""asyncpg connections of one event loop, by lane.
+
+A small pool of our own: a verb takes the connection that was used last and gives it back, without
+the extra round trip that a general pool spends on resetting the session. A connection that raised
+is never used again: it may be in a broken transaction, hold a stale plan or belong to a server that
+was demoted, and errors are rare enough for that to be cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import TypeAlias, TypeVar
+
+import asyncpg
+
+from pulsed.store.postgres_address import Address, PostgresOptions
+from pulsed.store.postgres_errors import lost_the_server
+from pulsed.store.postgres_session import COMMIT, Lane, Sessions, lane_of
+from pulsed.store.postgres_values import arguments
+from pulsed.store.runner import adrive
+from pulsed.store.verb import Rows, Statement, Verb
+
+T = TypeVar("T")
+Clock: TypeAlias = Callable[[], datetime]
+
+IDLE_FOR_TOO_LONG = 300.0
+"""Seconds after which a firewall may have forgotten a quiet connection."""
+
+CLOSE_WITHIN = 5.0
+
+
+async def connect(
+    address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
+) -> asyncpg.Connection:
+    """Open a connection for a lane."""
+    return await asyncpg.connect(
+        **address.for_asyncpg(sessions.at_connect(lane), options.connect_timeout),
+        command_timeout=options.statement_timeout + 5,
+        statement_cache_size=256 if options.prepared_statements else 0,
+        max_cached_statement_lifetime=0,
+        max_cacheable_statement_size=0,
+    )
+
+
+class LanePool:
+    """The connections of one lane, the last used first."""
+
+    def __init__(self, size: int, open_one: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
+        self.slots = asyncio.Semaphore(size)
+        self.opened: set[asyncpg.Connection] = set()
+        self._idle: list[tuple[asyncpg.Connection, float]] = []
+        self._open_one = open_one
+
+    async def take(self) -> asyncpg.Connection:
+        """Return an idle connection, or a new one. The caller holds a slot."""
+        while self._idle:
+            connection, since = self._idle.pop()
+            if not connection.is_closed() and time.monotonic() - since < IDLE_FOR_TOO_LONG:
+                return connection
+            self.drop(connection)
+        connection = await self._open_one()
+        self.opened.add(connection)
+        return connection
+
+    def give_back(self, connection: asyncpg.Connection) -> None:
+        """Keep a connection for the next verb."""
+        if connection in self.opened:  # else the pool was closed meanwhile
+            self._idle.append((connection, time.monotonic()))
+        else:
+            connection.terminate()
+
+    def drop(self, connection: asyncpg.Connection) -> None:
+        """Let go of a connection without a word to the server."""
+        self.opened.discard(connection)
+        connection.terminate()
+
+    def drop_idle(self) -> None:
+        """Let go of all that nobody uses."""
+        while self._idle:
+            self.drop(self._idle.pop()[0])
+
+    async def close(self) -> None:
+        """Say goodbye on idle connections; those in use are ended when they are given back."""
+        idle, self._idle = [connection for connection, _ in self._idle], []
+        self.opened.clear()
+        await asyncio.gather(*(_close(connection) for connection in idle))
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    try:
+        await connection.close(timeout=CLOSE_WITHIN)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is gone now
+        connection.terminate()
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+class LoopPool:
+    """All lanes of one event loop. Closes itself when the loop ends."""
+
+    def __init__(
+        self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._sessions = sessions
+        self._clock = clock
+        self._lanes = {
+            lane: LanePool(size, lambda lane=lane: connect(address, options, sessions, lane))  # type: ignore[misc]
+            for lane, size in sessions.sizes().items()
+        }
+        self._life = self._until_the_loop_ends()
+
+    async def open(self) -> None:
+        """Tie the pool to the loop's life. Does not suspend."""
+        await anext(self._life)
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        """Wait to be closed: ``asyncio.run`` closes async generators as its last act."""
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._life.aclose()
+
+    def close_soon(self) -> None:
+        """Close all connections from outside the loop, or from where nothing can be awaited."""
+        with suppress(RuntimeError):  # the loop is closed, and so are they
+            self.loop.call_soon_threadsafe(self._start_closing)
+
+    def _start_closing(self) -> None:
+        task = self.loop.create_task(self.close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    def connections(self) -> list[object]:
+        """Return every open connection."""
+        return [connection for lane in self._lanes.values() for connection in lane.opened]
+
+    async def run(self, verb: Verb[T]) -> T:
+        """Run a verb on a connection of its lane."""
+        lane = lane_of(verb)
+        pool = self._lanes[lane]
+        async with pool.slots:
+            try:
+                connection = await pool.take()
+            except Exception as error:
+                self._note(error)
+                raise
+            try:
+                answer = await self._run_on(connection, verb, lane)
+            except BaseException as error:
+                pool.drop(connection)
+                self._note(error)
+                raise
+            pool.give_back(connection)
+            return answer
+
+    async def _run_on(self, connection: asyncpg.Connection, verb: Verb[T], lane: Lane) -> T:
+        timeout = self._sessions.client_timeout(verb)
+        opening = self._sessions.opening(verb, lane)
+
+        async def execute(statement: Statement) -> Rows:
+            values = arguments(statement, self._clock)
+            rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=timeout)
+            return rows
+
+        if opening is None:
+            return await adrive(verb, execute)
+        await connection.execute(opening)
+        answer = await adrive(verb, execute)
+        await connection.execute(COMMIT)
+        return answer
+
+    def _note(self, error: BaseException) -> None:
+        if lost_the_server(error):
+            for pool in self._lanes.values():
+                pool.drop_idle()

@@ -1,0 +1,109 @@
+"""Submitting through the caller's own connection, inside the caller's own transaction.
+
+Nothing is begun, committed, tried again or announced here: the job appears if and when the caller
+commits. A connection in autocommit mode and outside a transaction commits each submit by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+import asyncpg.pool
+import psycopg
+from psycopg import AsyncRawCursor, RawCursor
+from psycopg.rows import tuple_row
+
+from pulsed.errors import ConfigError
+from pulsed.store.base import Listener, Store
+from pulsed.store.blocking import is_blocking
+from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
+from pulsed.store.postgres_sync import call, fetched
+from pulsed.store.postgres_values import arguments, texts
+from pulsed.store.runner import adrive, drive
+from pulsed.store.sqlstore import JoinedStore
+from pulsed.store.verb import Rows, Statement, Verb
+
+if TYPE_CHECKING:
+    from pulsed.store.postgres import PostgresStore
+
+T = TypeVar("T")
+
+ASYNCPG = (asyncpg.Connection, asyncpg.pool.PoolConnectionProxy)
+_KINDS = (
+    "Pass a psycopg.Connection to blocking methods; an asyncpg.Connection or a "
+    "psycopg.AsyncConnection to their a… twins."
+)
+
+
+class JoinedPostgresStore(JoinedStore):
+    """A store on the caller's connection. Its row and cursor factories do not matter."""
+
+    def __init__(self, connection: Any, store: PostgresStore) -> None:
+        if not isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection, *ASYNCPG)):
+            raise ConfigError(
+                f"using(conn=...) on a PostgreSQL app cannot use a {_type_of(connection)}. {_KINDS}"
+            )
+        super().__init__(store.dialect, store.options)
+        self._connection: Any = connection
+        self._store = store
+
+    async def perform(self, verb: Verb[T]) -> T:
+        connection = self._connection
+        try:
+            if is_blocking():
+                return self._drive(connection, verb)
+            if isinstance(connection, ASYNCPG):
+                return await adrive(verb, self._on_asyncpg)
+            if isinstance(connection, psycopg.AsyncConnection):
+                return await adrive(verb, self._on_async_psycopg)
+        except DRIVER_ERRORS as error:
+            raise translate(error, verb.name, "database of your connection") from error
+        raise self._wrong_kind("An a… method")
+
+    def _drive(self, connection: Any, verb: Verb[T]) -> T:
+        if not isinstance(connection, psycopg.Connection):
+            raise self._wrong_kind("A blocking method")
+
+        def execute(statement: Statement) -> Rows:
+            cursor = RawCursor(connection, row_factory=tuple_row)
+            cursor.execute(*call(statement, texts(self._arguments(statement))))
+            return fetched(cursor)
+
+        return drive(verb, execute)
+
+    async def _on_async_psycopg(self, statement: Statement) -> Rows:
+        cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
+        await cursor.execute(*call(statement, texts(self._arguments(statement))))
+        return await cursor.fetchall()
+
+    async def _on_asyncpg(self, statement: Statement) -> Rows:
+        values = self._arguments(statement)
+        rows: Rows = await self._connection.fetch(statement.sql.text, *values)
+        return rows
+
+    def _arguments(self, statement: Statement) -> list[Any]:
+        return arguments(statement, self._store.clock)
+
+    def _wrong_kind(self, method: str) -> ConfigError:
+        return ConfigError(f"{method} cannot use a {_type_of(self._connection)}. {_KINDS}")
+
+    def joined(self, connection: Any) -> Store:
+        return self._store.joined(connection)
+
+    def listen(
+        self, queues: Sequence[str], wake: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Listener]:
+        return self._store.listen(queues, wake)
+
+    async def check(self) -> Mapping[str, str]:
+        return await self._store.check()
+
+    async def aclose(self) -> None:
+        """Leave the connection to its owner."""
+
+
+def _type_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

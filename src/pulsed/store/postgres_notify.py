@@ -1,0 +1,135 @@
+"""Telling workers elsewhere that jobs have arrived: NOTIFY, and not too often.
+
+Every NOTIFY takes a lock of the whole server when it commits, so one per submit would more than
+halve what the server can take. The first submit to a queue is announced at once; what follows
+within 5 ms is announced together when they are over, by a thread that exists only while there is
+something to announce. A lost announcement costs a worker one poll interval and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from pulsed.errors import StorageError
+from pulsed.store.blocking import run_blocking
+from pulsed.store.verb import Kind, Script, Statement, Verb, numbered
+
+AT_MOST_EVERY = 0.005
+LINGER = 1.0
+"""Seconds the thread waits for more to announce before it ends."""
+FLUSH_WITHIN = 2.0
+
+log = logging.getLogger("pulsed.store")
+
+# A transaction that notifies has a commit record, and would wait for the disk for nothing.
+_NOTIFY = numbered(
+    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel::text, queue) "
+    "FROM unnest(:queues::text[]) AS queue"
+)
+
+
+def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
+    """Wake whoever listens for one of the queues."""
+    statement = Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
+
+    def script() -> Script[None]:
+        yield statement
+
+    return Verb("notify", Kind.SINGLE, script, relaxed=True)
+
+
+class Notifier:
+    """Debounces announcements, a queue at a time. Made for any number of threads and loops."""
+
+    def __init__(
+        self,
+        channel: str,
+        perform: Callable[[Verb[None]], Coroutine[Any, Any, None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._channel = channel
+        self._perform = perform
+        self._clock = clock
+        self.forget_inherited()
+
+    def forget_inherited(self) -> None:
+        """Start afresh, also after a fork: what is owed is the parent's to send."""
+        self._changed = threading.Condition()
+        self._last: dict[str, float] = {}
+        self._owed: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._sending = False
+
+    async def announce(self, queues: Iterable[str]) -> None:
+        """Announce jobs that were just committed, now or within 5 ms."""
+        if at_once := self._split(set(queues)):
+            await self._send(at_once)
+
+    async def flush(self) -> None:
+        """Send what is owed."""
+        with self._changed:
+            owed, self._owed = self._owed, set()
+        if owed:
+            await self._send(owed)
+
+    def wait_until_sent(self) -> None:
+        """Wait a moment for what the thread is just sending."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._sending, FLUSH_WITHIN)
+
+    def _split(self, queues: set[str]) -> set[str]:
+        """Return the queues to announce now; owe the others, and see that they are sent."""
+        now = self._clock()
+        with self._changed:
+            at_once = {q for q in queues if now - self._last.get(q, -1e9) >= AT_MOST_EVERY}
+            at_once -= self._owed
+            self._last.update(dict.fromkeys(at_once, now))
+            late = queues - at_once - self._owed
+            if late:
+                self._owed |= late
+                self._see_to_it()
+        return at_once
+
+    def _see_to_it(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="pulsed-notify", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while queues := self._next():
+            run_blocking(self._send(queues))
+            with self._changed:
+                self._sending = False
+                self._changed.notify_all()
+
+    def _next(self) -> set[str]:
+        """Wait for what is owed to be due; nothing for a while ends the thread."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._owed, LINGER):
+                self._thread = None
+                return set()
+            first = min(self._last.get(queue, 0.0) for queue in self._owed)
+            wait = first + AT_MOST_EVERY - self._clock()
+        if wait > 0:
+            time.sleep(min(wait, AT_MOST_EVERY))
+        with self._changed:
+            queues, self._owed = self._owed, set()
+            self._last.update(dict.fromkeys(queues, self._clock()))
+            self._sending = bool(queues)
+            return queues or self._idle()
+
+    def _idle(self) -> set[str]:
+        """Somebody flushed meanwhile: end, the next announcement starts a thread."""
+        self._thread = None
+        return set()
+
+    async def _send(self, queues: set[str]) -> None:
+        try:
+            await self._perform(notify(self._channel, queues))
+        except StorageError as error:
+            log.debug("workers were not woken, they will find the jobs by polling: %s", error)

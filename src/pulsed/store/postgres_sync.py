@@ -1,0 +1,156 @@
+"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg import RawCursor
+
+from pulsed.errors import TransientStorageError
+from pulsed.store.postgres_address import Address, PostgresOptions
+from pulsed.store.postgres_errors import lost_the_server
+from pulsed.store.postgres_session import COMMIT, Lane, Sessions
+from pulsed.store.postgres_values import arguments, texts
+from pulsed.store.runner import drive
+from pulsed.store.verb import Rows, Statement, Verb
+
+T = TypeVar("T")
+Clock: TypeAlias = Callable[[], datetime]
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+IDLE_FOR_TOO_LONG = 300.0
+
+
+class ThreadPool:
+    """The blocking connections of this process, the last used first."""
+
+    def __init__(
+        self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._sessions = sessions
+        self._clock = clock
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self._options.pool_size)
+        self._idle: list[tuple[Connection, float]] = []
+        self._opened: set[Connection] = set()
+
+    def forget_inherited(self) -> list[object]:
+        """Start afresh after a fork; returns the parent's connections."""
+        inherited: list[object] = list(self._opened)
+        self._forget()
+        return inherited
+
+    def run(self, verb: Verb[T]) -> T:
+        """Run a verb from this thread."""
+        if verb.urgent:  # a heartbeat does not queue; it comes from one thread, so it is one more
+            return self._run(verb)
+        if not self._slots.acquire(timeout=self._options.statement_timeout):
+            raise TransientStorageError(
+                f"{verb.name} found all {self._options.pool_size} connections busy for "
+                f"{self._options.statement_timeout:g} s. Raise pool_size, or use fewer threads."
+            )
+        try:
+            return self._run(verb)
+        finally:
+            self._slots.release()
+
+    def close(self) -> None:
+        """Close what is idle; the next verb opens anew."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            self._drop(connection)
+
+    def _run(self, verb: Verb[T]) -> T:
+        try:
+            connection = self._take()
+            try:
+                answer = self._run_on(connection, verb)
+            except BaseException:  # as in postgres_async: never used again
+                self._drop(connection)
+                raise
+        except psycopg.Error as error:
+            if lost_the_server(error):
+                self.close()
+            raise
+        with self._lock:
+            self._idle.append((connection, time.monotonic()))
+        return answer
+
+    def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
+        prepare = self._options.prepared_statements
+        opening = self._sessions.opening(verb, Lane.SYNC)
+
+        def execute(statement: Statement) -> Rows:
+            cursor = RawCursor(connection)
+            values = texts(arguments(statement, self._clock))
+            cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
+            return fetched(cursor)
+
+        if opening is None:
+            return drive(verb, execute)
+        connection.execute(opening, prepare=False)
+        answer = drive(verb, execute)
+        connection.execute(COMMIT, prepare=False)
+        return answer
+
+    def _take(self) -> Connection:
+        while True:
+            with self._lock:
+                connection, since = self._idle.pop() if self._idle else (None, 0.0)
+            if connection is None:
+                return self._connect()
+            if time.monotonic() - since < IDLE_FOR_TOO_LONG and _is_quiet(connection):
+                return connection
+            self._drop(connection)
+
+    def _connect(self) -> Connection:
+        settings = self._sessions.at_connect(Lane.SYNC)
+        connection = psycopg.connect(
+            **self._address.for_psycopg(settings, self._options.connect_timeout),
+            autocommit=True,
+            cursor_factory=RawCursor,
+            prepare_threshold=0 if self._options.prepared_statements else None,
+        )
+        with self._lock:
+            self._opened.add(connection)
+        return connection
+
+    def _drop(self, connection: Connection) -> None:
+        with self._lock:
+            self._opened.discard(connection)
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
+    """Return the arguments of ``cursor.execute``."""
+    return (statement.sql.text, values) if values else (statement.sql.text,)
+
+
+def fetched(cursor: RawCursor[Any]) -> Rows:
+    """Return the rows of what was just run, if it is something that has rows."""
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def _is_quiet(connection: Connection) -> bool:
+    """Whether the server has sent nothing since: what an idle session hears is its end."""
+    if connection.closed:
+        return False
+    if not hasattr(select, "poll"):  # Windows
+        return not select.select([connection.fileno()], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)

@@ -1,0 +1,104 @@
+"""Fixtures that every test may use; a PostgreSQL server is started only if one asks for it."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from hypothesis import settings
+from psycopg import sql
+
+from pulsed.store.blocking import run_blocking
+from pulsed.store.sqlstore import SqlStore
+from tests.support.backends import BACKENDS, Backend, close_blocking
+from tests.support.clock import Clock
+from tests.support.scratch_postgres import ScratchPostgres
+from tests.support.session_postgres import SessionPostgres
+
+SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
+
+# The suite draws the same examples every time. `--hypothesis-profile=long` looks for new ones.
+settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+settings.register_profile("long", deadline=None, max_examples=5_000, stateful_step_count=100)
+settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    shared = getattr(config, "workerinput", {}).get("pulsed_postgres")
+    config.stash[SESSION_POSTGRES] = (
+        SessionPostgres.join(shared) if shared else SessionPostgres.prepare()
+    )
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist's: in the main process, for each worker
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["pulsed_postgres"] = node.config.stash[SESSION_POSTGRES].share()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[SESSION_POSTGRES].close()
+
+
+def pytest_report_header() -> str:
+    return f"postgres: {SessionPostgres.describe()}"
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database of this test process's own, empty at first."""
+    server = request.config.stash[SESSION_POSTGRES].url()
+    name = f"pulsed_test_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[ScratchPostgres]:
+    """A running server of the test's own, to kill and restart; takes 0.7 s."""
+    with ScratchPostgres() as server:
+        yield server
+
+
+# -- stores ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The time, as far as ``store`` is concerned; ``clock.advance(30)`` lets it pass."""
+    return Clock()
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
+    """An empty database of each kind: what is written against it holds for every store."""
+    with BACKENDS[request.param](request, clock) as backend:
+        yield backend
+
+
+@pytest.fixture
+async def store(backend: Backend) -> AsyncIterator[SqlStore]:
+    """A store on an empty database of each kind, on the test's clock."""
+    store = backend.open()
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+def url(backend: Backend) -> str:
+    """Where an app finds the database."""
+    return backend.app_url
+
+
+@pytest.fixture
+def live(backend: Backend) -> Iterator[SqlStore]:
+    """A store with its tables on the real clock, for tests without an event loop."""
+    store = backend.open(own_clock=False)
+    run_blocking(store.now())
+    yield store
+    close_blocking(store)

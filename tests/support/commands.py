@@ -1,0 +1,117 @@
+"""Running ``pulsed``: inside the test for what only asks a database, as a process otherwise."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import msgspec
+from click.testing import CliRunner, Result
+
+from pulsed.cli.root import root
+from pulsed.job import Failed, Status, WorkerInfo
+from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+from tests.support.jobs import running, settle, submitted
+
+T = TypeVar("T")
+
+PATIENCE = 15.0
+"""Seconds after which a wait is a failure, also on a slow machine."""
+
+CLEAN: Mapping[str, str | None] = {
+    "PULSED_APP": None,
+    "PULSED_URL": None,
+    "DATABASE_URL": None,
+    "PULSED_DEBUG": None,
+}
+
+
+def run(*args: str, stdin: str = "", **environment: str) -> Result:
+    """Run a command in this process, with nothing in the environment but what is given."""
+    return CliRunner().invoke(root, list(args), input=stdin, env={**CLEAN, **environment})
+
+
+def lines_of(result: Result) -> list[Any]:
+    """Read JSON lines, each of which must be JSON."""
+    assert result.exit_code == 0, result.output
+    return [msgspec.json.decode(line) for line in result.stdout.splitlines()]
+
+
+class Command:
+    """A ``pulsed`` process, with what it writes to stderr in a file."""
+
+    def __init__(self, folder: Path, *args: str, **environment: str) -> None:
+        self._log = folder / "stderr.txt"
+        kept = {name: value for name, value in os.environ.items() if name not in CLEAN}
+        with self._log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pulsed", *args],
+                cwd=folder,
+                env={**kept, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text("utf-8")
+
+    def said(self, text: str, times: int = 1) -> None:
+        """Wait until the log has ``text`` so many times."""
+        until(lambda: self.log.count(text) >= times, lambda: f"never said {text!r}: {self.log}")
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """Wait for its end; returns the exit code."""
+        return self.process.wait(PATIENCE)
+
+
+def until(condition: Callable[[], T], complaint: Callable[[], str] = lambda: "") -> T:
+    """Look again and again until ``condition`` is true."""
+    give_up_at = time.monotonic() + PATIENCE
+    while not (answer := condition()):
+        assert time.monotonic() < give_up_at, complaint() or "it never became true"
+        time.sleep(0.01)
+    return answer
+
+
+# -- short words for a database that commands then look at --------------------------------------
+
+
+def a_dead_job(store: Store, error: str = "boom", **options: Any) -> UUID:
+    assignment = run_blocking(running(store, **options))
+    failed = Failed(error, "Traceback …\nRuntimeError: boom", final=True)
+    assert run_blocking(settle(store, assignment, failed))
+    return assignment.job_id
+
+
+def a_waiting_job(store: Store, **options: Any) -> UUID:
+    return run_blocking(submitted(store, **options))
+
+
+def status_of(store: Store, job_id: UUID) -> Status:
+    return run_blocking(store.get([job_id]))[job_id].status
+
+
+def present(store: Store, *, queue: str = "default", topics: tuple[str, ...] = ("email",)) -> None:
+    """Let a worker be at work, as far as others can see."""
+    info = WorkerInfo(id=UUID(int=7), host="here", pid=1, queues=(queue,), topics=topics, slots=5)
+    run_blocking(store.announce(info))

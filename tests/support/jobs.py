@@ -1,0 +1,111 @@
+"""Short words for what nearly every store test does: make a job, claim it, end it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from pulsed.backoff import Backoff
+from pulsed.job import (
+    Assignment,
+    JobFilter,
+    JobRow,
+    Lease,
+    NewJob,
+    Outcome,
+    Report,
+    Status,
+    TopicPolicy,
+    new_job_id,
+)
+from pulsed.store.base import Store
+
+TOPIC = "email"
+ALICE = UUID(int=0xA11CE)
+BOB = UUID(int=0xB0B)
+
+EVERYTHING = JobFilter()
+DEAD_LETTERS = JobFilter(status=(Status.DEAD_LETTERED,))
+
+
+def a_job(**options: Any) -> NewJob:
+    """Return a job of the usual topic, different from all others."""
+    values: dict[str, Any] = {"id": new_job_id(), "topic": TOPIC, "payload": "{}"}
+    return NewJob(**values | options)
+
+
+def a_policy(topic: str = TOPIC, **options: Any) -> TopicPolicy:
+    """Return what a worker says about its topic."""
+    return TopicPolicy(topic=topic, **options)
+
+
+POLICIES = [a_policy()]
+
+
+async def submitted(store: Store, **options: Any) -> UUID:
+    """Submit one job and return its id."""
+    job = a_job(**options)
+    assert await store.submit([job]) == 1
+    return job.id
+
+
+async def claim(
+    store: Store,
+    worker: UUID = ALICE,
+    *,
+    queue: str = "default",
+    topics: Sequence[TopicPolicy] = POLICIES,
+    limit: int = 10,
+) -> list[Assignment]:
+    """Claim as a worker would."""
+    return await store.claim(worker, queue, topics, limit)
+
+
+async def claim_one(store: Store, worker: UUID = ALICE, **options: Any) -> Assignment:
+    """Claim the only job there is to claim."""
+    (assignment,) = await claim(store, worker, **options)
+    return assignment
+
+
+async def running(store: Store, worker: UUID = ALICE, **options: Any) -> Assignment:
+    """Submit a job and have a worker claim it."""
+    job_id = await submitted(store, **options)
+    assignment = await claim_one(store, worker, topics=[a_policy(options.get("topic", TOPIC))])
+    assert assignment.job_id == job_id
+    return assignment
+
+
+async def settle(store: Store, lease: Lease | Assignment, outcome: Outcome) -> bool:
+    """Report how one run ended; True if the report was accepted."""
+    if isinstance(lease, Assignment):
+        lease = lease.lease
+    return lease.job_id in await store.settle([Report(lease, outcome)])
+
+
+async def row(store: Store, job_id: UUID) -> JobRow:
+    """Read one job that must exist."""
+    return (await store.get([job_id]))[job_id]
+
+
+async def reap(store: Store, limit: int = 500) -> list[UUID]:
+    """Let a watchdog look that has never been away; returns what it reaped."""
+    tick = await store.watchdog(tick=1e9, grace=0, limit=limit)
+    assert not tick.in_grace
+    return [reaped.job_id for reaped in tick.reaped]
+
+
+def a_worker_id() -> UUID:
+    """Return the id of one more worker."""
+    return uuid4()
+
+
+def one_attempt(**options: Any) -> dict[str, Any]:
+    """Return the options of a job whose first failure is its last."""
+    return {"max_attempts": 1} | options
+
+
+NO_WAIT = Backoff.fixed(0)
+
+
+def ids(assignments: Iterable[Assignment]) -> list[UUID]:
+    """Return the jobs of assignments, in their order."""
+    return [assignment.job_id for assignment in assignments]

@@ -1,0 +1,268 @@
+"""A job table in plain Python, built on ``pulsed.lifecycle``: what every store must agree with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from pulsed.backoff import Backoff
+from pulsed.job import (
+    EXPIRED,
+    LEASE_EXPIRED,
+    Beat,
+    Cancelled,
+    Failed,
+    JobRow,
+    Lease,
+    NewJob,
+    Report,
+    Snoozed,
+    Status,
+    Succeeded,
+    TopicPolicy,
+)
+from pulsed.lifecycle import (
+    CLAIMABLE,
+    DELETABLE,
+    REPLAYABLE,
+    TERMINAL,
+    Ending,
+    gives_attempt_back,
+    outcome_name,
+    status_after,
+    status_after_cancel,
+)
+from pulsed.store.dialect import to_micros
+from tests.support.clock import Clock
+
+
+@dataclass
+class ModelJob:
+    id: UUID
+    queue: str
+    topic: str
+    priority: int
+    next_run_at: datetime
+    max_attempts: int | None
+    backoff: Backoff | None
+    lease_seconds: float | None
+    status: Status = Status.PENDING
+    attempts: int = 0
+    token: int = 0
+    locked_by: UUID | None = None
+    lease_until: datetime | None = None
+    cancel_requested: bool = False
+    last_worker: UUID | None = None
+    last_outcome: str | None = None
+    last_error: str | None = None
+    result: str | None = None
+    completed_at: datetime | None = None
+    progress: str | None = None
+    failures: list[tuple[int, str]] = field(default_factory=list)
+
+    def holds(self, lease: Lease) -> bool:
+        return (
+            self.status is Status.RUNNING
+            and self.locked_by == lease.worker_id
+            and self.token == lease.token
+        )
+
+    def differences(self, row: JobRow) -> dict[str, tuple[object, object]]:
+        """Return what a store's row says otherwise: (expected, found)."""
+        pairs: dict[str, tuple[object, object]] = {
+            "status": (self.status, row.status),
+            "attempts": (self.attempts, row.attempts),
+            "max_attempts": (self.max_attempts, row.max_attempts),
+            "lease_seconds": (self.lease_seconds, row.lease_seconds),
+            "token": (self.token, row.lease_token),
+            "locked_by": (self.locked_by, row.locked_by),
+            "lease_until": (self.lease_until, row.lease_until),
+            "next_run_at": (self.next_run_at, row.next_run_at),
+            "cancel_requested": (self.cancel_requested, row.cancel_requested),
+            "last_outcome": (self.last_outcome, row.last_outcome),
+            "last_error": (self.last_error, row.last_error),
+            "result": (self.result, row.result),
+            "completed_at": (self.completed_at, row.completed_at),
+            "progress": (self.progress, row.progress),
+        }
+        if self.last_outcome != "REPLAYED":  # a replay's id is its own
+            pairs["last_worker"] = (self.last_worker, row.last_worker)
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+class Model:
+    """The same verbs as a store, on dictionaries."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.jobs: dict[UUID, ModelJob] = {}
+        self.last_tick: datetime | None = None
+        self.reap_after: datetime | None = None
+
+    def submit(self, job: NewJob) -> int:
+        if job.id in self.jobs:
+            return 0
+        self.jobs[job.id] = ModelJob(
+            id=job.id,
+            queue=job.queue,
+            topic=job.topic,
+            priority=job.priority,
+            next_run_at=self.clock.after(max(job.delay, 0)),
+            max_attempts=job.max_attempts,
+            backoff=job.backoff,
+            lease_seconds=job.lease,
+        )
+        return 1
+
+    def claim(
+        self, worker: UUID, queue: str, topics: list[TopicPolicy], limit: int
+    ) -> list[tuple[UUID, int, int]]:
+        policies = {policy.topic: policy for policy in topics}
+        due = [
+            job
+            for job in self.jobs.values()
+            if job.status in CLAIMABLE
+            and job.queue == queue
+            and job.topic in policies
+            and job.next_run_at <= self.clock.now
+        ]
+        due.sort(key=lambda job: (-job.priority, job.next_run_at, job.id))
+        claimed = []
+        for job in due[:limit]:
+            policy = policies[job.topic]
+            job.max_attempts = job.max_attempts or policy.max_attempts
+            job.backoff = job.backoff or policy.backoff
+            job.lease_seconds = job.lease_seconds or policy.lease
+            job.status = Status.RUNNING
+            job.attempts += 1
+            job.token = max(job.token + 1, to_micros(self.clock.now))
+            job.locked_by = worker
+            job.lease_until = self.clock.after(job.lease_seconds)
+            claimed.append((job.id, job.attempts, job.token))
+        return claimed
+
+    def beat(self, leases: list[Lease]) -> dict[UUID, Beat]:
+        answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
+        for lease in leases:
+            job = self.jobs.get(lease.job_id)
+            if job is not None and job.holds(lease):
+                job.lease_until = self.clock.after(job.lease_seconds or 0)
+                answers[job.id] = Beat.CANCEL if job.cancel_requested else Beat.OK
+        return answers
+
+    def settle(self, reports: list[Report]) -> set[UUID]:
+        accepted = set()
+        for lease, outcome in reports:
+            job = self.jobs.get(lease.job_id)
+            if job is not None and job.holds(lease):
+                self._end(job, outcome)
+                accepted.add(job.id)
+        for lease, outcome in reports:
+            job = self.jobs.get(lease.job_id)
+            if job is not None and _ended_so_before(job, lease, outcome):
+                accepted.add(job.id)
+        return accepted
+
+    def watchdog(self, tick: float, grace: float, limit: int) -> tuple[set[UUID], bool]:
+        now = self.clock.now
+        if self.last_tick is not None and self.last_tick < now - timedelta(seconds=2 * tick):
+            self.reap_after = now + timedelta(seconds=grace)
+        self.last_tick = now
+        if self.reap_after is not None and self.reap_after > now:
+            return set(), True
+        expired = [
+            job
+            for job in self.jobs.values()
+            if job.lease_until is not None and job.lease_until < now
+        ]
+        expired.sort(key=lambda job: (job.lease_until, job.id))
+        for job in expired[:limit]:
+            self._end(job, EXPIRED)
+        return {job.id for job in expired[:limit]}, False
+
+    def set_progress(self, lease: Lease, progress: str) -> bool:
+        job = self.jobs.get(lease.job_id)
+        if job is None or not job.holds(lease):
+            return False
+        job.progress = progress
+        return True
+
+    def cancel(self, job_id: UUID) -> dict[UUID, Status]:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return {}
+        if job.status not in TERMINAL:
+            job.cancel_requested = True
+        after = status_after_cancel(job.status)
+        if after is not job.status:
+            job.status, job.completed_at = after, self.clock.now
+        return {job_id: job.status}
+
+    def replay(self, job_id: UUID) -> dict[UUID, tuple[bool, Status]]:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return {}
+        if job.status not in REPLAYABLE:
+            return {job_id: (False, job.status)}
+        job.status, job.attempts, job.next_run_at = Status.PENDING, 0, self.clock.now
+        job.completed_at, job.cancel_requested, job.progress = None, False, None
+        job.last_outcome = "REPLAYED"
+        return {job_id: (True, Status.PENDING)}
+
+    def delete(self, job_id: UUID) -> dict[UUID, tuple[bool, Status]]:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return {}
+        if job.status in DELETABLE:
+            del self.jobs[job_id]
+        return {job_id: (job.status in DELETABLE, job.status)}
+
+    def _end(self, job: ModelJob, ending: Ending) -> None:
+        assert job.max_attempts is not None
+        assert job.backoff is not None
+        error = _error(ending)
+        if isinstance(ending, Failed) or ending == EXPIRED:
+            job.failures.append((job.token, error or ""))
+        job.status = status_after(
+            ending,
+            attempts=job.attempts,
+            max_attempts=job.max_attempts,
+            cancel_requested=job.cancel_requested,
+        )
+        match job.status:
+            case Status.RETRYING:
+                delay = ending.delay if isinstance(ending, Failed) else None
+                wait = job.backoff.delay(job.attempts) if delay is None else delay
+                job.next_run_at = self.clock.after(wait)
+            case Status.PENDING:
+                job.next_run_at = self.clock.after(
+                    ending.delay if isinstance(ending, Snoozed) else 0
+                )
+        job.attempts -= gives_attempt_back(ending)
+        job.completed_at = self.clock.now if job.status in TERMINAL else None
+        job.result = ending.result if isinstance(ending, Succeeded) else None
+        job.last_error = None if isinstance(ending, Succeeded) else error or job.last_error
+        job.last_worker, job.last_outcome = job.locked_by, outcome_name(ending)
+        job.locked_by = job.lease_until = None
+
+
+def _error(ending: Ending) -> str | None:
+    match ending:
+        case Failed(error=error):
+            return error
+        case Cancelled(reason=reason):
+            return reason
+        case str():
+            return LEASE_EXPIRED
+        case _:
+            return None
+
+
+def _ended_so_before(job: ModelJob, lease: Lease, outcome: Ending) -> bool:
+    return (
+        job.status is not Status.RUNNING
+        and job.token == lease.token
+        and job.last_worker == lease.worker_id
+        and job.last_outcome == outcome_name(outcome)
+    )

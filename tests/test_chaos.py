@@ -1,0 +1,130 @@
+"""A short storm in every run of the suite, and a test of the checks it ends with."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests import chaos
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_nothing_is_lost_while_workers_are_killed(engine: str):
+    storm = [sys.executable, "-m", "tests.chaos", "--engine", engine]
+    done = subprocess.run(
+        [*storm, "--seconds", "6", "--jobs", "2000", "--workers", "3"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2,000 jobs" in done.stdout
+    assert "every invariant held" in done.stdout
+
+
+class Tables:
+    """What the database would say after a storm in which all went well."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[UUID, dict[str, Any]] = {}
+        self.failures: list[tuple[UUID, str]] = []
+        for number, kind in enumerate([*chaos.KINDS, chaos.poison], 1):
+            parked = kind.topic in chaos.PARKED
+            self.jobs[UUID(int=number)] = {
+                "topic": kind.topic,
+                "status": "DEAD_LETTERED" if parked else "SUCCEEDED",
+                "attempts": 3 if parked else 1,
+                "max_attempts": 3,
+                "token": 9,
+                "payload": {"n": 7},
+                "result": None if parked else 7,
+                "leased": False,
+                "error": "worker lease expired" if parked else None,
+            }
+            self.failures += [(UUID(int=number), "worker lease expired")] * (3 if parked else 0)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """One that succeeded."""
+        return self.jobs[UUID(int=1)]
+
+    def __call__(self, sql: str) -> list[tuple[Any, ...]]:
+        if sql.startswith("SELECT id"):
+            return [(job_id, *job.values()) for job_id, job in self.jobs.items()]
+        if sql.startswith("SELECT job_id"):
+            return [(job_id,) for job_id, _ in self.failures]
+        if "pulse_failures" in sql:
+            return [(sum(error == "worker lease expired" for _, error in self.failures),)]
+        return [(sum(job["status"] == "PENDING" for job in self.jobs.values()),)]
+
+
+def judged(tables: Tables, promised: list[UUID]) -> str:
+    return "\n".join(chaos.violations(tables, promised, refused=0, killed=1))
+
+
+def test_a_storm_without_losses_passes():
+    tables = Tables()
+    assert judged(tables, list(tables.jobs)) == ""
+
+
+def lose(tables: Tables) -> None:
+    del tables.jobs[UUID(int=1)]
+
+
+def leave(tables: Tables) -> None:
+    tables.job.update(status="PENDING")
+
+
+def lease(tables: Tables) -> None:
+    tables.job.update(leased=True)
+
+
+def overrun(tables: Tables) -> None:
+    tables.job.update(attempts=4)
+
+
+def mix_up(tables: Tables) -> None:
+    tables.job.update(result=8)
+
+
+def forget_a_failure(tables: Tables) -> None:
+    tables.failures.pop()
+
+
+def never_expire(tables: Tables) -> None:
+    tables.failures = [(job_id, "another error") for job_id, _ in tables.failures]
+
+
+DAMAGE: list[tuple[Callable[[Tables], None], str]] = [
+    (lose, "1 acknowledged jobs that are not there"),
+    (leave, "1 jobs that have not ended"),
+    (leave, "1 jobs wait for a worker"),
+    (lease, "1 leases on jobs that do not run"),
+    (overrun, "1 jobs with too many attempts"),
+    (mix_up, "1 jobs that ended otherwise"),
+    (forget_a_failure, "1 attempts that are neither"),
+    (never_expire, "no lease ever expired"),
+]
+
+
+@pytest.mark.parametrize("damage, said", DAMAGE)
+def test_every_loss_is_noticed(damage: Callable[[Tables], None], said: str):
+    tables = Tables()
+    promised = list(tables.jobs)
+    damage(tables)
+    assert said in judged(tables, promised)
+
+
+def test_a_storm_that_put_nothing_to_the_test_fails():
+    tables = Tables()
+    tables.jobs.clear()
+    tables.failures.clear()
+    assert "nothing was found" in judged(tables, [])

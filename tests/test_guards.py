@@ -1,0 +1,439 @@
+"""Guards are tested by removal: take one out of a statement, and a check must fail.
+
+Each scenario passes on the statements as they are, and fails on a store whose statement lost one
+guard. Where two defences cover for each other, each alone must do, and none must not.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import StorageError, TransientStorageError
+from pulsed.job import Beat, Failed, Lease, Released, Report, Snoozed, Status, Succeeded
+from pulsed.store.sqlstore import SqlStore
+from tests.support.backends import Backend, PostgresBackend, SqliteBackend
+from tests.support.clock import Clock
+from tests.support.jobs import (
+    ALICE,
+    BOB,
+    NO_WAIT,
+    POLICIES,
+    a_job,
+    claim,
+    claim_one,
+    reap,
+    row,
+    running,
+    settle,
+)
+from tests.support.waiting import until
+
+Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
+
+STATUS = "j.status = 'RUNNING' AND "
+OWNER = "AND j.locked_by = r.worker"
+TOKEN = "AND j.lease_token = r.token"
+
+
+def without(store: SqlStore, statement: str, *guards: str) -> None:
+    """Take guards out of one of a store's statements."""
+    for guard in guards:
+        sql = getattr(store._statements, statement)
+        assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
+        setattr(store._statements, statement, replace(sql, text=sql.text.replace(guard, " ")))
+
+
+async def check(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> None:
+    """See the scenario pass with the guards and fail without them."""
+    whole = backend.open()
+    await scenario(whole, backend)
+    await whole.aclose()
+    backend.empty()
+    broken = backend.open()
+    without(broken, statement, *guards)
+    with pytest.raises(AssertionError):
+        await scenario(broken, backend)
+    await broken.aclose()
+
+
+# -- the fence of every worker write --------------------------------------------------------------
+
+
+async def beat_is_refused(store: SqlStore, lease: Lease) -> None:
+    assert await store.beat([lease]) == {lease.job_id: Beat.LOST}
+
+
+async def settle_is_refused(store: SqlStore, lease: Lease) -> None:
+    assert not await settle(store, lease, Succeeded("7"))
+
+
+async def progress_is_refused(store: SqlStore, lease: Lease) -> None:
+    assert not await store.set_progress(lease, "7")
+
+
+async def a_self_zombie(store: SqlStore) -> Lease:
+    zombie = await running(store, ALICE)
+    await settle(store, zombie, Released())
+    await claim_one(store, ALICE)
+    return zombie.lease
+
+
+async def somebody_with_anothers_token(store: SqlStore) -> Lease:
+    run = await running(store, ALICE)
+    return run.lease._replace(worker_id=BOB)
+
+
+WRITES = {"beat": beat_is_refused, "settle": settle_is_refused, "set_progress": progress_is_refused}
+every_write = pytest.mark.parametrize("statement", list(WRITES))
+
+
+@every_write
+async def test_the_token_fences_the_self_zombie(backend, statement):
+    async def scenario(store, backend):
+        await WRITES[statement](store, await a_self_zombie(store))
+
+    await check(backend, scenario, statement, TOKEN)
+
+
+@every_write
+async def test_the_owner_fences_who_only_knows_the_token(backend, statement):
+    async def scenario(store, backend):
+        await WRITES[statement](store, await somebody_with_anothers_token(store))
+
+    await check(backend, scenario, statement, OWNER)
+
+
+@every_write
+async def test_the_status_fences_a_row_that_kept_its_owner(backend, statement):
+    """No statement of ours leaves an owner on an ended job; a hand on the table might."""
+
+    async def scenario(store, backend):
+        run = await running(store, ALICE)
+        await settle(store, run, Failed("x", final=True))
+        backend.execute(f"UPDATE pulse_jobs SET locked_by = {backend.literal(ALICE)}")
+        before = backend.row(run.job_id)
+        await raises_nothing(WRITES[statement](store, run.lease))
+        assert backend.row(run.job_id) == before
+
+    await check(backend, scenario, statement, STATUS)
+
+
+async def raises_nothing(verb: Awaitable[Any]) -> None:
+    """Await; being stopped by a constraint of the table is a failed check as well."""
+    try:
+        await verb
+    except StorageError as error:
+        raise AssertionError("the guard was missing, the table refused") from error
+
+
+@pytest.mark.parametrize("guard", [TOKEN, OWNER], ids=["token", "owner"])
+async def test_a_lost_lease_is_not_taken_for_one_that_is_only_locked(backend, guard):
+    async def scenario(store, backend):
+        make = a_self_zombie if guard == TOKEN else somebody_with_anothers_token
+        await beat_is_refused(store, await make(store))
+
+    await check(backend, scenario, "still_held", guard)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    ["AND j.lease_token = r.token", "AND j.last_worker = r.worker", "AND j.last_outcome = r.kind"],
+)
+async def test_a_report_is_known_from_before_only_by_token_worker_and_outcome(backend, guard):
+    async def scenario(store, backend):
+        first = await running(store, ALICE, backoff=NO_WAIT, max_attempts=5)
+        await settle(store, first, Failed("x"))
+        second = await claim_one(store, ALICE)
+        await settle(store, second, Failed("x"))
+        assert not await settle(store, first, Failed("x"))
+        assert not await settle(store, second.lease._replace(worker_id=BOB), Failed("x"))
+        assert not await settle(store, second, Snoozed(1))
+        assert await settle(store, second, Failed("x"))
+
+    await check(backend, scenario, "settled_before", guard)
+
+
+DELETABLE = (
+    "status IN ('PENDING', 'RETRYING', 'WAITING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED') AND"
+)
+
+
+# -- operators ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement, guard",
+    [
+        ("cancel", "AND (j.status = 'RUNNING' OR j.status IN ('PENDING', 'RETRYING', 'WAITING'))"),
+        ("replay", "AND j.status IN ('DEAD_LETTERED', 'CANCELLED')"),
+        ("delete", DELETABLE),
+    ],
+    ids=["cancel", "replay", "delete"],
+)
+async def test_an_act_is_refused_where_the_state_does_not_allow_it(backend, statement, guard):
+    async def scenario(store, backend):
+        await store.submit([a_job(), a_job()])
+        done, live = await claim(store)
+        await settle(store, done, Succeeded())
+        before = [backend.row(run.job_id) for run in (done, live)]
+        act = getattr(store, statement)
+        touched = live if statement == "delete" else done
+        await raises_nothing(act([touched.job_id]))
+        rows = await store.get([done.job_id, live.job_id])
+        assert set(rows) == {done.job_id, live.job_id}
+        assert [backend.row(run.job_id) for run in (done, live)] == before
+
+    await check(backend, scenario, statement, guard)
+
+
+# -- claim and reap -------------------------------------------------------------------------------
+
+PICKED_CLAIMABLE = "status IN ('PENDING', 'RETRYING', 'WAITING') AND"
+STILL_CLAIMABLE = "AND j.status NOT IN ('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+EXPIRED_STILL = ("AND j.status = 'RUNNING'", "AND coalesce(j.lease_until,")
+LOCK = "FOR UPDATE SKIP LOCKED"
+
+
+async def test_only_claimable_jobs_take_a_place_in_the_batch(backend):
+    async def scenario(store, backend):
+        await running(store, ALICE)
+        job = a_job()
+        await store.submit([job])
+        assert [run.job_id for run in await claim(store, BOB, limit=1)] == [job.id]
+
+    await check(backend, scenario, "claim", PICKED_CLAIMABLE)
+
+
+async def test_a_running_job_is_claimed_by_nobody_else(backend):
+    async def scenario(store, backend):
+        await running(store, ALICE)
+        await store.submit([a_job(delay=60)])  # so that the priority has somebody waiting
+        assert await claim(store, BOB) == []
+
+    await check(backend, scenario, "claim", PICKED_CLAIMABLE, STILL_CLAIMABLE)
+
+
+async def test_only_expired_leases_are_reaped(backend, clock):
+    async def scenario(store, backend):
+        run = await running(store)
+        clock.advance(20)
+        assert await reap(store) == []
+        assert (await row(store, run.job_id)).status is Status.RUNNING
+
+    now = {"sqlite": ":now", "postgres": "$1::timestamptz"}[backend.engine]
+    again = f"AND coalesce(j.lease_until, {now}) < {now}"
+    await check(backend, scenario, "reap", f"AND lease_until < {now}", again)
+
+
+# -- races, which only a server with concurrent writers can lose ----------------------------------
+
+
+@pytest.fixture
+def postgres(postgres_url, clock) -> PostgresBackend:
+    backend = PostgresBackend(postgres_url, clock)
+    if backend.execute("SELECT 1 WHERE to_regclass('pulse_meta') IS NOT NULL"):
+        backend.empty()
+    return backend
+
+
+async def blocked(backend: PostgresBackend, sessions: int = 1) -> None:
+    """Return when so many sessions of our database wait for a lock."""
+    with contextlib.closing(backend.connect()) as looking:
+        query = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        await until(lambda: looking.execute(query).fetchone() == (sessions,))
+
+
+async def claimed_by_both(postgres: PostgresBackend, *removed: str) -> bool:
+    """Let one claim commit between another's choice of rows and its UPDATE."""
+    store = postgres.open(retry=RetryPolicy.disabled())
+    job = a_job()
+    await store.submit([job])
+    without(store, "claim", *removed)
+    with contextlib.closing(postgres.connect()) as rival, rival.transaction():
+        rival.execute(
+            "UPDATE pulse_jobs SET status = 'RUNNING', lease_token = 5, attempts = 1, "
+            f"locked_by = {postgres.literal(BOB)}, lease_until = now() + interval '1 h'"
+        )
+        task = asyncio.create_task(claim(store, ALICE))
+        if LOCK in removed:
+            await blocked(postgres)
+        else:
+            assert await task == []  # a locked row is passed over, not waited for
+    claimed = await task
+    await store.aclose()
+    postgres.empty()
+    return bool(claimed)
+
+
+async def test_two_claims_that_saw_the_same_row_and_one_of_them_gets_it(postgres):
+    assert not await claimed_by_both(postgres, STILL_CLAIMABLE)  # the row lock is enough
+    assert not await claimed_by_both(postgres, LOCK)  # and so is the guard in the UPDATE
+    assert await claimed_by_both(postgres, LOCK, STILL_CLAIMABLE)
+
+
+async def reaped_a_living_job(postgres: PostgresBackend, clock: Clock, *removed: str) -> bool:
+    """Let a heartbeat commit between a reaper's choice of rows and its UPDATE."""
+    store = postgres.open(retry=RetryPolicy.disabled())
+    run = await running(store, ALICE)
+    clock.advance(31)
+    without(store, "reap", *removed)
+    with contextlib.closing(postgres.connect()) as worker, worker.transaction():
+        worker.execute("UPDATE pulse_jobs SET lease_until = lease_until + interval '1 h'")
+        task = asyncio.create_task(reap(store))
+        if LOCK in removed:
+            await blocked(postgres)
+        else:
+            assert await task == []
+    reaped = await task
+    assert reaped in ([], [run.job_id])
+    await store.aclose()
+    postgres.empty()
+    return bool(reaped)
+
+
+async def test_a_job_whose_heartbeat_has_just_committed_is_not_reaped(postgres, clock):
+    again = "AND coalesce(j.lease_until, $1::timestamptz) < $1::timestamptz"
+    assert not await reaped_a_living_job(postgres, clock, again)
+    assert not await reaped_a_living_job(postgres, clock, LOCK)
+    assert await reaped_a_living_job(postgres, clock, LOCK, again)
+
+
+async def test_a_job_that_has_just_succeeded_is_not_reaped(postgres, clock):
+    """The guard on the status: without it, and without the lock, success would be undone."""
+
+    async def undone(*removed: str) -> bool:
+        store = postgres.open(retry=RetryPolicy.disabled())
+        run = await running(store, ALICE)
+        clock.advance(31)
+        without(store, "reap", *removed)
+        with contextlib.closing(postgres.connect()) as worker, worker.transaction():
+            worker.execute(
+                "UPDATE pulse_jobs SET status = 'SUCCEEDED', locked_by = NULL, lease_until = NULL"
+            )
+            task = asyncio.create_task(reap(store))
+            await blocked(postgres)
+        (trouble,) = await asyncio.gather(task, return_exceptions=True)
+        found = await row(store, run.job_id)
+        await store.aclose()
+        postgres.empty()
+        return trouble != [] or found.status is not Status.SUCCEEDED
+
+    lease = "AND coalesce(j.lease_until, $1::timestamptz) < $1::timestamptz"
+    assert not await undone(LOCK)
+    assert not await undone(LOCK, lease)
+    assert not await undone(LOCK, EXPIRED_STILL[0])  # a lease that is gone is not over either
+    assert await undone(LOCK, EXPIRED_STILL[0], lease)
+
+
+async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(postgres):
+    """Two batches meet at a row that a third session holds; each has locked its first rows."""
+
+    async def deadlocks(*removed: str) -> bool:
+        stores = [postgres.open(retry=RetryPolicy.disabled()) for _ in range(2)]
+        await stores[0].submit([a_job() for _ in range(3)])
+        reports = [Report(run.lease, Succeeded()) for run in await claim(stores[0])]
+        reports.sort(key=lambda report: report.lease.job_id)
+        await stores[1].now()  # connected
+        middle = postgres.literal(reports[1].lease.job_id)
+        if removed:
+            for store in stores:
+                without(store, "settle", *removed)
+        with contextlib.closing(postgres.connect()) as holder, holder.transaction():
+            holder.execute(f"SELECT FROM pulse_jobs WHERE id = {middle} FOR UPDATE")
+            first = asyncio.create_task(stores[0].settle(reports))
+            await blocked(postgres, 1)
+            second = asyncio.create_task(stores[1].settle(reports[::-1]))
+            await blocked(postgres, 2)
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+        for store in stores:
+            await store.aclose()
+        postgres.empty()
+        return any(isinstance(answer, TransientStorageError) for answer in answers)
+
+    assert not await deadlocks()
+    assert await deadlocks("ORDER BY u.job_id")
+
+
+async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_likes(postgres):
+    """The choice is made once: re-run for each outer row, its LIMIT would not be one."""
+    store = postgres.open()
+    await store.submit([a_job(priority=n % 3) for n in range(50)])
+    sql = store._statements.claim
+    assert "picked AS MATERIALIZED" in sql.text
+    params = {
+        "worker": ALICE,
+        "queue": "default",
+        "topics": '[{"t_topic":"email","t_max_attempts":3,"t_base":1,"t_power":2,"t_factor":1,'
+        '"t_cap":60,"t_jitter":0,"t_lease_ms":30000}]',
+        "most": 5,
+        "now": postgres.clock.after(10),
+    }
+    text = sql.text
+    for number in range(len(sql.names), 0, -1):
+        value = params[sql.names[number - 1]]
+        text = text.replace(f"${number}", str(value) if isinstance(value, int) else f"'{value}'")
+    hostile = ["seqscan", "hashjoin", "mergejoin", "material", "memoize", "indexscan", "bitmapscan"]
+    with contextlib.closing(postgres.connect()) as connection:
+        connection.execute("SET jit = off")  # these plans look expensive, and are not
+        for off in ([], hostile, hostile[1:], ["nestloop"]):
+            with connection.transaction(force_rollback=True):
+                for name in off:
+                    connection.execute(f"SET LOCAL enable_{name} = off")
+                plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {text}"))
+                assert "CTE picked" in plan
+                assert "CTE Scan on picked" in plan
+                assert len(connection.execute(text).fetchall()) == 5
+    await store.aclose()
+
+
+# -- SQLite: every write begins by taking the write lock ------------------------------------------
+
+
+class Deferred(sqlite3.Connection):
+    """A connection on which somebody forgot IMMEDIATE."""
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        return super().execute("BEGIN" if sql == "BEGIN IMMEDIATE" else sql, *args)
+
+
+async def test_a_write_cannot_be_overtaken_between_its_look_and_its_act(tmp_path, clock):
+    """A deferred transaction that has read cannot write any more once another one has."""
+
+    async def claim_beside_an_intruder(backend: SqliteBackend, factory: Any) -> None:
+        store = backend.open(retry=RetryPolicy.disabled(), dequeue_retry=RetryPolicy.disabled())
+        await store.submit([a_job()])
+        store._writer.close()
+        looked = store._writer._execute
+        store._writer._connect = lambda: sqlite3.connect(
+            backend.path, isolation_level=None, check_same_thread=False, timeout=0, factory=factory
+        )
+        intruder = backend.connect()
+        intruder.execute("PRAGMA busy_timeout = 0")
+
+        def look_then_let_another_in(connection, statement):
+            rows = looked(connection, statement)
+            with contextlib.suppress(sqlite3.OperationalError):
+                intruder.execute("UPDATE pulse_meta SET last_tick = 1")
+            return rows
+
+        store._writer._execute = look_then_let_another_in
+        try:
+            assert len(await store.claim(ALICE, "default", POLICIES, 1)) == 1
+        except TransientStorageError as error:
+            raise AssertionError("the claim was overtaken") from error
+        finally:
+            intruder.close()
+            await store.aclose()
+
+    await claim_beside_an_intruder(SqliteBackend(tmp_path / "a.db", clock), sqlite3.Connection)
+    with pytest.raises(AssertionError, match="overtaken"):
+        await claim_beside_an_intruder(SqliteBackend(tmp_path / "b.db", clock), Deferred)

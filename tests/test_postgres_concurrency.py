@@ -1,0 +1,93 @@
+"""Many sessions on the same rows: no job twice, no limit exceeded, no deadlock."""
+
+import asyncio
+import random
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from pulsed.backoff import RetryPolicy
+from pulsed.job import Failed, Outcome, Released, Report, Status, Succeeded, new_job_id
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from tests.support.jobs import EVERYTHING, NO_WAIT, POLICIES, a_job, a_policy, a_worker_id
+
+SESSIONS = 8
+ONCE = RetryPolicy.disabled()  # a deadlock would be an error, not another try
+
+
+@pytest.fixture
+async def stores(postgres_url):
+    """As many processes; every verb gets one try."""
+    options = PostgresOptions(retry=ONCE, dequeue_retry=ONCE)
+    stores = [PostgresStore(postgres_url, options) for _ in range(SESSIONS)]
+    await stores[0].migrate()
+    with psycopg.connect(postgres_url) as admin:
+        admin.execute("DELETE FROM pulse_jobs")
+    yield stores
+    for store in stores:
+        await store.aclose()
+
+
+async def test_no_job_is_claimed_twice_and_no_claim_exceeds_its_limit(stores):
+    jobs = [a_job(priority=random.randint(-2, 2)) for _ in range(600)]
+    await stores[0].submit(jobs)
+    claimed: list[UUID] = []
+
+    async def work(store, limit):
+        me = a_worker_id()
+        while held := await store.claim(me, "default", POLICIES, limit):
+            assert len(held) <= limit
+            claimed.extend(a.job_id for a in held)
+            ended = await store.settle([Report(a.lease, Succeeded()) for a in held])
+            assert len(ended) == len(held)
+
+    await asyncio.gather(*(work(store, limit) for limit, store in enumerate(stores, 1)))
+    left = await stores[0].claim(a_worker_id(), "default", POLICIES, 600)
+    claimed += [a.job_id for a in left]
+    await stores[0].settle([Report(a.lease, Succeeded()) for a in left])
+    assert len(claimed) == len(set(claimed)) == 600
+
+
+async def test_batches_over_the_same_jobs_do_not_deadlock(stores):
+    """Settles, beats, cancels, replays and reaps of the same rows, each in an order of its own."""
+    policy = a_policy(backoff=NO_WAIT, max_attempts=100_000, lease=30)
+    await stores[0].submit([a_job(id=new_job_id()) for _ in range(60)])
+    rounds = 12
+
+    async def churn(store, seed):
+        order = random.Random(seed)
+        me = a_worker_id()
+        for _ in range(rounds):
+            held = await store.claim(me, "default", [policy], 20)
+            known = [job.id for job in await store.list_jobs(EVERYTHING)]
+            order.shuffle(held)
+            order.shuffle(known)
+            await store.beat([a.lease for a in held])
+            await store.cancel(known[:5])
+            outcomes: list[Outcome] = [Failed("again"), Released(), Succeeded()]
+            await store.settle([Report(a.lease, order.choice(outcomes)) for a in held])
+            await store.replay(known)
+            await store.watchdog(tick=1e9, grace=0)
+
+    await asyncio.gather(*(churn(store, seed) for seed, store in enumerate(stores)))
+    counts = await stores[0].counts(EVERYTHING)
+    assert sum(counts.values()) == 60
+    assert counts[Status.RUNNING] == 0
+
+
+async def test_two_settles_of_the_same_jobs_in_opposite_orders_both_end(stores):
+    for _ in range(10):
+        await stores[0].submit([a_job() for _ in range(40)])
+        held = await stores[0].claim(a_worker_id(), "default", POLICIES, 40)
+        reports = [Report(a.lease, Failed("no", final=True)) for a in held]
+        answers = await asyncio.gather(
+            *(
+                store.settle(reports if number % 2 else reports[::-1])
+                for number, store in enumerate(stores)
+            )
+        )
+        everyone = {a.job_id for a in held}
+        assert all(answer == everyone for answer in answers)
+        failures = await stores[0].failures(held[0].job_id)
+        assert len(failures) == 1

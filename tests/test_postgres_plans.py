@@ -1,0 +1,133 @@
+"""The hot statements are index look-ups whatever the planner believes about the table.
+
+A generic plan is made once and kept until the next ANALYZE: one that was right for ten rows must
+not be wrong for a million.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from pulsed.job import JobFilter
+from pulsed.store import verbs
+from pulsed.store.blocking import run_blocking
+from pulsed.store.dialect import PostgresDialect
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres_session import Lane, Sessions
+from pulsed.store.sql import Statements
+
+SCHEMA = "pulsed_plans"
+STATEMENTS = Statements(PostgresDialect(SCHEMA))
+
+BY_ID = ("pulse_jobs_pkey", "id = ANY")
+DUE = ("pulse_jobs_claim", "queue")
+LEASES = ("pulse_jobs_lease", "lease_until <")
+PLANS = {
+    "levels": [DUE],
+    "claim": [DUE, DUE, BY_ID],
+    "beat": [BY_ID, BY_ID],
+    "still_held": [BY_ID],
+    "settle": [BY_ID, BY_ID],
+    "settled_before": [BY_ID],
+    "reap": [LEASES, BY_ID],
+    "held": [("pulse_jobs_lease", "")],  # all of it: it has the running jobs and nothing else
+    "set_progress": [BY_ID, BY_ID],
+    "cancel": [BY_ID, BY_ID],
+    "replay": [BY_ID, BY_ID],
+    "delete": [BY_ID, BY_ID],
+    "standing": [BY_ID],
+    "get": [BY_ID],
+}
+
+
+@pytest.fixture(scope="module")
+def planner(postgres_url) -> Iterator[psycopg.Connection]:
+    """A session set up like a worker's, on tables of its own."""
+    store = PostgresStore(postgres_url, PostgresOptions(schema=SCHEMA))
+    run_blocking(store.migrate())
+    run_blocking(store.aclose())
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        for name, value in Sessions(PostgresOptions()).at_connect(Lane.WORK).items():
+            connection.execute(f"SET {name} = '{value}'")
+        yield connection
+        connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+
+
+def fill(connection, rows, *, running):
+    connection.execute(f"TRUNCATE {SCHEMA}.pulse_jobs")
+    connection.execute(
+        f"""INSERT INTO {SCHEMA}.pulse_jobs (id, queue, topic, status, payload, next_run_at,
+            submitted_at, locked_by, lease_until, lease_ms)
+        SELECT gen_random_uuid(), 'default', 't', status, '{{}}', now(), now(),
+            CASE WHEN status = 'RUNNING' THEN gen_random_uuid() END,
+            CASE WHEN status = 'RUNNING' THEN now() END, 1000
+        FROM (SELECT CASE WHEN i % 10 < {running} THEN 'RUNNING' WHEN i % 10 < 4 THEN 'PENDING'
+            WHEN i % 10 = 4 THEN 'DEAD_LETTERED' ELSE 'SUCCEEDED' END AS status
+            FROM generate_series(1, {rows}) AS i) AS made"""
+    )
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def explain(connection, name):
+    sql = getattr(STATEMENTS, name)
+    connection.execute(f"PREPARE hot AS {sql.text}")
+    arguments = f"({', '.join(['NULL'] * len(sql.names))})" if sql.names else ""
+    try:
+        [answer] = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE hot{arguments}").fetchone()
+    finally:
+        connection.execute("DEALLOCATE hot")
+    return list(nodes(answer[0]["Plan"]))
+
+
+def is_as_expected(scans, expected):
+    """Whether each scan is one of the expected look-ups, and each of those is there."""
+    left = list(expected)
+    for node in scans:
+        index, condition = node.get("Index Name"), node.get("Index Cond", "")
+        fitting = [one for one in left if one[0] == index and one[1] in condition]
+        if not fitting:
+            return False
+        left.remove(fitting[0])
+    return not left
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("running", [0, 2], ids=["idle", "busy"])
+@pytest.mark.parametrize("rows", [0, 10, 1_000, 20_000])
+def test_hot_statements_only_look_jobs_up_by_their_indexes(planner, rows, running, analyzed):
+    fill(planner, rows, running=running)
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    for name, expected in PLANS.items():
+        plan = explain(planner, name)
+        scans = [
+            node
+            for node in plan
+            if node.get("Relation Name") == "pulse_jobs" and node["Node Type"] != "ModifyTable"
+        ]
+        assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
+        joins = {node["Node Type"] for node in plan if "Join" in node["Node Type"]}
+        assert not joins, f"{name} joins by {joins}"
+
+
+def test_the_limit_of_a_claim_and_of_a_reap_is_applied_once(planner):
+    """Under a join, a LIMIT that is not materialized runs again for each row of the other side."""
+    for name in ("claim", "reap"):
+        limits = [node for node in explain(planner, name) if node["Node Type"] == "Limit"]
+        assert any(node.get("Subplan Name", "").startswith("CTE") for node in limits), name
+
+
+def test_a_broad_read_is_planned_freely():
+    opening = Sessions(PostgresOptions()).opening
+    counts = verbs.counts(STATEMENTS, JobFilter())
+    assert "SET LOCAL enable_seqscan = 'on'" in (opening(counts, Lane.WORK) or "")
+    assert opening(verbs.get(STATEMENTS, []), Lane.WORK) is None

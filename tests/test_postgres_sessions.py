@@ -1,0 +1,296 @@
+"""What becomes of PostgreSQL connections: over loops, forks, broken servers and poolers."""
+
+import asyncio
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import (
+    SchemaError,
+    StorageError,
+)
+from pulsed.job import Beat, Failed, JobFilter, Report, Status, Succeeded
+from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.verb import Kind, Verb
+from tests.support.jobs import ALICE, POLICIES, a_job, claim, claim_one, submitted
+from tests.support.raw_verbs import a_verb, both_drivers, perform
+from tests.support.transaction_pooler import pooled
+
+ROOT = Path(__file__).parent.parent
+ONCE = RetryPolicy.disabled()
+AT_ONCE = RetryPolicy(initial=0, max=0)
+
+
+@pytest.fixture
+def admin(postgres_url):
+    """A session that sees and can end the others; the tables are emptied before each test."""
+    store = PostgresStore(postgres_url)
+    run_blocking(store.migrate())
+    run_blocking(store.aclose())
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute("DELETE FROM pulse_jobs")
+        yield connection
+
+
+@pytest.fixture
+async def store(postgres_url, admin):
+    store = PostgresStore(postgres_url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+    yield store
+    await store.aclose()
+
+
+def sessions(admin, role="%"):
+    """The backends of our sessions in this database, by what they are for."""
+    rows = admin.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        "AND application_name LIKE %s",
+        [f"pulsed/{role}"],
+    )
+    return {pid for (pid,) in rows}
+
+
+# -- scripts: what only shows in a process of its own ----------------------------------------------
+
+
+def script(code, url):
+    """Run a program in which every warning is an error, also one at its end."""
+    prelude = """if True:
+    import asyncio, gc, logging, os, sys
+    logging.getLogger("asyncio").setLevel("ERROR")  # a slow machine is no mistake
+    from pulsed.job import NewJob, new_job_id
+    from pulsed.store.blocking import run_blocking
+    from pulsed.store.postgres import PostgresStore, PostgresOptions
+    store = PostgresStore(sys.argv[1])
+    def job(queue="default"): return [NewJob(id=new_job_id(), topic="t", payload="{}", queue=queue)]
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", prelude + code, url],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_consecutive_event_loops_leave_nothing_behind(postgres_url, admin):
+    said = script(
+        """
+    async def main():
+        await asyncio.gather(*(store.submit(job()) for _ in range(5)))
+        assert len(store._loops) == 1
+        return id(asyncio.get_running_loop())
+    asyncio.run(main())
+    asyncio.run(main())
+    run_blocking(store.submit(job()))
+    asyncio.run(main())
+    gc.collect()
+    print(len(run_blocking(store.list_jobs(__import__("pulsed.job").job.JobFilter()))))
+    """,
+        postgres_url,
+    )
+    assert said.strip() == "16"
+    assert sessions(admin) == set()
+
+
+def test_a_store_that_is_forgotten_in_a_running_loop_closes_its_sessions(postgres_url, admin):
+    script(
+        """
+    async def main():
+        global store
+        await store.submit(job())
+        store = None
+        gc.collect()
+        print(gc.collect() and "collected")
+        while len(asyncio.all_tasks()) > 1 or asyncio._get_running_loop()._ready:
+            await asyncio.sleep(0)
+    asyncio.run(main())
+    """,
+        postgres_url,
+    )
+    assert sessions(admin) == set()
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
+def test_a_forked_child_neither_uses_nor_ends_the_sessions_of_its_parent(postgres_url, admin):
+    said = script(
+        """
+    import psycopg
+    def backends():
+        with psycopg.connect(sys.argv[1]) as c:
+            return set(c.execute("SELECT pid FROM pg_stat_activity WHERE application_name LIKE "
+                "'pulsed/%' AND datname = current_database()").fetchall())
+    async def main():
+        await store.submit(job())
+        run = lambda: run_blocking(store.submit(job()))
+        await asyncio.to_thread(run)
+        before = backends()
+        assert len(before) >= 2, before
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                run()                                # a session of its own for blocking calls
+                asyncio.run(store.submit(job()))     # and for a loop of its own
+                run_blocking(store.aclose())
+                gc.collect()
+                status = 0
+            finally:
+                os._exit(status)
+        assert (await asyncio.to_thread(os.waitpid, pid, 0))[1] == 0
+        await store.submit(job())
+        await asyncio.to_thread(run)
+        assert backends() == before, (backends(), before)
+        await store.aclose()
+        print("fine")
+    asyncio.run(main())
+    """,
+        postgres_url,
+    )
+    assert said.strip() == "fine"
+    [(jobs,)] = admin.execute("SELECT count(*) FROM pulse_jobs").fetchall()
+    assert jobs == 6
+
+
+# -- lanes -----------------------------------------------------------------------------------------
+
+
+async def test_only_claims_commit_without_waiting_for_the_disk(store, admin):
+    await submitted(store)
+    assignment = await claim_one(store)
+    assert await store.beat([assignment.lease]) == {assignment.job_id: Beat.OK}
+    await store.settle([Report(assignment.lease, Succeeded())])
+    assert len(sessions(admin, "work")) == len(sessions(admin, "claim")) == 1
+    assert len(sessions(admin, "beat")) == 1
+    show = a_verb("SHOW synchronous_commit")
+    assert [tuple(row) for row in await store.perform(show)] == [("on",)]
+    relaxed = Verb("claim", Kind.SINGLE, show.script, relaxed=True)
+    assert [tuple(row) for row in await store.perform(relaxed)] == [("off",)]
+    urgent = Verb("beat", Kind.SINGLE, show.script, urgent=True)
+    assert [tuple(row) for row in await store.perform(urgent)] == [("on",)]
+    assert await asyncio.to_thread(lambda: run_blocking(store.perform(relaxed))) == [("on",)]
+
+
+async def test_a_pool_of_one_is_enough_for_many_callers(postgres_url, admin):
+    store = PostgresStore(postgres_url, PostgresOptions(pool_size=1))
+    assert await asyncio.gather(*(store.submit([a_job()]) for _ in range(20))) == [1] * 20
+    assert len(sessions(admin, "work")) == 1
+    threads = [asyncio.to_thread(lambda: run_blocking(store.submit([a_job()]))) for _ in range(8)]
+    assert await asyncio.gather(*threads) == [1] * 8
+    assert len(sessions(admin, "sync")) == 1
+    await store.aclose()
+    assert (await claim(store, limit=50)) != []
+    await store.aclose()
+    assert sessions(admin) == set()
+
+
+# -- behind a pooler -------------------------------------------------------------------------------
+
+
+@both_drivers
+async def test_a_transaction_pooler_works_without_prepared_statements(postgres_url, admin, mode):
+    async with pooled(postgres_url) as url:
+        options = PostgresOptions(prepared_statements=False, retry=ONCE, dequeue_retry=ONCE)
+        store = PostgresStore(url, options)
+
+        async def call(coroutine):
+            if mode == "async":
+                return await coroutine
+            return await asyncio.to_thread(lambda: run_blocking(coroutine))
+
+        jobs = [a_job() for _ in range(6)]
+        for job in jobs:
+            assert await call(store.submit([job])) == 1
+        held = await call(store.claim(ALICE, "default", POLICIES, 4))
+        assert len(held) == 4
+        assert set((await call(store.beat([a.lease for a in held]))).values()) == {Beat.OK}
+        reports = [Report(held[0].lease, Failed("no")), Report(held[1].lease, Succeeded())]
+        assert len(await call(store.settle(reports))) == 2
+        assert (await call(store.counts(JobFilter())))[Status.RUNNING] == 2
+        assert len(await call(store.list_jobs(JobFilter()))) == 6
+        [got] = (await call(store.get([jobs[0].id]))).values()
+        assert got.submitted_at.utcoffset().total_seconds() == 0
+        assert (await call(store.check()))["wake_up"] == "polling"
+        local = a_verb("SHOW enable_seqscan")
+        assert [tuple(row) for row in await perform(store, mode, local)] == [("off",)]
+        async with store.listen(["default"], lambda: None) as listener:
+            assert not listener.healthy
+        await store.aclose()
+
+
+async def test_a_pooler_with_prepared_statements_is_diagnosed(postgres_url, admin):
+    async with pooled(postgres_url) as url:
+        store = PostgresStore(url, PostgresOptions(retry=ONCE))
+        with pytest.raises(StorageError, match="startup parameter"):
+            await store.submit([a_job()])
+        await store.aclose()
+
+
+# -- schema ----------------------------------------------------------------------------------------
+
+
+async def test_stores_in_different_schemas_do_not_see_each_other(postgres_url, admin):
+    one, two = (
+        PostgresStore(postgres_url, PostgresOptions(schema=name)) for name in ("Pulsed_One", "two")
+    )
+    await submitted(one)
+    assert await claim(two) == []
+    assert len(await claim(one)) == 1
+    assert one.channel != two.channel
+    assert admin.execute("SELECT count(*) FROM pulse_jobs").fetchone() == (0,)
+    admin.execute('DROP SCHEMA "Pulsed_One" CASCADE; DROP SCHEMA two CASCADE')
+    with pytest.raises(SchemaError):
+        await one.submit([a_job()])
+    await one.aclose()
+    await two.aclose()
+
+
+async def test_migrations_at_once_from_pools_of_one_all_succeed(postgres_url, admin):
+    """Also when one has to wait for another for longer than a statement may take."""
+    options = PostgresOptions(schema="crowd", pool_size=1, statement_timeout=0.2)
+    with psycopg.connect(postgres_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [0x70756C736564])
+        stores = [PostgresStore(postgres_url, options) for _ in range(4)]
+        running = [asyncio.create_task(store.submit([a_job()])) for store in stores]
+        thread = asyncio.create_task(
+            asyncio.to_thread(lambda: run_blocking(stores[0].submit([a_job()])))
+        )
+        done, _ = await asyncio.wait([*running, thread], timeout=0.5)
+        assert not done
+        other.rollback()
+        assert await asyncio.gather(*running, thread) == [1] * 5
+    for store in stores:
+        await store.aclose()
+    admin.execute("DROP SCHEMA crowd CASCADE")
+
+
+async def test_without_permission_to_migrate_the_missing_tables_are_named(postgres_url):
+    store = PostgresStore(postgres_url, PostgresOptions(schema="absent", migrate=False))
+    with pytest.raises(SchemaError, match="no pulsed tables yet"):
+        await store.submit([a_job()])
+    await store.aclose()
+
+
+@both_drivers
+async def test_the_doctor_is_told_who_left_a_transaction_open(store, postgres_url, mode):
+    with psycopg.connect(postgres_url, application_name="culprit") as other:
+        other.execute("SELECT 1")
+        if mode == "async":
+            told = await store.check()
+        else:
+            told = await asyncio.to_thread(lambda: run_blocking(store.check()))
+        assert f"pid {other.info.backend_pid}, culprit" in told["idle_in_transaction"]
+    assert told["engine"].startswith("PostgreSQL ")
+    assert told["schema"] == "1"
+    assert told["wake_up"] == "LISTEN/NOTIFY"
+    assert told["synchronous_commit"] == "on"
+    assert told["isolation"] == "read committed"
+    assert all(isinstance(value, str) for value in told.values())

@@ -1,0 +1,266 @@
+"""LISTEN and NOTIFY: hints that arrive fast, not too often, and again after every break."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, closing
+
+import asyncpg
+import psycopg
+import pytest
+
+from pulsed.errors import StorageError
+from pulsed.store import postgres_listen
+from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres_notify import AT_MOST_EVERY, Notifier
+from tests.support.jobs import a_job
+
+WITHIN = 10.0
+
+
+@pytest.fixture
+async def opened(postgres_url):
+    """Makes stores, each as another process would, and closes them."""
+    stores = []
+
+    def make(**options):
+        stores.append(PostgresStore(postgres_url, PostgresOptions(**options)))
+        return stores[-1]
+
+    first = make()
+    await first.migrate()
+    yield make
+    for store in stores:
+        await store.aclose()
+
+
+class Bell:
+    """A ``wake`` that counts."""
+
+    def __init__(self):
+        self.rings = 0
+        self._rung = asyncio.Event()
+
+    def __call__(self):
+        self.rings += 1
+        self._rung.set()
+
+    async def rung(self):
+        await asyncio.wait_for(self._rung.wait(), WITHIN)
+        self._rung.clear()
+
+
+async def until(condition):
+    async with asyncio.timeout(WITHIN):
+        while not condition():  # noqa: ASYNC110 - what another process does sets no event
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def listening(store, *queues):
+    """Listen, past the wake-up that every new connection begins with."""
+    bell = Bell()
+    async with store.listen(queues, bell) as listener:
+        await bell.rung()
+        assert listener.healthy
+        yield bell, listener
+
+
+@asynccontextmanager
+async def heard_on(url, channel):
+    """Everything that is notified on a channel, as another client hears it."""
+    heard = []
+    connection = await asyncpg.connect(url)
+    await connection.add_listener(channel, lambda *said: heard.append(said[3]))
+    try:
+        yield heard
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("mode", ["async", "blocking"])
+async def test_a_submit_elsewhere_wakes_the_listeners_of_its_queue_only(opened, mode):
+    producer, worker = opened(), opened()
+    async with listening(worker, "mail", "sms") as (mail, _), listening(worker, "pdf") as (pdf, _):
+        if mode == "async":
+            await producer.submit([a_job(queue="mail")])
+        else:
+            await asyncio.to_thread(lambda: run_blocking(producer.submit([a_job(queue="mail")])))
+        await mail.rung()
+        await producer.submit([a_job(queue="pdf")])
+        await pdf.rung()
+        assert (mail.rings, pdf.rings) == (2, 2)
+
+
+async def test_a_submit_in_the_same_process_needs_no_connection_to_wake(opened):
+    store = opened(prepared_statements=False)
+    bell = Bell()
+    async with store.listen(["default"], bell) as listener:
+        assert not listener.healthy
+        await asyncio.to_thread(lambda: run_blocking(store.submit([a_job()])))
+        await bell.rung()
+        await store.submit([a_job(queue="other")])
+        await store.submit([a_job(delay=3600)])
+    assert bell.rings == 1
+
+
+async def test_a_listener_comes_back_after_its_session_was_ended(opened, postgres_url, monkeypatch):
+    monkeypatch.setattr(postgres_listen, "FIRST_PAUSE", 0.01)
+    producer, worker = opened(), opened()
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
+        async with listening(worker, "default") as (bell, listener):
+            for _ in range(2):
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE application_name = 'pulsed/listen' AND datname = current_database()"
+                )
+                await until(lambda: not listener.healthy)
+                await bell.rung()  # for what it may have missed
+                assert listener.healthy
+                await producer.submit([a_job()])
+                await bell.rung()
+                await asyncio.sleep(2 * AT_MOST_EVERY)
+
+
+async def test_a_listener_waits_for_a_server_that_is_down(postgres_server, monkeypatch, caplog):
+    monkeypatch.setattr(postgres_listen, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(postgres_listen, "LONGEST_PAUSE", 0.05)
+    store = PostgresStore(postgres_server.url)
+    with caplog.at_level(logging.WARNING, logger="pulsed.store"):
+        async with listening(store, "default") as (bell, listener):
+            postgres_server.kill()
+            await until(lambda: not listener.healthy)
+            await asyncio.to_thread(postgres_server.start)
+            await bell.rung()
+            assert listener.healthy
+    assert len([r for r in caplog.records if "wake-ups stopped" in r.message]) == 1
+    await store.aclose()
+
+
+async def test_a_connection_that_answers_no_more_is_given_up(opened, monkeypatch):
+    monkeypatch.setattr(postgres_listen, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(postgres_listen, "CHECK_EVERY", 0.01)
+    monkeypatch.setattr(postgres_listen, "CHECK_WITHIN", 0.05)
+    async with listening(opened(), "default") as (bell, listener):
+        deaf = listener.connection
+
+        async def never(*_args, **_options):
+            raise TimeoutError
+
+        monkeypatch.setattr(type(deaf), "fetchval", never)
+        await until(lambda: listener.connection is not deaf)
+        monkeypatch.undo()
+        await bell.rung()
+        assert deaf.is_closed()
+
+
+async def test_a_burst_is_announced_at_its_beginning_and_at_its_end(opened, postgres_url):
+    store = opened()
+    async with heard_on(postgres_url, "pulsed") as heard:
+        began = time.monotonic()
+        for _ in range(40):
+            await store.submit([a_job(queue="burst")])
+        last = time.monotonic()
+        await until(lambda: heard)
+        await asyncio.to_thread(store._notifier.wait_until_sent)
+        await until(lambda: not store._notifier._owed and not store._notifier._sending)
+        await store.submit([a_job(queue="other")])
+        await until(lambda: "other" in heard)
+        bursts = heard.count("burst")
+        assert 2 <= bursts <= 2 + (last - began) / AT_MOST_EVERY
+
+
+async def test_schemas_have_channels_of_their_own(opened, postgres_url):
+    store = opened(schema="loud")
+    async with (
+        heard_on(postgres_url, "pulsed_loud") as loud,
+        heard_on(postgres_url, "pulsed") as plain,
+    ):
+        await store.submit([a_job(queue="x")])
+        await until(lambda: loud == ["x"])
+        assert plain == []
+    with psycopg.connect(postgres_url) as admin:
+        admin.execute("DROP SCHEMA loud CASCADE")
+
+
+async def test_a_program_that_ends_at_once_still_announces_its_last_job(opened, postgres_url):
+    code = """if True:
+        import sys
+        from pulsed.job import NewJob, new_job_id
+        from pulsed.store.blocking import run_blocking
+        from pulsed.store.postgres import PostgresStore
+        store = PostgresStore(sys.argv[1])
+        store._notifier._see_to_it = lambda: None  # as if it ended before the thread's turn
+        for queue in ("first", "last", "last"):
+            job = NewJob(id=new_job_id(), topic="t", payload="{}", queue=queue)
+            run_blocking(store.submit([job]))
+        """
+    async with heard_on(postgres_url, "pulsed") as heard:
+        command = [sys.executable, "-X", "dev", "-W", "error", "-c", code, postgres_url]
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
+        await until(lambda: heard.count("last") == 2)
+    assert heard == ["first", "last", "last"]
+
+
+# -- the notifier, without a database --------------------------------------------------------------
+
+
+class Recorder:
+    """Stands where the store performs a NOTIFY, and notes what it was for."""
+
+    def __init__(self):
+        self.sent = []
+
+    async def __call__(self, verb):
+        statement = next(verb.script())
+        self.sent.append(statement.params["queues"])
+
+
+async def test_the_first_announcement_is_immediate_and_the_last_is_never_dropped():
+    record = Recorder()
+    notifier = Notifier("pulsed", record)
+    await notifier.announce({"a"})
+    assert record.sent == [["a"]]
+    await notifier.announce({"a", "b"})
+    assert record.sent[1] == ["b"]
+    await notifier.announce({"a"})
+    await until(lambda: len(record.sent) == 3)
+    assert record.sent[2] == ["a"]
+
+
+async def test_what_is_owed_can_be_flushed(monkeypatch):
+    now = 0.0
+    record = Recorder()
+    notifier = Notifier("pulsed", record, clock=lambda: now)
+    monkeypatch.setattr(notifier, "_see_to_it", lambda: None)  # the thread that would send it
+    await notifier.announce({"a"})
+    await notifier.announce({"a"})
+    await notifier.flush()
+    await notifier.flush()
+    assert record.sent == [["a"], ["a"]]
+
+
+async def test_a_fork_leaves_what_is_owed_to_the_parent(monkeypatch):
+    record = Recorder()
+    notifier = Notifier("pulsed", record)
+    monkeypatch.setattr(notifier, "_see_to_it", lambda: None)
+    await notifier.announce({"a"})
+    await notifier.announce({"a"})
+    notifier.forget_inherited()
+    await notifier.flush()
+    assert record.sent == [["a"]]
+
+
+async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog):
+    store = opened()
+
+    async def refuse(verb):
+        raise StorageError("no")
+
+    store._notifier._perform = refuse
+    with caplog.at_level(logging.DEBUG, logger="pulsed.store"):
+        assert await store.submit([a_job()]) == 1
+    assert "will find the jobs by polling" in caplog.text

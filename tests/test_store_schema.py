@@ -1,0 +1,198 @@
+"""The tables: made once by whoever comes first, and strict about what they hold."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from pulsed.errors import SchemaError
+from pulsed.job import Status
+from pulsed.store import migrations
+from pulsed.store.blocking import run_blocking
+from tests.support.backends import PostgresBackend, close_blocking
+from tests.support.jobs import ALICE, EVERYTHING, a_job, running, submitted
+from tests.support.processes import migrate, together
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_url) -> Iterator[str]:
+    """The URL of one more database, without tables."""
+    name = f"pulsed_test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+    yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request, tmp_path) -> str:
+    """A database without tables: a path or a URL."""
+    if request.param == "sqlite":
+        return str(tmp_path / "new.db")
+    url: str = request.getfixturevalue("empty_postgres_url")
+    return url
+
+
+@pytest.fixture
+def empty(backend, request) -> object:
+    """A backend without tables; the PostgreSQL of the other tests has them already."""
+    if backend.engine == "postgres":
+        return PostgresBackend(request.getfixturevalue("empty_postgres_url"), backend.clock)
+    return backend
+
+
+# -- a running job without a lease cannot exist ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "locked_by = NULL",
+        "lease_until = NULL",
+        "locked_by = NULL, lease_until = NULL",
+        "status = 'PENDING'",
+        "status = 'SUCCEEDED'",
+    ],
+)
+async def test_a_running_row_and_its_lease_cannot_be_parted(store, backend, change):
+    run = await running(store)
+    before = backend.row(run.job_id)
+    with pytest.raises(Exception, match=r"(?i)check"):
+        backend.execute(f"UPDATE pulse_jobs SET {change}")
+    assert backend.row(run.job_id) == before
+
+
+async def test_a_row_cannot_become_running_without_a_lease(store, backend):
+    job_id = await submitted(store)
+    owner = backend.literal(ALICE)
+    for change in ("", f", locked_by = {owner}", ", lease_until = next_run_at"):
+        with pytest.raises(Exception, match=r"(?i)check"):
+            backend.execute(f"UPDATE pulse_jobs SET status = 'RUNNING'{change}")
+    assert backend.row(job_id)["status"] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "status = 'DONE'",
+        "attempts = -1",
+        "max_attempts = 0",
+        "priority = 101",
+        "priority = -101",
+        "backoff_base = -1",
+        "backoff_base = 1e9",
+        "backoff_factor = 0.5",
+        "backoff_power = 11",
+        "backoff_jitter = 1.5",
+        "backoff_cap = -1",
+        "lease_ms = 0",
+        "timeout_ms = 0",
+    ],
+)
+async def test_values_that_no_statement_of_ours_writes_are_refused(store, backend, change):
+    await submitted(store)
+    with pytest.raises(Exception, match=r"(?i)check"):
+        backend.execute(f"UPDATE pulse_jobs SET {change}")
+
+
+# -- migrations -----------------------------------------------------------------------------------
+
+
+def test_processes_that_migrate_an_empty_database_at_once(where):
+    answers = together(6, migrate, where)
+    assert [answer for answer in answers if isinstance(answer, str)] == []  # no crash, no deadlock
+    versions = [one.version for one in migrations.migrations("sqlite")]
+    assert sorted(applied for applied, _ in answers) == [[]] * 5 + [versions]
+    assert [there for _, there in answers] == [versions] * 6
+
+
+def test_threads_that_use_an_empty_database_at_once(empty):
+    stores = [empty.open() for _ in range(6)]
+    barrier = threading.Barrier(6)
+    answers: list[object] = []
+
+    def use(store):
+        barrier.wait()
+        try:
+            answers.append(run_blocking(store.submit([a_job()])))
+        except Exception as error:  # noqa: BLE001 - shown below
+            answers.append(repr(error))
+        finally:
+            close_blocking(store)
+
+    threads = [threading.Thread(target=use, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [1] * 6
+
+
+async def test_migrating_again_applies_nothing(store, backend):
+    await store.counts(EVERYTHING)
+    assert await store.migrate() == []
+    applied = await store.applied_migrations()
+    assert [one.version for one in applied] == [
+        one.version for one in migrations.migrations(backend.engine)
+    ]
+
+
+async def test_missing_tables_are_an_error_where_nobody_may_create_them(empty):
+    store = empty.open(migrate=False)
+    with pytest.raises(SchemaError, match=r"no pulsed tables yet.*pulsed migrate up"):
+        await store.submit([a_job()])
+    await store.migrate()
+    assert await store.submit([a_job()]) == 1
+    await store.aclose()
+
+
+async def test_a_schema_that_is_too_old_is_an_error_where_nobody_may_update_it(empty, monkeypatch):
+    old = empty.open()
+    await submitted(old)
+    await old.aclose()
+    newest = migrations.newest(empty.engine)
+    monkeypatch.setattr(migrations, "newest", lambda engine: newest + 1)
+    store = empty.open(migrate=False)
+    with pytest.raises(SchemaError, match=rf"too old: version {newest}, .* needs {newest + 1}"):
+        await store.submit([a_job()])
+    await store.aclose()
+
+
+async def test_a_schema_that_is_too_new_is_refused_and_left_alone(empty):
+    store = empty.open()
+    job_id = await submitted(store)
+    await store.aclose()
+    stamp = {"sqlite": "1", "postgres": "now()"}[empty.engine]
+    empty.execute(f"INSERT INTO pulse_migrations VALUES (99, 'future', {stamp}, 99)")
+    behind = empty.open()
+    with pytest.raises(SchemaError, match=r"too new: version 99.*Upgrade pulsed"):
+        await behind.submit([a_job()])
+    await behind.aclose()
+    assert empty.row(job_id)["status"] == "PENDING"
+    assert empty.execute("SELECT count(*) FROM pulse_jobs") == [(1,)]
+
+
+async def test_a_newer_schema_that_our_age_can_live_with_is_used(empty):
+    """A rolling deploy does not stop the processes that it has not reached yet."""
+    store = empty.open()
+    await store.counts(EVERYTHING)
+    await store.aclose()
+    stamp = {"sqlite": "1", "postgres": "now()"}[empty.engine]
+    empty.execute(f"INSERT INTO pulse_migrations VALUES (99, 'additive', {stamp}, 1)")
+    behind = empty.open()
+    assert await behind.submit([a_job()]) == 1
+    assert (await behind.counts(EVERYTHING))[Status.PENDING] == 1
+    await behind.aclose()
+
+
+def test_both_engines_have_the_same_versions():
+    versions = [
+        [(one.version, one.name) for one in migrations.migrations(engine)]
+        for engine in ("sqlite", "postgres")
+    ]
+    assert versions[0] == versions[1]
+    assert [version for version, _ in versions[0]] == list(range(1, len(versions[0]) + 1))

@@ -1,0 +1,104 @@
+"""From a URL to a store, and what happens when there is none."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import pulsed
+from pulsed import Pulse, Status
+from pulsed.errors import ConfigError, InvalidURL, MissingDriver
+from pulsed.store.open import _require, open_store, redacted, sqlite_path
+from tests.support.apps import declare_add
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+class TestURLs:
+    def test_an_app_does_nothing_before_its_first_use(self, path: Path) -> None:
+        app = Pulse(f"sqlite:///{path}")
+        declare_add(app)
+        app.close()
+        assert not path.exists()
+
+    def test_the_environment_is_the_default(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PULSED_URL", f"sqlite:///{path}")
+        with Pulse() as app:
+            app.enqueue("anything")
+        assert path.exists()
+
+    def test_without_any_the_first_use_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("PULSED_URL", raising=False)
+        with pytest.raises(ConfigError, match=r"No database.*\$PULSED_URL"):
+            Pulse().enqueue("anything")
+
+    @pytest.mark.parametrize(
+        "url, expected",
+        [
+            ("sqlite:///jobs.db", "jobs.db"),
+            ("sqlite:///a%20b/jobs.db", "a b/jobs.db"),
+            ("sqlite:////var/jobs.db", "/var/jobs.db"),
+            ("sqlite://", None),
+            ("sqlite:///:memory:", None),
+        ],
+    )
+    def test_sqlite_paths(self, url: str, expected: str | None) -> None:
+        assert sqlite_path(url) == expected
+
+    @pytest.mark.parametrize(
+        "url, problem",
+        [
+            ("jobs.db", "write sqlite:///jobs.db"),
+            ("", "not a database URL"),
+            ("sqlite://jobs.db", "write sqlite:///jobs.db"),
+            ("sqlite:jobs.db", "write sqlite:///jobs.db"),
+            ("sqlite:///", "does not name a file"),
+            ("sqlite:///jobs.db?mode=ro", "arguments of Pulse"),
+            ("mysql://localhost/jobs", "It can be sqlite:///"),
+            ("postgresql+asyncpg://localhost/jobs", "Leave out '.asyncpg'"),
+        ],
+    )
+    def test_others_are_refused_with_the_forms_there_are(self, url: str, problem: str) -> None:
+        with pytest.raises(InvalidURL, match=problem):
+            open_store(url)
+
+    def test_a_server_is_not_supported_yet(self) -> None:
+        with pytest.raises(ConfigError, match="cannot talk to yet"):
+            open_store("pulse://localhost:50051")
+
+    def test_messages_keep_passwords_to_themselves(self) -> None:
+        assert redacted("mysql://ada:secret@host/db?password=secret") == "mysql://ada@host/db"
+        with pytest.raises(InvalidURL) as refused:
+            open_store("mysql://ada:secret@host/db")
+        assert "secret" not in str(refused.value)
+
+    def test_a_missing_driver_says_what_to_install(self) -> None:
+        with pytest.raises(
+            MissingDriver, match=r'no_such_driver.*pip install "pulsed\[postgres\]"'
+        ):
+            _require("postgresql://host", "postgres", "no_such_driver")
+
+    def test_in_memory(self) -> None:
+        with Pulse("sqlite://") as app:
+            app.enqueue("anything")
+            assert app.jobs.counts()[Status.PENDING] == 1
+
+
+class TestImporting:
+    def test_the_version_is_that_of_the_package(self) -> None:
+        assert pulsed.__version__ == version("pulsed")
+
+    def test_importing_pulsed_loads_no_drivers_and_no_command_line(self) -> None:
+        heavy = ["asyncpg", "psycopg", "click", "rich", "pydantic", "grpc", "sqlite3"]
+        code = f"import pulsed, sys; print([m for m in {heavy} if m in sys.modules])"
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == "[]"

@@ -1,0 +1,401 @@
+"""Keeping leases, losing them, and recovering the jobs of the silent."""
+
+import asyncio
+import logging
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from pulsed.engine.context import Context
+from pulsed.engine.leases import Leases
+from pulsed.engine.upkeep import Upkeep
+from pulsed.errors import LeaseLost, StorageFull, TransientStorageError
+from pulsed.job import Assignment, Beat, Lease, Status, Succeeded
+from pulsed.store.sqlstore import SqlStore
+from tests.support.backends import Backend
+from tests.support.clock import Clock
+from tests.support.jobs import ALICE, BOB, NO_WAIT, a_policy, claim_one, reap, settle
+from tests.support.workers import (
+    Working,
+    a_worker,
+    finished,
+    handler,
+    in_status,
+    result,
+    row,
+    submit,
+    submit_many,
+    submit_with,
+    until,
+    working,
+)
+
+LEASE = 30.0
+
+
+async def beat(it: Working) -> dict[Lease, Beat]:
+    """Let the worker beat now."""
+    return await asyncio.to_thread(it.worker._leases.tick)
+
+
+async def first_tick(backend: Backend) -> None:
+    """Wait until the worker's watchdog has looked; it will not look again."""
+    await until(lambda: backend.execute("SELECT last_tick FROM pulse_meta") != [(None,)])
+
+
+async def stolen(backend: Backend, store: SqlStore, job_id: UUID, topic: str) -> Assignment:
+    """Let a running job's lease expire, have it reaped, and give it to Bob."""
+    await first_tick(backend)
+    clock = backend.clock
+    clock.advance(LEASE + 1)
+    assert await reap(store) == [job_id]
+    assignment = await claim_one(store, BOB, topics=[a_policy(topic)])
+    assert assignment.job_id == job_id
+    return assignment
+
+
+# -- beating --------------------------------------------------------------------------------------
+
+
+async def test_one_beat_extends_every_lease(
+    store: SqlStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    beats: list[int] = []
+    real = store.beat
+
+    async def counted(leases: Any, **options: Any) -> dict[UUID, Beat]:
+        beats.append(len(leases))
+        return await real(leases, **options)
+
+    release = asyncio.Event()
+
+    async def slow(n: int) -> None:
+        await release.wait()
+
+    ids = await submit_many(store, "slow", 20)
+    monkeypatch.setattr(store, "beat", counted)
+    async with working(store, slow, concurrency=20) as it:
+        await until(lambda: it.worker.describe().running == 20)
+        clock.advance(20)
+        answers = await beat(it)
+        assert beats == [20]
+        assert set(answers.values()) == {Beat.OK}
+        for job in (await store.get(ids)).values():
+            assert job.lease_until == clock.after(LEASE)
+        release.set()
+
+
+def an_assignment(number: int, lease: float) -> Assignment:
+    now = Clock().now
+    return Assignment(
+        UUID(int=number), "t", "default", 0, "{}", 1, 3, 1, lease, None, {}, now, now, ALICE
+    )
+
+
+class Answering:
+    """A store that only knows how to beat."""
+
+    def __init__(self) -> None:
+        self.broken = False
+        self.beats: list[float] = []
+
+    async def beat(self, leases: Any, **_: Any) -> dict[UUID, Beat]:
+        self.beats.append(time.monotonic())
+        if self.broken:
+            raise TransientStorageError("away")
+        return dict.fromkeys((lease.job_id for lease in leases), Beat.OK)
+
+
+def some_leases(store: Any) -> Leases:
+    return Leases(store, lambda _: None, lambda *_: None)
+
+
+def test_the_shortest_lease_sets_the_pace():
+    leases = some_leases(Answering())
+    leases.add([an_assignment(1, 60)])
+    assert 19 < leases._next_beat - time.monotonic() <= 20
+    leases.add([an_assignment(2, 6), an_assignment(3, 30)])
+    assert 1 < leases._next_beat - time.monotonic() <= 2
+
+
+async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
+    store = Answering()
+    leases = some_leases(store)
+    leases.start()
+    try:
+        leases.add([an_assignment(1, 1.2)])
+        await until(lambda: len(store.beats) >= 3)
+        gaps = [b - a for a, b in pairwise(store.beats)]
+        assert min(gaps) > 0.3
+        store.broken = True
+        good = len(store.beats)
+        await until(lambda: len(store.beats) >= good + 4)
+        failed = store.beats[good:]
+        assert min(b - a for a, b in pairwise(failed)) < 0.3
+    finally:
+        leases.stop()
+
+
+def test_a_newer_lease_on_the_same_job_supersedes_the_older_one():
+    leases = some_leases(Answering())
+    first = an_assignment(1, 30)
+    second = msgspec.structs.replace(first, lease_token=first.lease_token + 1)
+    assert leases.add([first]) == []
+    assert leases.add([second]) == [first.lease]
+    leases.drop(first.lease)
+    assert leases.holds(second.lease)
+    assert not leases.holds(first.lease)
+
+
+# -- losing a lease -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_a_run_that_lost_its_lease_is_stopped_and_reports_nothing(
+    store: SqlStore, backend: Backend, plain: bool
+):
+    release = threading.Event()
+    stopped: list[bool] = []
+
+    async def coroutine(ctx: Context) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(ctx.cancelled)
+        return "mine"
+
+    def function(ctx: Context) -> str:
+        release.wait(20)
+        stopped.append(ctx.cancelled)
+        return "mine"
+
+    fn = function if plain else coroutine
+    job_id = await submit_with(store, fn.__name__, {"backoff": NO_WAIT})
+    async with working(store, fn) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        it.worker._claimer.stopping = True  # leave the job to Bob
+        theirs = await stolen(backend, store, job_id, fn.__name__)
+        assert set((await beat(it)).values()) == {Beat.LOST}
+        await until(lambda: it.worker.describe().stuck == 1 if plain else stopped)
+        release.set()
+        await until(lambda: it.worker.describe().running == 0)
+        assert stopped == [True]
+        assert it.worker._leases.tick() == {}
+    job = await row(store, job_id)
+    assert (job.status, job.locked_by) == (Status.RUNNING, BOB)
+    assert await settle(store, theirs, Succeeded('"theirs"'))
+
+
+async def test_a_report_under_a_lost_lease_is_refused(
+    store: SqlStore, backend: Backend, caplog: pytest.LogCaptureFixture
+):
+    proceed = asyncio.Event()
+
+    async def slow() -> str:
+        await proceed.wait()
+        return "mine"
+
+    job_id = await submit_with(store, "slow", {"backoff": NO_WAIT})
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        it.worker._claimer.stopping = True
+        theirs = await stolen(backend, store, job_id, "slow")
+        proceed.set()  # before any beat could tell
+        await until(lambda: "came too late" in caplog.text)
+    assert (await row(store, job_id)).locked_by == BOB
+    assert await settle(store, theirs, Succeeded('"theirs"'))
+    assert result(await row(store, job_id)) == "theirs"
+
+
+async def test_a_worker_that_reclaims_its_own_job_stops_the_older_run(
+    store: SqlStore, backend: Backend, clock: Clock
+):
+    proceed = asyncio.Event()
+    stopped: list[int] = []
+
+    async def slow(ctx: Context) -> int:
+        try:
+            await proceed.wait()
+        except asyncio.CancelledError:
+            stopped.append(ctx.attempt)
+            raise
+        return ctx.attempt
+
+    job_id = await submit_with(store, "slow", {"backoff": NO_WAIT})
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        await first_tick(backend)
+        clock.advance(LEASE + 1)
+        assert await reap(store) == [job_id]
+        await until(lambda: stopped)
+        assert it.worker.describe().running == 1
+        assert set((await beat(it)).values()) == {Beat.OK}
+        proceed.set()
+        job = await finished(store, job_id)
+    assert stopped == [1]
+    assert (result(job), job.attempts) == (2, 2)
+
+
+async def test_a_lost_beat_is_ignored_while_the_report_is_on_its_way(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    committed, answer = asyncio.Event(), asyncio.Event()
+    real = store.settle
+
+    async def slow_to_answer(reports: Any, **options: Any) -> set[UUID]:
+        accepted = await real(reports, **options)
+        committed.set()
+        await answer.wait()
+        return accepted
+
+    async def quick() -> int:
+        return 7
+
+    monkeypatch.setattr(store, "settle", slow_to_answer)
+    job_id = await submit(store, "quick")
+    async with working(store, quick) as it:
+        await committed.wait()
+        assert set((await beat(it)).values()) == {Beat.LOST}
+        answer.set()
+    assert result(await row(store, job_id)) == 7
+    assert "lost" not in caplog.text
+
+
+async def test_progress_under_a_lost_lease_is_refused(store: SqlStore, backend: Backend):
+    proceed = asyncio.Event()
+    refused: list[str] = []
+
+    async def slow(ctx: Context) -> None:
+        await proceed.wait()
+        try:
+            await ctx.aprogress(1)
+        except LeaseLost as error:
+            refused.append(str(error))
+
+    job_id = await submit_with(store, "slow", {"backoff": NO_WAIT})
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        it.worker._claimer.stopping = True
+        await stolen(backend, store, job_id, "slow")
+        proceed.set()
+        await until(lambda: refused)
+    assert (await row(store, job_id)).progress is None
+
+
+# -- a blocked event loop -------------------------------------------------------------------------
+
+
+async def test_a_blocked_event_loop_keeps_its_leases_and_the_handler_is_named(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+):
+    store = backend.open(own_clock=False)
+    watcher = backend.open(own_clock=False)
+    caplog.set_level(logging.WARNING, "pulsed.worker")
+    reaped: list[Any] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        from pulsed.store.blocking import run_blocking  # noqa: PLC0415
+
+        while not over.wait(0.05):
+            reaped.extend(run_blocking(watcher.watchdog(tick=1e9, grace=0)).reaped)
+        run_blocking(watcher.aclose())
+
+    async def selfish() -> None:
+        time.sleep(1.2)  # noqa: ASYNC251 - the fault that is injected here
+
+    async def sibling() -> None:
+        await asyncio.sleep(0)
+
+    ids = [await submit(store, "selfish"), await submit(store, "sibling")]
+    thread = threading.Thread(target=watch)
+    thread.start()
+    async with working(store, handler(selfish, lease=0.4), handler(sibling, lease=0.4)):
+        jobs = [await finished(store, job_id) for job_id in ids]
+    over.set()
+    thread.join()
+    assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
+    assert reaped == []
+    assert "the event loop is blocked by selfish (line " in caplog.text
+    await store.aclose()
+
+
+# -- the watchdog ---------------------------------------------------------------------------------
+
+
+async def test_the_jobs_of_a_silent_worker_are_run_again(store: SqlStore, clock: Clock):
+    async def quick(ctx: Context) -> int:
+        return ctx.attempt
+
+    job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
+    await claim_one(store, BOB, topics=[a_policy("quick")])
+    clock.advance(LEASE + 1)
+    async with working(store, quick, tick=0.05):
+        job = await finished(store, job_id)
+    assert (result(job), job.attempts) == (2, 2)
+    (failure,) = await store.failures(job_id)
+    assert (failure.error, failure.worker_id) == ("worker lease expired", BOB)
+
+
+async def test_after_an_outage_of_all_watchdogs_living_workers_beat_first(
+    store: SqlStore, backend: Backend, clock: Clock
+):
+    release = asyncio.Event()
+
+    async def slow(ctx: Context) -> int:
+        await release.wait()
+        return ctx.attempt
+
+    job_id = await submit_with(store, "slow", {"backoff": NO_WAIT})
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        await first_tick(backend)
+        upkeep = Upkeep(store, tick=10, grace=15, describe=it.worker.describe)
+        await upkeep.tick()
+        clock.advance(600)  # the database was away for all of them
+        assert await upkeep.tick() == []
+        clock.advance(10)
+        assert set((await beat(it)).values()) == {Beat.OK}
+        clock.advance(10)
+        assert await upkeep.tick() == []
+        release.set()
+        job = await finished(store, job_id)
+    assert (result(job), job.attempts) == (1, 1)
+
+
+async def test_the_silent_are_reaped_when_the_grace_is_over(store: SqlStore, clock: Clock):
+    async def quick() -> None:
+        pass
+
+    job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
+    await claim_one(store, BOB, topics=[a_policy("quick")])
+    upkeep = Upkeep(store, tick=10, grace=15, describe=a_worker(store, quick).describe)
+    await upkeep.tick()
+    clock.advance(600)
+    assert await upkeep.tick() == []
+    clock.advance(8)
+    assert await upkeep.tick() == []
+    clock.advance(8)
+    assert [reaped.job_id for reaped in await upkeep.tick()] == [job_id]
+
+
+async def test_recovery_goes_on_when_presence_cannot_be_shown(
+    store: SqlStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    async def full(info: Any) -> None:
+        raise StorageFull("no room for one more worker")
+
+    async def quick() -> None:
+        pass
+
+    monkeypatch.setattr(store, "announce", full)
+    job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
+    await claim_one(store, BOB, topics=[a_policy("quick")])
+    clock.advance(LEASE + 1)
+    async with working(store, quick, tick=0.05):
+        await finished(store, job_id)

@@ -1,0 +1,406 @@
+"""Runs that must end before they want to: timeouts, cancellation, draining, aborting."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from pulsed.engine import worker as worker_module
+from pulsed.engine.context import Context
+from pulsed.engine.run import Stop
+from pulsed.engine.worker import Exit
+from pulsed.job import Status
+from pulsed.store.sqlstore import SqlStore
+from tests.support.backends import Backend
+from tests.support.clock import Clock
+from tests.support.faults import Fault
+from tests.support.workers import (
+    Working,
+    a_worker,
+    all_finished,
+    finished,
+    handler,
+    in_status,
+    row,
+    submit,
+    submit_many,
+    submit_with,
+    until,
+    working,
+)
+
+
+async def beat(working: Working) -> None:
+    """Let the worker beat now."""
+    await asyncio.to_thread(working.worker._leases.tick)
+
+
+@pytest.fixture
+def quick_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "UNSTOPPABLE_AFTER", 0.05)
+
+
+# -- timeouts -------------------------------------------------------------------------------------
+
+
+async def test_an_async_handler_is_cancelled_at_its_timeout(store: SqlStore):
+    seen: list[bool] = []
+
+    async def wedged(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append(ctx.cancelled)
+
+    job_id = await submit_with(store, "wedged", {"max_attempts": 1})
+    async with working(store, handler(wedged, timeout=0.05)) as it:
+        job = await finished(store, job_id)
+        assert it.worker.describe().stuck == 0
+    assert (job.status, job.last_error) == (Status.DEAD_LETTERED, "timed out after 0.05 s")
+    assert seen == [True]
+
+
+@pytest.mark.usefixtures("quick_to_give_up")
+async def test_a_handler_that_ignores_its_cancellation_keeps_its_slot_not_its_job(store: SqlStore):
+    release = asyncio.Event()
+
+    async def deaf() -> str:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return "too late"
+
+    job_id = await submit_with(store, "deaf", {"max_attempts": 1, "timeout": 0.05})
+    async with working(store, deaf) as it:
+        job = await finished(store, job_id)
+        assert (job.last_error, job.result) == ("timed out after 0.05 s", None)
+        await until(lambda: it.worker.describe().stuck == 1)
+        assert it.worker.describe().running == 1
+        release.set()
+        await until(lambda: it.worker.describe().running == 0)
+        assert it.worker.describe().stuck == 0
+    assert (await row(store, job_id)).status is Status.DEAD_LETTERED
+
+
+async def test_a_thread_that_overstays_keeps_its_slot_not_its_job(store: SqlStore):
+    release = threading.Event()
+    told: list[bool] = []
+
+    def wedged(ctx: Context) -> str:
+        release.wait(20)
+        told.append(ctx.cancelled)
+        return "too late"
+
+    async def quick() -> None:
+        pass
+
+    first = await submit_with(store, "wedged", {"max_attempts": 1, "timeout": 0.05})
+    async with working(store, wedged, quick, concurrency=3, tick=0.02) as it:
+        job = await finished(store, first)
+        assert job.last_error == "timed out after 0.05 s"
+
+        async def shown() -> bool:
+            (presence,) = await store.workers()
+            return (presence.running, presence.stuck) == (1, 1)
+
+        await until(shown)
+        second = await submit(store, "quick")
+        assert (await finished(store, second)).status is Status.SUCCEEDED
+        release.set()
+        await until(lambda: it.worker.describe().running == 0)
+        assert it.worker.describe().stuck == 0
+    assert told == [True]
+    assert (await row(store, first)).result is None
+
+
+async def test_a_worker_with_half_its_slots_stuck_drains_and_exits(store: SqlStore):
+    release = threading.Event()
+    proceed = asyncio.Event()
+
+    def wedged() -> None:
+        release.wait(20)
+
+    async def honest() -> int:
+        await proceed.wait()
+        return 1
+
+    honest_id = await submit(store, "honest")
+    stuck_id = await submit_with(store, "wedged", {"max_attempts": 1, "timeout": 0.05})
+    async with working(store, wedged, honest, concurrency=2) as it:
+        await in_status(store, honest_id, Status.RUNNING)
+        await finished(store, stuck_id)
+        await until(lambda: it.worker.describe().state == "draining")
+        left = await submit(store, "honest")
+        assert not it.task.done(), "it still has honest work to finish"
+        proceed.set()
+        assert await it.ended() is Exit.STUCK
+    release.set()
+    assert (await row(store, honest_id)).status is Status.SUCCEEDED
+    assert (await row(store, left)).status is Status.PENDING
+
+
+# -- cancelling -----------------------------------------------------------------------------------
+
+
+async def test_cancelling_a_running_job_cancels_its_async_handler(store: SqlStore):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    job_id = await submit(store, "slow")
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        assert await store.cancel([job_id]) == {job_id: Status.RUNNING}
+        await beat(it)
+        job = await finished(store, job_id)
+    assert (job.status, job.last_error) == (Status.CANCELLED, "cancelled on request")
+
+
+@pytest.mark.parametrize(
+    "obeys, status",
+    [(True, Status.CANCELLED), (False, Status.SUCCEEDED)],
+    ids=["obeys", "finishes"],
+)
+async def test_a_plain_function_sees_that_it_is_cancelled(
+    store: SqlStore, obeys: bool, status: Status
+):
+    def slow(ctx: Context) -> None:
+        pause = threading.Event()
+        while not ctx.cancelled:
+            pause.wait(0.002)
+        if obeys:
+            raise InterruptedError("stopped on request")
+
+    job_id = await submit(store, "slow")
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        await store.cancel([job_id])
+        await beat(it)
+        assert (await finished(store, job_id)).status is status
+
+
+async def test_a_run_that_is_stopped_before_it_began_still_ends(store: SqlStore):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async with working(store, slow, queues=["other"]) as it:
+        worker = it.worker
+        await until(lambda: worker._listener is not None)
+        job_id = await submit(store, "slow")
+        await store.cancel([])
+        claimed = await store.claim(worker.id, "default", worker.registry.policies(), 1)
+        worker._start(claimed)
+        worker._runs[claimed[0].lease].tell_to_stop(Stop.CANCELLED)
+        assert (await finished(store, job_id)).status is Status.CANCELLED
+        assert worker.describe().running == 0
+
+
+# -- draining -------------------------------------------------------------------------------------
+
+
+async def test_a_drain_finishes_what_runs_and_claims_nothing_more(store: SqlStore):
+    proceed = asyncio.Event()
+
+    async def slow(n: int) -> int:
+        await proceed.wait()
+        return n
+
+    running, waiting = await submit_many(store, "slow", 2)
+    async with working(store, slow, concurrency=1) as it:
+        await in_status(store, running, Status.RUNNING)
+        it.worker.stop()
+        await until(lambda: it.worker.describe().state == "draining")
+        proceed.set()
+        assert await it.ended() is Exit.DRAINED
+    assert (await row(store, running)).status is Status.SUCCEEDED
+    left = await row(store, waiting)
+    assert (left.status, left.attempts) == (Status.PENDING, 0)
+
+
+async def test_a_drain_goes_on_beating_for_jobs_longer_than_their_lease(backend: Backend):
+    store = backend.open(own_clock=False)
+    proceed = threading.Event()
+
+    def slow() -> None:
+        proceed.wait(20)
+
+    job_id = await submit(store, "slow")
+    async with working(store, handler(slow, lease=0.3)) as it:
+        began = await in_status(store, job_id, Status.RUNNING)
+        it.worker.stop()
+
+        async def three_leases_later() -> bool:
+            assert (await store.watchdog(tick=1e9, grace=0)).reaped == []
+            now = await store.now()
+            return (now - began.started_at).total_seconds() > 0.9  # type: ignore[operator]
+
+        await until(three_leases_later)
+        proceed.set()
+        assert await it.ended() is Exit.DRAINED
+    job = await row(store, job_id)
+    assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
+    await store.aclose()
+
+
+async def test_outcomes_the_database_could_not_take_yet_are_flushed_before_the_end(store: SqlStore):
+    async def quick(n: int) -> int:
+        return n
+
+    fault = Fault(store, "settle", "before", times=8)  # more than one storage retry survives
+    ids = await submit_many(store, "quick", 5)
+    async with working(store, quick) as it:
+        await until(lambda: fault.hits > 0)
+        assert await it.stop() is Exit.DRAINED
+    assert fault.hits == 8
+    assert {(await row(store, job_id)).status for job_id in ids} == {Status.SUCCEEDED}
+
+
+# -- aborting -------------------------------------------------------------------------------------
+
+
+async def handed_back(store: SqlStore, it: Working, ids: list[UUID]) -> None:
+    for job_id in ids:
+        await in_status(store, job_id, Status.RUNNING)
+    assert await it.stop(abort=True) is Exit.ABORTED
+    for job_id in ids:
+        job = await row(store, job_id)
+        assert (job.status, job.attempts, job.last_outcome) == (Status.PENDING, 0, "RELEASED")
+
+
+@pytest.mark.usefixtures("quick_to_give_up")
+async def test_an_abort_hands_everything_back_with_its_attempt(store: SqlStore):
+    release, deaf_ends = threading.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async def converting() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("read error") from None
+
+    async def deaf() -> None:
+        while not deaf_ends.is_set():
+            try:
+                await deaf_ends.wait()
+            except asyncio.CancelledError:
+                continue
+
+    def plain() -> None:
+        release.wait(20)
+
+    topics = ("slow", "converting", "deaf", "plain")
+    ids = [await submit(store, topic) for topic in topics]
+    async with working(store, slow, converting, deaf, plain) as it:
+        await handed_back(store, it, ids)
+    release.set()
+    deaf_ends.set()
+
+
+async def test_a_drain_that_takes_too_long_becomes_an_abort(store: SqlStore):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    job_id = await submit(store, "slow")
+    async with working(store, slow, drain_timeout=0.05) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        assert await it.stop() is Exit.ABORTED
+    job = await row(store, job_id)
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
+
+
+async def test_cancelling_the_workers_task_hands_everything_back(store: SqlStore):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    job_id = await submit(store, "slow")
+    before = asyncio.all_tasks()
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        it.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await it.ended()
+        assert asyncio.all_tasks() <= before
+    job = await row(store, job_id)
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
+
+
+@pytest.mark.usefixtures("quick_to_give_up")
+async def test_an_abort_does_not_wait_for_a_database_that_is_away(store: SqlStore):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    job_id = await submit(store, "slow")
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        fault = Fault(store, "settle", "before", times=10**9)
+        assert await it.stop(abort=True) is Exit.ABORTED
+        assert fault.hits
+
+
+@pytest.mark.usefixtures("quick_to_give_up")
+async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store: SqlStore):
+    async def quick() -> None:
+        pass
+
+    fault = Fault(store, "settle", "before", times=10**9)
+    await submit(store, "quick")
+    async with working(store, quick) as it:
+        await until(lambda: fault.hits > 0)
+        it.worker.stop()
+        await until(lambda: it.worker.describe().state == "draining")
+        await it.stop(abort=True)
+
+
+# -- around a worker's life -----------------------------------------------------------------------
+
+
+async def test_lifespan_hooks_enclose_the_work(store: SqlStore):
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        told.append("start")
+        yield
+        told.append("stop")
+
+    async def quick(n: int) -> None:
+        told.append(f"job {n}")
+
+    ids = await submit_many(store, "quick", 2)
+    async with working(store, quick, lifespan=lifespan, concurrency=1):
+        await all_finished(store, ids)
+    assert told == ["start", "job 0", "job 1", "stop"]
+
+
+async def test_a_lifespan_hook_that_fails_ends_the_worker_before_it_claims(store: SqlStore):
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        raise ConnectionError("no cache")
+        yield
+
+    async def quick() -> None:
+        pass
+
+    job_id = await submit(store, "quick")
+    with pytest.raises(ConnectionError, match="no cache"):
+        await a_worker(store, quick, lifespan=lifespan).run()
+    assert (await row(store, job_id)).attempts == 0
+
+
+async def test_a_worker_can_be_seen_while_it_lives(store: SqlStore, clock: Clock):
+    async def quick() -> None:
+        pass
+
+    async with working(store, quick, queues=["a", "b"], concurrency=7, tick=0.02) as it:
+        await until(store.workers)
+        (presence,) = await store.workers()
+        assert (presence.id, presence.slots) == (it.worker.id, 7)
+        assert (presence.queues, presence.topics) == (("a", "b"), ("quick",))
+        assert (presence.state, presence.running, presence.stuck) == ("running", 0, 0)
+    assert await store.workers() == []

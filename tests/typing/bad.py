@@ -1,0 +1,80 @@
+"""Calls that both type checkers must refuse: every line marked ``# E:``, and no other."""
+
+from __future__ import annotations
+
+from pulsed import Call, Context, Job, Pulse
+
+app = Pulse("sqlite:///jobs.db")
+
+
+@app.job
+async def send(to: str, subject: str = "hi", *, copies: int = 1) -> str:
+    return f"{to}{subject}{copies}"
+
+
+@app.job(max_attempts=5)
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@app.job
+async def order(ctx: Context, order_id: int) -> bool:
+    return ctx.attempt > order_id
+
+
+@app.job
+def nothing() -> None: ...
+
+
+def arguments() -> None:
+    send.enqueue()  # E: missing
+    send.enqueue(1)  # E: wrong type
+    send.enqueue("a", "b", 3)  # E: too many
+    send.enqueue("a", copies="3")  # E: wrong type by name
+    send.enqueue("a", cc="b")  # E: unknown name
+    add.enqueue(1)  # E: missing
+    add.bind("1", 2)  # E: wrong type
+    nothing.enqueue(1)  # E: too many
+    order.enqueue()  # E: missing
+    order.enqueue("7")  # E: wrong type
+    order.enqueue(ctx=1, order_id=2)  # E: the context is not an argument
+
+
+async def arguments_async(ctx: Context) -> None:
+    await send.aenqueue(1)  # E: wrong type
+    await order.aenqueue("7")  # E: wrong type
+    await order.aenqueue(ctx, 7)  # E: the context is not an argument
+
+
+def options() -> None:
+    add.using(delay="60")  # E: wrong type
+    add.using(prioritty=5)  # E: unknown option
+    add.using(backoff=3)  # E: wrong type
+    app.job(max_attempts="3")  # E: wrong type
+    app.job(retries=3)  # E: unknown option
+    app.enqueue("add", {"a": 1}, dely=3)  # E: unknown option
+    app.enqueue(add, {"a": 1})  # E: a topic is a string
+
+
+def results() -> None:
+    text: str = add.enqueue(1, 2).result()  # E: int
+    number: int = send.enqueue("a").result()  # E: str
+    job: Job[str] = add.enqueue(1, 2)  # E: Job[int]
+    call: Call[str] = add.bind(1, 2)  # E: Call[int]
+    del text, number, job, call
+
+
+async def calls(ctx: Context) -> None:
+    wrong: str = send("a")  # E: a coroutine
+    wrong = await send("a")
+    number: str = add(1, 2)  # E: int
+    add("1", 2)  # E: wrong type
+    await order(ctx, "7")  # E: wrong type
+    del wrong, number
+
+
+def operates() -> None:
+    app.jobs.list(stattus="PENDING")  # E: unknown condition
+    app.jobs.get(5)  # E: no id
+    app.jobs.list(limit="5")  # E: wrong type
+    app.run(concurency=5)  # E: unknown option

@@ -1,0 +1,129 @@
+"""Calls that must pass both type checkers, with the types they must give."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+from uuid import UUID
+
+from pulsed import Backoff, Call, Context, Job, JobType, Pulse, Router, Status
+from pulsed.client import SyncJobType
+
+app = Pulse("sqlite:///jobs.db", retry_attempts=10)
+router = Router()
+
+
+@app.job
+async def send(to: str, subject: str = "hi", *, copies: int = 1) -> str:
+    return f"{to}{subject}{copies}"
+
+
+@app.job(max_attempts=5, backoff=Backoff.exponential(), timeout=30, lease=30, queue="mail")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@router.job
+async def order(ctx: Context, order_id: int) -> bool:
+    return ctx.attempt > order_id
+
+
+@router.job(timeout=timedelta(minutes=1))
+def plain_order(ctx: Context, order_id: int) -> float:
+    return ctx.attempt / order_id
+
+
+@app.job
+def nothing() -> None: ...
+
+
+@app.job
+async def tick(ctx: Context) -> int:
+    return ctx.attempt
+
+
+@app.job
+def untyped(first, second=2):  # type: ignore[no-untyped-def]
+    return first
+
+
+@app.job
+async def anything(first: Any, second: int) -> str:
+    return f"{first}{second}"
+
+
+def enqueues() -> None:
+    assert_type(send.enqueue("ada"), Job[str])
+    assert_type(send.enqueue("ada", subject="x", copies=3), Job[str])
+    assert_type(send.enqueue(to="ada").result(timeout=5), str)
+    assert_type(add.enqueue(1, b=2).result(), int)
+    assert_type(nothing.enqueue().result(), None)
+    assert_type(order.enqueue(7).result(), bool)
+    assert_type(order.enqueue(order_id=7), Job[bool])
+    assert_type(plain_order.enqueue(7), Job[float])
+    assert_type(tick.enqueue(), Job[int])
+    anything.enqueue("whatever", second=1)  # mypy has no type for it, pyright has
+    untyped.enqueue(1, second="x")
+
+
+def options() -> None:
+    urgent = add.using(delay=60, priority=10, conn=object(), tags=["a"], headers={"k": "v"})
+    assert_type(urgent.enqueue(1, 2), Job[int])
+    add.using(at=datetime.now(UTC), queue="q", max_attempts=3, backoff=Backoff.linear(30))
+    add.using(delay=timedelta(minutes=1), timeout=1.5, lease=10).bind(1, 2)
+
+
+def bulk() -> None:
+    assert_type(add.bind(1, 2), Call[int])
+    assert_type(add.enqueue_many([add.bind(1, 2), (3, 4)]), list[Job[int]])
+    for job_id in add.enqueue_iter(((n, n) for n in range(10)), batch=5):
+        assert_type(job_id, UUID)
+
+
+async def enqueues_async(source: AsyncIterator[tuple[int, int]]) -> None:
+    assert_type(await send.aenqueue("ada", copies=2), Job[str])
+    assert_type(await (await order.aenqueue(1)).aresult(), bool)
+    assert_type(await add.aenqueue_many([(1, 2)]), list[Job[int]])
+    async for job_id in add.aenqueue_iter(source):
+        assert_type(job_id, UUID)
+
+
+async def calls(ctx: Context) -> None:
+    assert_type(add(1, b=2), int)
+    assert_type(await send("ada"), str)
+    assert_type(await order(ctx, 1), bool)
+    assert_type(plain_order(ctx, 1), float)
+
+
+def operates(job_id: UUID) -> None:
+    assert_type(app.enqueue("send", {"to": "ada"}, delay=5, unknown=True), Job[Any])
+    assert_type(app.jobs.get(job_id).attempts, int)
+    assert_type(app.jobs.list(status="DEAD_LETTERED", limit=5), list[Job[Any]])
+    assert_type(app.jobs.list(status=[Status.PENDING, "RUNNING"]), list[Job[Any]])
+    assert_type(app.jobs.counts(queue="mail"), dict[Status, int])
+    assert_type(app.jobs.retry_matching(topic="send"), int)
+    assert_type(app.jobs.cancel(str(job_id)), Status)
+    assert_type(send.enqueue("x").refresh().status, Status)
+
+
+def passes_job_types_on(job: JobType[[int, int], int], other: SyncJobType[..., Any]) -> None:
+    job.enqueue(1, 2)
+    other.enqueue("anything")
+
+
+passes_job_types_on(add, plain_order)
+
+
+@app.lifespan
+async def around(app: Pulse) -> AsyncIterator[None]:
+    yield
+
+
+def runs() -> None:
+    app.run(concurrency=10, queues=["a", "b"], poll=0.5)
+    app.run(queues="mail", drain_timeout=None)
+    app.run(queues={"mail": 2.0, "default": 1.0})
+    app.include(router, prefix="shop.")
+    with app:
+        pass
