@@ -11,14 +11,26 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from pulsed.backoff import RetryPolicy
-from pulsed.client import Client, Declaration, Job, JobDecorator, Jobs, Router
+from pulsed.client import (
+    Client,
+    Declaration,
+    Job,
+    JobDecorator,
+    Jobs,
+    Router,
+    ScheduleOptions,
+    Schedules,
+    Target,
+    make_spec,
+)
 from pulsed.errors import ConfigError
 from pulsed.handler import (
     Handler,
@@ -29,6 +41,7 @@ from pulsed.handler import (
     new_job,
 )
 from pulsed.handler.options import checked_name
+from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.open import StoreSettings, open_store
@@ -37,6 +50,9 @@ if TYPE_CHECKING:
     from pulsed.engine.worker import Exit, Worker
 
 L = TypeVar("L", bound=Callable[..., Any])
+J = TypeVar("J", bound=Target)
+
+log = logging.getLogger("pulsed.app")
 
 URL_VARIABLE = "PULSED_URL"
 
@@ -107,9 +123,11 @@ class Pulse:
         )
         self._registry = Registry()
         self._store: Store | None = None
+        self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry)
         self.jobs = Jobs(self._client)
+        self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     # -- declaring ------------------------------------------------------------------------------
 
@@ -128,6 +146,43 @@ class Pulse:
             declared.belong_to(self._client, handler)
 
         router.join(include)
+
+    @overload
+    def schedule(
+        self, name: str, target: Target, /, **options: Unpack[ScheduleOptions]
+    ) -> None: ...
+
+    @overload
+    def schedule(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Callable[[J], J]: ...
+
+    def schedule(
+        self, name: str, target: Target | None = None, /, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[J], J] | None:
+        """Declare a schedule, without I/O; a worker writes it down when it starts.
+
+        ``app.schedule("report", report.bind(...), cron="0 9 * * *")``, or without the target as a
+        decorator above ``@app.job``.
+        """
+        checked_name("name of the schedule", name)
+        if name in self._schedules:
+            raise ConfigError(f"The schedule {name!r} is declared twice; give one another name.")
+
+        def declare(target: J) -> J:
+            make_spec(target, options, self._registry)  # what is wrong with it is said here
+            self._schedules[name] = (target, options)
+            return target
+
+        if target is None:
+            return declare
+        declare(target)
+        return None
+
+    def _declared_schedules(self) -> dict[str, ScheduleSpec]:
+        registry = self.registry
+        return {
+            name: make_spec(target, options, registry)
+            for name, (target, options) in self._schedules.items()
+        }
 
     def lifespan(self, fn: L) -> L:
         """Run code around a worker: an async function that takes the app and yields once.
@@ -211,9 +266,20 @@ class Pulse:
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
+            if self._schedules:
+                await self._write_schedules()
             for lifespan in self._lifespans:
                 await stack.enter_async_context(lifespan(self))
             yield
+
+    async def _write_schedules(self) -> None:
+        done = await self.schedules.async_()
+        if done.created or done.changed:
+            log.info("schedules: created %s, changed %s", done.created, done.changed)
+        if done.removed:
+            log.warning(
+                "schedules in the database that are no longer declared: %s", ", ".join(done.removed)
+            )
 
     # -- life -----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@
     │   ├── JobFailed                   ``result()`` of a dead-lettered job
     │   ├── JobCancelled                ``result()`` of a cancelled job
     │   └── ResultTimeout (TimeoutError)
+    ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     └── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
 
     Directive                           what a handler raises to say how its run ends
@@ -138,6 +139,10 @@ class JobCancelled(JobError):
 
 class ResultTimeout(JobError, TimeoutError):
     """The job did not end in the time given; it goes on regardless."""
+
+
+class ScheduleNotFound(PulsedError, LookupError):
+    """The app has no schedule of that name."""
 
 
 class CalledInEventLoop(PulsedError, RuntimeError):

@@ -47,6 +47,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     lease: float | None = None
     headers: dict[str, str] | None = None
     tags: tuple[str, ...] = ()
+    schedule_id: UUID | None = None
+    occurrence: datetime | None = None
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class Assignment(msgspec.Struct, frozen=True):
     next_run_at: datetime
     submitted_at: datetime
     worker_id: UUID
+    schedule_id: UUID | None = None
+    occurrence: datetime | None = None
 
     @property
     def lease(self) -> Lease:
@@ -119,6 +123,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     completed_at: datetime | None
     progress: str | None
+    schedule_id: UUID | None = None
+    """The schedule that made it, if one did."""
+    occurrence: datetime | None = None
+    """The instant at which that schedule was due; None for a run out of turn."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from pulsed.client.job import Client, Job, JobId
 from pulsed.client.jobs import Jobs
 from pulsed.client.jobtype import AsyncJobType, Declaration, JobType, SyncJobType
 from pulsed.client.router import JobDecorator, Router
+from pulsed.client.schedule_spec import ScheduleOptions, Target, make_spec
+from pulsed.client.schedules import Schedule, ScheduleFire, Schedules, Synced
 
 __all__ = [
     "AsyncJobType",
@@ -20,5 +22,12 @@ __all__ = [
     "JobType",
     "Jobs",
     "Router",
+    "Schedule",
+    "ScheduleFire",
+    "ScheduleOptions",
+    "Schedules",
     "SyncJobType",
+    "Synced",
+    "Target",
+    "make_spec",
 ]

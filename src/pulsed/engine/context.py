@@ -76,6 +76,16 @@ class Context(HandlerContext):
         return self._assignment.submitted_at
 
     @property
+    def schedule_id(self) -> UUID | None:
+        """The schedule that made the job, if one did."""
+        return self._assignment.schedule_id
+
+    @property
+    def occurrence(self) -> datetime | None:
+        """The instant the schedule was due, which may lie before ``submitted_at``."""
+        return self._assignment.occurrence
+
+    @property
     def cancelled(self) -> bool:
         """Whether the run should stop: asked to, timed out, or no longer ours.
 

@@ -28,13 +28,14 @@ from pulsed.engine.context import Context
 from pulsed.engine.leases import BEATS_PER_LEASE, Leases
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.run import Run, Stop, outcome_of, outcome_of_stop
+from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.settling import LARGEST_BATCH, Settler
 from pulsed.engine.threads import HandlerThreads
 from pulsed.engine.upkeep import Upkeep
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
-from pulsed.store.base import Listener, Store
+from pulsed.store.base import SCHEDULES, Listener, Store
 
 log = logging.getLogger("pulsed.worker")
 
@@ -130,11 +131,12 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
+        self._scheduler = Scheduler(self.store)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
         self._leases.start()
         log.info("worker %s started: %s", self.id, self._summary())
         try:
-            async with self.store.listen(tuple(options.queues), self._claimer.wake) as listener:
+            async with self.store.listen((*options.queues, SCHEDULES), self._hinted) as listener:
                 self._listener = listener
                 await self._claim_until_asked_to_stop(upkeep)
         finally:
@@ -147,6 +149,7 @@ class Worker:
         background = [
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
+            asyncio.create_task(self._scheduler.run(), name="pulsed-schedules"),
         ]
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
@@ -165,6 +168,11 @@ class Worker:
             await asyncio.gather(asked, *background, return_exceptions=True)
             with contextlib.suppress(StorageError):
                 await self.store.retire(self.id)
+
+    def _hinted(self) -> None:
+        """Look for jobs and schedules that may have arrived."""
+        self._claimer.wake()
+        self._scheduler.wake()
 
     async def _drain(self) -> None:
         """Wait for what runs, beating all the while; hand back what may not finish."""

@@ -27,6 +27,10 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec
+
+SCHEDULES = ",schedules"
+"""What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
 
 
 class Reaped(NamedTuple):
@@ -67,6 +71,30 @@ class Backlog(NamedTuple):
     topic: str
     due: int
     oldest: datetime
+
+
+class Put(NamedTuple):
+    """A schedule after it was declared, and what that did: created, changed or unchanged."""
+
+    row: ScheduleRow
+    effect: str
+
+
+class Due(NamedTuple):
+    """The schedules that are due, when the next one will be, and the instant that decided it."""
+
+    rows: list[ScheduleRow]
+    next_run_at: datetime | None
+    now: datetime
+
+
+class Fire(NamedTuple):
+    """What is to happen with a due schedule: its plan, and the jobs of the occurrences in it."""
+
+    row: ScheduleRow
+    plan: Plan
+    jobs: list[NewJob]
+    overlap: Overlap
 
 
 class Store(ABC):
@@ -192,6 +220,55 @@ class Store(ABC):
     @abstractmethod
     async def now(self) -> datetime:
         """Read the only clock that decides."""
+
+    # -- schedules ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def put_schedule(
+        self, app: str, name: str, spec: ScheduleSpec, *, declared: bool = False
+    ) -> Put:
+        """Create a schedule or change it; one that says the same already is left alone."""
+
+    @abstractmethod
+    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        """Read a schedule."""
+
+    @abstractmethod
+    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
+        """Read the schedules of an app, or all of them, by name."""
+
+    @abstractmethod
+    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        """Stop firing; None if there is no such schedule."""
+
+    @abstractmethod
+    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        """Go on with the next occurrence to come; also after an error."""
+
+    @abstractmethod
+    async def delete_schedule(self, app: str, name: str) -> bool:
+        """Remove a schedule; its jobs stay. False if there was none."""
+
+    @abstractmethod
+    async def due_schedules(self, limit: int) -> Due:
+        """Read the schedules whose cursor is due, the longest waiting first."""
+
+    @abstractmethod
+    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
+        """Move cursors and insert jobs in one transaction, for those nobody else has fired.
+
+        Returns the jobs inserted.
+        """
+
+    @abstractmethod
+    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
+        """Put a schedule that cannot be fired into its error state, unless it changed meanwhile."""
+
+    @abstractmethod
+    async def fires(
+        self, schedule_id: UUID, *, limit: int = 50, before: datetime | None = None
+    ) -> list[JobRow]:
+        """Read the jobs that a schedule made, the latest occurrence first."""
 
     # -- life -----------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def blocking(
         refuse_in_event_loop(twin)
         return run_blocking(method(self, *args, **kwargs))
 
-    call.__name__ = twin.removeprefix("a")
+    call.__name__ = _blocking_name(twin)
     call.__qualname__ = call.__qualname__.removesuffix(twin) + call.__name__
     return call
 
@@ -70,8 +70,12 @@ def blocking(
 def refuse_in_event_loop(twin: str) -> None:
     """Raise if this thread runs an event loop, which a blocking call would freeze."""
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented, and 20 times cheaper
-        name = twin.removeprefix("a")
+        name = _blocking_name(twin)
         raise CalledInEventLoop(
             f"{name}() blocks, and an event loop is running in this thread. "
             f"Use `await {twin}(...)` here."
         )
+
+
+def _blocking_name(twin: str) -> str:
+    return twin.removeprefix("a").rstrip("_")  # ``async_`` had to avoid the keyword

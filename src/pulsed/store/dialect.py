@@ -50,6 +50,7 @@ class Dialect(ABC):
     true: str
     false: str
     skip_locked: str = ""
+    for_update: str = ""
     lateral: bool = False
 
     def __init__(self, schema: str | None = None) -> None:
@@ -57,6 +58,7 @@ class Dialect(ABC):
         self.jobs = prefix + "pulse_jobs"
         self.failures = prefix + "pulse_failures"
         self.workers = prefix + "pulse_workers"
+        self.schedules = prefix + "pulse_schedules"
         self.meta = prefix + "pulse_meta"
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema
@@ -81,11 +83,12 @@ class Dialect(ABC):
         return Sql(text, ())
 
     @abstractmethod
-    def rows_of(self, columns: str, *, lock: str = "") -> str:
+    def rows_of(self, columns: str, *, lock: str = "", table: str = "") -> str:
         """Return a relation ``r`` of the batch's rows.
 
-        With ``lock`` (``wait`` or ``skip``) the jobs they name are locked first and in the order
-        of their ids, so that two batches cannot deadlock; ``skip`` leaves out locked ones.
+        With ``lock`` (``wait`` or ``skip``) the jobs, or the rows of ``table``, that the first
+        column names are locked first and in the order of their ids, so that two batches cannot
+        deadlock; ``skip`` leaves out locked ones.
         """
 
     @abstractmethod
@@ -157,7 +160,13 @@ class SqliteDialect(Dialect):
             oldest_code INTEGER NOT NULL) STRICT""",
         )
 
-    def rows_of(self, columns: str, *, lock: str = "") -> str:  # noqa: ARG002 - one writer
+    def rows_of(
+        self,
+        columns: str,
+        *,
+        lock: str = "",  # noqa: ARG002 - there is one writer
+        table: str = "",  # noqa: ARG002
+    ) -> str:
         names = column_names(columns)
         return f"(SELECT {', '.join(f':{name} AS {name}' for name in names)}) AS r"
 
@@ -197,6 +206,7 @@ class PostgresDialect(Dialect):
     false = "false"
     lateral = True
     skip_locked = "FOR UPDATE SKIP LOCKED"
+    for_update = "FOR NO KEY UPDATE"
     # In logarithms, because power() overflows, and one such row would fail every batch it is in.
     backoff = (
         "CASE WHEN backoff_base > 0 THEN least(backoff_cap, exp(least(ln(backoff_base) "
@@ -237,7 +247,7 @@ class PostgresDialect(Dialect):
             create,
         )
 
-    def rows_of(self, columns: str, *, lock: str = "") -> str:
+    def rows_of(self, columns: str, *, lock: str = "", table: str = "") -> str:
         declared = [column.split() for column in columns.split(",")]
         names = ", ".join(name for name, _ in declared)
         arrays = ", ".join(f":{name}::{kind}[]" for name, kind in declared)
@@ -245,10 +255,11 @@ class PostgresDialect(Dialect):
         if not lock:
             return f"(SELECT * FROM {relation}) AS r"
         skip = " SKIP LOCKED" if lock == "skip" else ""
+        key = f"u.{declared[0][0]}"
         return (
             f"(WITH l AS MATERIALIZED (SELECT u.* FROM {relation} "
-            f"JOIN {self.jobs} AS k ON {self.same_id('k.id', 'u.job_id')} "
-            f"ORDER BY u.job_id FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
+            f"JOIN {table or self.jobs} AS k ON {self.same_id('k.id', key)} "
+            f"ORDER BY {key} FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
         )
 
     def same_id(self, column: str, value: str) -> str:

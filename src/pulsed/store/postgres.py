@@ -24,7 +24,6 @@ except ImportError as error:
         f'PostgreSQL needs asyncpg and psycopg ({error}): pip install "pulsed[postgres]"'
     ) from error
 
-from pulsed.job import NewJob
 from pulsed.store import postgres_check
 from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking, run_blocking
@@ -44,9 +43,6 @@ from pulsed.store.verb import Verb
 __all__ = ["PostgresOptions", "PostgresStore"]
 
 T = TypeVar("T")
-
-SOON = 1.0
-"""A job that is due later than this is found by polling; nobody is woken for it."""
 
 
 class PostgresStore(SqlStore):
@@ -96,15 +92,11 @@ class PostgresStore(SqlStore):
         except DRIVER_ERRORS as error:
             raise translate(error, verb.name, self.address.where) from error
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
-        inserted = await super().submit(jobs)
-        queues = {job.queue for job in jobs if job.delay < SOON}
+    async def hint(self, queues: set[str]) -> None:
         for wanted, wake in self._listeners:
             if not wanted.isdisjoint(queues):
                 wake()
-        if queues:
-            await self._notifier.announce(queues)
-        return inserted
+        await self._notifier.announce(queues)
 
     def joined(self, connection: Any) -> JoinedPostgresStore:
         return JoinedPostgresStore(connection, self)

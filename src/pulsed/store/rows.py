@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.job import Assignment, Failure, JobRow, Status, WorkerInfo
+from pulsed.schedule import ScheduleRow, ScheduleState
 from pulsed.store.dialect import Dialect
 from pulsed.store.verb import Row
 
@@ -30,6 +31,8 @@ def assignment(d: Dialect, row: Row, worker_id: UUID) -> Assignment:
         next_run_at=d.time(row[11]),
         submitted_at=d.time(row[12]),
         worker_id=worker_id,
+        schedule_id=_uuid(d, row[13]),
+        occurrence=_time(d, row[14]),
     )
 
 
@@ -61,6 +64,8 @@ def job(d: Dialect, row: Row) -> JobRow:
         started_at=_time(d, row[22]),
         completed_at=_time(d, row[23]),
         progress=row[24],
+        schedule_id=_uuid(d, row[25]),
+        occurrence=_time(d, row[26]),
     )
 
 
@@ -94,6 +99,27 @@ def worker(d: Dialect, row: Row) -> WorkerInfo:
         version=row[9],
         started_at=d.time(row[10]),
         last_beat=d.time(row[11]),
+    )
+
+
+def schedule(d: Dialect, row: Row) -> ScheduleRow:
+    """Read SCHEDULE_COLUMNS."""
+    return ScheduleRow(
+        id=d.uuid(row[0]),
+        app=row[1],
+        name=row[2],
+        spec_text=row[3],
+        state=ScheduleState(row[4]),
+        error=row[5],
+        anchor=d.time(row[6]),
+        next_run_at=_time(d, row[7]),
+        last_occurrence=_time(d, row[8]),
+        last_fired_at=_time(d, row[9]),
+        missed=row[10],
+        revision=row[11],
+        created_at=d.time(row[12]),
+        updated_at=d.time(row[13]),
+        declared=bool(row[14]),
     )
 
 

@@ -15,10 +15,11 @@ from pulsed.store.verb import Sql
 JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text, headers::text,
     tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
-    completed_at, progress::text"""
+    completed_at, progress::text, schedule_id, occurrence"""
 
 ASSIGNMENT_COLUMNS = """id, topic, queue, priority, payload::text, attempts, max_attempts,
-    lease_token, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at"""
+    lease_token, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
+    occurrence"""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
 
@@ -27,7 +28,8 @@ WORKER_COLUMNS = """id, host, pid, queues::text, topics::text, slots, running, s
 
 NEW_JOB = """job_id uuid, job_queue text, job_topic text, job_priority int, job_payload text,
     delay float8, at timestamptz, attempts_allowed int, base float8, power float8, factor float8,
-    cap float8, jitter float8, timeout bigint, lease bigint, job_headers text, job_tags text"""
+    cap float8, jitter float8, timeout bigint, lease bigint, job_headers text, job_tags text,
+    schedule uuid, due timestamptz"""
 
 TOPIC = """t_topic text, t_max_attempts int, t_base float8, t_power float8, t_factor float8,
     t_cap float8, t_jitter float8, t_timeout_ms bigint, t_lease_ms bigint"""
@@ -114,14 +116,15 @@ class Statements:
         self.submit = d.sql(
             f"""INSERT INTO {d.jobs} (id, queue, topic, status, priority, payload, next_run_at,
                 max_attempts, backoff_base, backoff_power, backoff_factor, backoff_cap,
-                backoff_jitter, timeout_ms, lease_ms, headers, tags, submitted_at)
+                backoff_jitter, timeout_ms, lease_ms, headers, tags, schedule_id, occurrence,
+                submitted_at)
             SELECT r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
                 r.job_payload::json,
                 {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
                 r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
-                r.job_headers::json, r.job_tags::json, {d.now}
+                r.job_headers::json, r.job_tags::json, r.schedule, r.due, {d.now}
             FROM {d.rows_of(NEW_JOB)} WHERE true
-            ON CONFLICT (id) DO NOTHING RETURNING 1""",
+            ON CONFLICT DO NOTHING RETURNING 1""",
             NEW_JOB,
         )
 

@@ -27,7 +27,6 @@ from pulsed.errors import (
     StorageReadOnly,
     TransientStorageError,
 )
-from pulsed.job import NewJob
 from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking
 from pulsed.store.dialect import SqliteDialect, to_micros
@@ -108,11 +107,9 @@ class SqliteStore(SqlStore):
             return self._read(verb) if is_blocking() else await asyncio.to_thread(self._read, verb)
         return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
-        inserted = await super().submit(jobs)
+    async def hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
         for wake in self._listeners:
             wake()
-        return inserted
 
     def joined(self, connection: Any) -> JoinedSqliteStore:
         return JoinedSqliteStore(connection, self)

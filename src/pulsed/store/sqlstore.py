@@ -24,15 +24,21 @@ from pulsed.job import (
     Status,
     TopicPolicy,
     WorkerInfo,
+    new_job_id,
 )
-from pulsed.store import migrations, verbs
-from pulsed.store.base import Audit, Backlog, Store, WatchdogTick
+from pulsed.schedule import ScheduleRow, ScheduleSpec
+from pulsed.store import migrations, schedule_verbs, verbs
+from pulsed.store.base import SCHEDULES, Audit, Backlog, Due, Fire, Put, Store, WatchdogTick
 from pulsed.store.dialect import Dialect
 from pulsed.store.retrying import retrying
+from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
 
 T = TypeVar("T")
+
+SOON = 1.0
+"""A job that is due later than this is found by polling; nobody is woken for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +58,17 @@ class SqlStore(Store):
         self.dialect = dialect
         self.options = options
         self._statements = Statements(dialect)
+        self._schedules = schedule_verbs.AllStatements(
+            ScheduleStatements(dialect), self._statements
+        )
         self._schema_is_good = False
 
     @abstractmethod
     async def perform(self, verb: Verb[T]) -> T:
         """Run a verb once, in its own transaction, turning driver errors into StorageError."""
+
+    async def hint(self, queues: set[str]) -> None:
+        """Wake whoever listens for one of these queues; polling makes up for a lost hint."""
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
         """Run a verb, trying again when the database blinks."""
@@ -90,7 +102,15 @@ class SqlStore(Store):
     # -- verbs ----------------------------------------------------------------------------------
 
     async def submit(self, jobs: Sequence[NewJob]) -> int:
-        return await self.run(verbs.submit(self._statements, jobs)) if jobs else 0
+        if not jobs:
+            return 0
+        inserted = await self.run(verbs.submit(self._statements, jobs))
+        await self._hint_at(jobs)
+        return inserted
+
+    async def _hint_at(self, jobs: Sequence[NewJob]) -> None:
+        if queues := {job.queue for job in jobs if job.delay < SOON}:
+            await self.hint(queues)
 
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
@@ -169,6 +189,52 @@ class SqlStore(Store):
 
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))
+
+    # -- schedules ------------------------------------------------------------------------------
+
+    async def put_schedule(
+        self, app: str, name: str, spec: ScheduleSpec, *, declared: bool = False
+    ) -> Put:
+        wanted = schedule_verbs.Wanted(app, name, spec, declared, new_job_id())
+        put = await self.run(schedule_verbs.put(self._schedules, wanted))
+        if put.effect != "unchanged":
+            await self.hint({SCHEDULES})
+        return put
+
+    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self.run(schedule_verbs.get(self._schedules, app, name))
+
+    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
+        return await self.run(schedule_verbs.list_schedules(self._schedules, app))
+
+    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self.run(schedule_verbs.pause(self._schedules, app, name))
+
+    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        row = await self.run(schedule_verbs.resume(self._schedules, app, name))
+        await self.hint({SCHEDULES})
+        return row
+
+    async def delete_schedule(self, app: str, name: str) -> bool:
+        return await self.run(schedule_verbs.delete(self._schedules, app, name))
+
+    async def due_schedules(self, limit: int) -> Due:
+        return await self.run(schedule_verbs.due(self._schedules, limit))
+
+    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
+        if not fires:
+            return []
+        jobs = await self.run(schedule_verbs.fire(self._schedules, fires))
+        await self._hint_at(jobs)
+        return jobs
+
+    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
+        await self.run(schedule_verbs.park(self._schedules, row, reason))
+
+    async def fires(
+        self, schedule_id: UUID, *, limit: int = 50, before: datetime | None = None
+    ) -> list[JobRow]:
+        return await self.run(schedule_verbs.fires(self._schedules, schedule_id, limit, before))
 
 
 class JoinedStore(SqlStore):

@@ -46,10 +46,14 @@ def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert jobs, leaving alone those whose id exists."""
 
     def script() -> Script[int]:
-        inserted = yield Statement(s.submit, {}, [_new_job_values(job) for job in jobs])
-        return len(inserted)
+        return len((yield insertion(s, jobs)))
 
     return Verb("submit", Kind.SINGLE, script)
+
+
+def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
+    """Return the statement that inserts jobs."""
+    return Statement(s.submit, {}, [_new_job_values(job) for job in jobs])
 
 
 def claim(
@@ -352,6 +356,8 @@ def _new_job_values(job: NewJob) -> tuple[Any, ...]:
         _milliseconds(job.lease),
         _json(job.headers) if job.headers else None,
         _json(job.tags) if job.tags else None,
+        job.schedule_id,
+        job.occurrence,
     )
 
 

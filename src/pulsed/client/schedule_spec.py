@@ -1,0 +1,177 @@
+"""From what a caller says about a schedule to what is stored: checked, or refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from pulsed.backoff import Backoff
+from pulsed.client.jobtype import JobType
+from pulsed.errors import InvalidOption
+from pulsed.handler import Call, Registry, checked_options, encode_by_name
+from pulsed.handler.options import checked_count, checked_instant, checked_name
+from pulsed.schedule import (
+    CatchUp,
+    Overlap,
+    ScheduleSpec,
+    checked_jitter,
+    cron_timetable,
+    every_timetable,
+)
+
+Target: TypeAlias = JobType[..., Any] | Call[Any] | str
+"""What a schedule runs: a job without arguments, ``job.bind(...)``, or a topic by name."""
+
+
+class When(TypedDict, total=False):
+    """When a schedule is due, and what becomes of occurrences that nobody saw."""
+
+    cron: str
+    """Five fields, or ``@hourly`` and its like; in the wall time of ``tz``."""
+    every: float | timedelta
+    """Seconds between two occurrences, counted from ``start`` or the creation."""
+    at: datetime
+    """One instant; one in the past is due at once."""
+    tz: str
+    catch_up: Literal["one", "skip", "all"]
+    limit: int
+    """With catch-up ``all``: how many occurrences at the most."""
+    overlap: Literal["allow", "skip"]
+    """``skip`` passes over an occurrence while the job of an earlier one has not ended."""
+    jitter: float | timedelta
+    """Spreads the jobs of an occurrence's instant over so many seconds after it."""
+    start: datetime
+    end: datetime
+
+
+class ScheduleOptions(When, total=False):
+    """All that a schedule can be told: when, and the options of its jobs."""
+
+    payload: Mapping[str, Any]
+    """The arguments, if the target is a topic by name."""
+    queue: str
+    priority: int
+    max_attempts: int
+    backoff: Backoff
+    timeout: float | timedelta
+    lease: float | timedelta
+    headers: Mapping[str, str]
+    tags: list[str]
+
+
+_WHEN = tuple(When.__annotations__)
+KINDS = ("cron", "every", "at")
+JOB_OPTIONS = (
+    "queue",
+    "priority",
+    "max_attempts",
+    "backoff",
+    "timeout",
+    "lease",
+    "headers",
+    "tags",
+)
+
+
+def make_spec(target: Target, options: Mapping[str, Any], registry: Registry) -> ScheduleSpec:
+    """Return what a schedule of these options says."""
+    given = {name: value for name, value in options.items() if value is not None}
+    payload = given.pop("payload", None)
+    when = {name: given.pop(name) for name in _WHEN if name in given}
+    job = _job_fields(target, payload, given, registry)
+    return ScheduleSpec(**job, **_when_fields(when))
+
+
+def _job_fields(
+    target: Target, payload: Any, options: Mapping[str, Any], registry: Registry
+) -> dict[str, Any]:
+    if "conn" in options or "delay" in options:
+        raise InvalidOption("A schedule takes neither conn= nor delay=; jitter= spreads its jobs.")
+    if isinstance(target, JobType):
+        target = target.bind()
+    if isinstance(target, Call):
+        if payload is not None:
+            raise InvalidOption("payload= is for a topic by name; bind the arguments instead.")
+        bound, handler = dict(target.options), target.handler
+        topic, text = target.topic, target.payload
+    elif isinstance(target, str):
+        bound, handler = {}, registry.find(checked_name("topic", target))
+        topic, text = target, encode_by_name(target, payload or {})
+        if handler is not None:
+            text = handler.encode((), payload or {})
+        elif len(registry):
+            registry.get(topic)
+    else:
+        raise InvalidOption(
+            f"A schedule runs a job, job.bind(...) or a topic by name, not {target!r:.100}."
+        )
+    bound.pop("conn", None)
+    if handler is not None:
+        bound = {"queue": handler.queue, "priority": handler.priority} | bound
+    return {"topic": topic, "payload": text} | bound | checked_options(options)
+
+
+def _when_fields(when: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = [name for name in KINDS if name in when]
+    if len(kinds) != 1:
+        said = " and ".join(f"{name}=" for name in kinds) or "none of them"
+        raise InvalidOption(f"A schedule needs exactly one of cron=, every= and at=, not {said}.")
+    fields: dict[str, Any] = {}
+    if "cron" in when:
+        timetable = cron_timetable(when["cron"], when.get("tz", "UTC"))
+        fields |= {"cron": timetable.expression, "zone": timetable.zone}
+    elif "tz" in when:
+        raise InvalidOption("tz= is for cron=; an interval and an instant are the same everywhere.")
+    if "every" in when:
+        interval = every_timetable(when["every"]).interval
+        fields["every"] = interval // timedelta(microseconds=1)
+    for name in ("at", "start", "end"):
+        if name in when:
+            fields[name] = checked_instant(name, when[name])
+    if "at" in when and ("start" in when or "end" in when):
+        raise InvalidOption("start= and end= bound a repetition; at= is a single instant.")
+    if "start" in fields and "end" in fields and fields["start"] > fields["end"]:
+        raise InvalidOption("start= must not be later than end=.")
+    return fields | _policy_fields(when)
+
+
+def _policy_fields(when: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if "catch_up" in when:
+        fields["catch_up"] = _one_of("catch_up", CatchUp, when["catch_up"])
+    if "overlap" in when:
+        fields["overlap"] = _one_of("overlap", Overlap, when["overlap"])
+    if "jitter" in when:
+        fields["jitter"] = checked_jitter(when["jitter"])
+    if "limit" in when:
+        if fields.get("catch_up") is not CatchUp.ALL:
+            raise InvalidOption("limit= bounds catch_up='all'; the others need no limit.")
+        fields["limit"] = checked_count("limit", when["limit"], 1, 10_000)
+    return fields
+
+
+def _one_of(name: str, kind: Any, value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        known = " or ".join(repr(str(each)) for each in kind)
+        raise InvalidOption(f"{name} must be {known}, not {value!r}.") from None
+
+
+def options_of(spec: ScheduleSpec) -> dict[str, Any]:
+    """Return the ``When`` options that a spec came from, for an edit to build on."""
+    options: dict[str, Any] = {
+        "catch_up": spec.catch_up.value,
+        "limit": spec.limit,
+        "overlap": spec.overlap.value,
+        "jitter": spec.jitter or None,
+        "start": spec.start,
+        "end": spec.end,
+        "at": spec.at,
+    }
+    if spec.cron is not None:
+        options |= {"cron": spec.cron, "tz": spec.zone}
+    if spec.every is not None:
+        options["every"] = timedelta(microseconds=spec.every)
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,272 @@
+"""Schedules from the outside: declare them, look at them, change them, see what they did."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, NamedTuple, Unpack
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from pulsed.client.job import Client, Job
+from pulsed.client.schedule_spec import (
+    JOB_OPTIONS,
+    KINDS,
+    ScheduleOptions,
+    Target,
+    make_spec,
+    options_of,
+)
+from pulsed.engine.scheduler import template
+from pulsed.errors import ScheduleNotFound
+from pulsed.handler import Registry
+from pulsed.handler.options import checked_count, checked_name
+from pulsed.job import Status, new_job_id
+from pulsed.schedule import (
+    Cron,
+    ScheduleRow,
+    ScheduleSpec,
+    ScheduleState,
+    describe,
+    upcoming,
+)
+from pulsed.store.base import Store
+from pulsed.store.blocking import blocking
+
+
+class ScheduleFire(NamedTuple):
+    """One job that a schedule made."""
+
+    job_id: UUID
+    occurrence: datetime | None
+    """The instant that was due; None for a run out of turn."""
+    fired_at: datetime
+    status: Status
+
+
+class Synced(NamedTuple):
+    """What ``sync()`` did, by the names of the schedules."""
+
+    created: list[str]
+    changed: list[str]
+    unchanged: list[str]
+    removed: list[str]
+    """In the database but no longer declared; paused if that was asked for."""
+
+
+class Schedule:
+    """A schedule as the database had it when it was read."""
+
+    def __init__(self, row: ScheduleRow) -> None:
+        self.row = row
+
+    @property
+    def id(self) -> UUID:
+        """Its id, which its jobs carry as ``schedule_id``."""
+        return self.row.id
+
+    @property
+    def name(self) -> str:
+        """Its name, unique within the app."""
+        return self.row.name
+
+    @property
+    def app(self) -> str:
+        """The name of the app it belongs to."""
+        return self.row.app
+
+    @property
+    def state(self) -> ScheduleState:
+        """ACTIVE, PAUSED, DONE or ERROR."""
+        return self.row.state
+
+    @property
+    def error(self) -> str | None:
+        """Why it could not be fired, in state ERROR."""
+        return self.row.error
+
+    @property
+    def spec(self) -> ScheduleSpec:
+        """When it runs and what."""
+        return self.row.spec
+
+    @property
+    def topic(self) -> str:
+        """The topic of its jobs."""
+        return self.row.spec.topic
+
+    @property
+    def description(self) -> str:
+        """When it runs, in plain words."""
+        return describe(self.row.spec.timetable)
+
+    @property
+    def next_run_at(self) -> datetime | None:
+        """Its next occurrence; None when it is done."""
+        return self.row.next_run_at
+
+    @property
+    def last_occurrence(self) -> datetime | None:
+        """The latest occurrence that is behind it."""
+        return self.row.last_occurrence
+
+    @property
+    def last_fired_at(self) -> datetime | None:
+        """When it last made a job."""
+        return self.row.last_fired_at
+
+    @property
+    def missed(self) -> int:
+        """How many occurrences were passed over, by its catch-up and overlap rules."""
+        return self.row.missed
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone of its wall time."""
+        timetable = self.row.spec.timetable
+        return ZoneInfo(timetable.zone if isinstance(timetable, Cron) else "UTC")
+
+    def next(self, count: int = 5) -> list[datetime]:
+        """Return the coming occurrences, in UTC, without those that are paused away."""
+        checked_count("count", count, 1, 10_000)
+        cursor = self.row.next_run_at
+        if cursor is None:
+            return []
+        spec = self.row.spec
+        following = upcoming(spec.timetable, cursor, anchor=self.row.anchor, end=spec.end)
+        return [cursor, *islice(following, count - 1)]
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name!r} {self.state}: next {self.next_run_at}>"
+
+
+class Schedules:
+    """The schedules of an app: ``app.schedules``."""
+
+    def __init__(
+        self, client: Client, app: str, declared: Callable[[], Mapping[str, ScheduleSpec]]
+    ) -> None:
+        self._client = client
+        self._app = app
+        self._declared = declared
+
+    async def aput(
+        self, name: str, target: Target, /, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Create a schedule now, or change the one of this name."""
+        checked_name("name of the schedule", name)
+        spec = make_spec(target, options, self._client.registry())
+        return Schedule((await self._store.put_schedule(self._app, name, spec)).row)
+
+    async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
+        """Change some of a schedule's options and keep the others."""
+        old = (await self.aget(name)).row
+        spec = _edited(old.spec, options, self._client.registry())
+        put = await self._store.put_schedule(self._app, name, spec, declared=old.declared)
+        return Schedule(put.row)
+
+    async def aget(self, name: str) -> Schedule:
+        """Read one schedule; raises ``ScheduleNotFound`` if there is none."""
+        return self._found(name, await self._store.get_schedule(self._app, name))
+
+    async def alist(self, *, all_apps: bool = False) -> builtins.list[Schedule]:
+        """Read the schedules of this app, or of all apps in the database, by name."""
+        rows = await self._store.list_schedules(None if all_apps else self._app)
+        return [Schedule(row) for row in rows]
+
+    async def apause(self, name: str) -> Schedule:
+        """Stop making jobs; what is enqueued already stays."""
+        return self._found(name, await self._store.pause_schedule(self._app, name))
+
+    async def aresume(self, name: str) -> Schedule:
+        """Go on with the next occurrence; those that passed meanwhile are not made up for."""
+        return self._found(name, await self._store.resume_schedule(self._app, name))
+
+    async def adelete(self, name: str) -> None:
+        """Remove a schedule; the jobs it made stay."""
+        if not await self._store.delete_schedule(self._app, name):
+            raise self._missing(name)
+
+    async def arun_now(self, name: str) -> Job[Any]:
+        """Enqueue its job now, out of turn; the cursor does not move."""
+        schedule = await self.aget(name)
+        job = template(schedule.row, new_job_id())
+        await self._store.submit([job])
+        return Job(self._client, job, self._client.registry().find(job.topic))
+
+    async def afires(
+        self, name: str, *, limit: int = 50, before: datetime | None = None
+    ) -> Sequence[ScheduleFire]:
+        """Read what a schedule did, the latest occurrence first."""
+        checked_count("limit", limit, 1, 10_000)
+        schedule = await self.aget(name)
+        rows = await self._store.fires(schedule.id, limit=limit, before=before)
+        return [ScheduleFire(row.id, row.occurrence, row.submitted_at, row.status) for row in rows]
+
+    async def anext(self, name: str, count: int = 5) -> Sequence[datetime]:
+        """Return the coming occurrences of a schedule, in UTC."""
+        return (await self.aget(name)).next(count)
+
+    async def async_(self, *, pause_removed: bool = False) -> Synced:
+        """Write what is declared with ``app.schedule(...)``; workers do this when they start.
+
+        Only schedules of this app are touched. One that is no longer declared is reported, and
+        paused with ``pause_removed``.
+        """
+        declared = self._declared()
+        effects: dict[str, str] = {}
+        for name, spec in declared.items():
+            put = await self._store.put_schedule(self._app, name, spec, declared=True)
+            effects[name] = put.effect
+        rows = await self._store.list_schedules(self._app)
+        removed = [row.name for row in rows if row.declared and row.name not in declared]
+        for name in removed if pause_removed else ():
+            await self._store.pause_schedule(self._app, name)
+        by_effect = {
+            effect: [name for name, had in effects.items() if had == effect]
+            for effect in ("created", "changed", "unchanged")
+        }
+        return Synced(**by_effect, removed=removed)
+
+    put = blocking(aput)
+    edit = blocking(aedit)
+    get = blocking(aget)
+    pause = blocking(apause)
+    resume = blocking(aresume)
+    delete = blocking(adelete)
+    run_now = blocking(arun_now)
+    fires = blocking(afires)
+    next = blocking(anext)  # noqa: A003 - the twin of next
+    sync = blocking(async_)  # the keyword takes an underscore
+
+    @property
+    def _store(self) -> Store:
+        return self._client.store()
+
+    def _found(self, name: str, row: ScheduleRow | None) -> Schedule:
+        if row is None:
+            raise self._missing(name)
+        return Schedule(row)
+
+    def _missing(self, name: str) -> ScheduleNotFound:
+        return ScheduleNotFound(f"The app {self._app!r} has no schedule {name!r}.")
+
+    list = blocking(alist)
+
+
+def _edited(old: ScheduleSpec, options: ScheduleOptions, registry: Registry) -> ScheduleSpec:
+    """Return the old spec with some of its options replaced; a new kind replaces the old kind."""
+    given = {name: value for name, value in options.items() if value is not None}
+    kept = options_of(old)
+    if any(kind in given for kind in KINDS):
+        kept = {name: value for name, value in kept.items() if name not in (*KINDS, "tz")}
+        if "tz" not in given and "cron" in given:
+            given["tz"] = old.zone
+    payload = given.pop("payload", None) or msgspec.json.decode(old.payload)
+    made = make_spec(old.topic, {**kept, **given, "payload": payload}, registry)
+    unsaid = {name: getattr(old, name) for name in JOB_OPTIONS if name not in given}
+    return msgspec.structs.replace(made, **unsaid)

@@ -1,0 +1,161 @@
+"""Firing schedules: turning occurrences that are due into jobs.
+
+Any number of processes do this at once, without a leader. What is due is read, decided here by
+pure functions, and written back under a guard that only one of them passes. A schedule that cannot
+be fired is put aside with its reason and does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from pulsed.errors import StorageError, TransientStorageError
+from pulsed.handler import clean_text
+from pulsed.job import NewJob
+from pulsed.schedule import ScheduleRow, occurrence_id, plan
+from pulsed.store.base import Fire, Store
+
+log = logging.getLogger("pulsed.schedules")
+
+BATCH = 200
+"""Schedules in one transaction."""
+MOST_AT_A_TIME = 500
+"""Occurrences of one schedule in one transaction, while it catches up."""
+BUDGET = 5.0
+"""Seconds one tick may take; what is left is due at the next."""
+LONGEST_SLEEP = 5.0
+"""Seconds between two looks at the latest: a hint that got lost costs no more than this."""
+
+
+class Scheduler:
+    """A loop that sleeps until the next occurrence and fires it."""
+
+    def __init__(self, store: Store, *, longest_sleep: float = LONGEST_SLEEP) -> None:
+        self._store = store
+        self._longest_sleep = longest_sleep
+        self._woken = asyncio.Event()
+        self._until_next: float | None = None
+
+    def wake(self) -> None:
+        """Look again: a schedule may have been added or changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Fire for ever."""
+        while True:
+            try:
+                await self.tick()
+                delay = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
+                if self._until_next is not None:
+                    delay = min(delay, max(0.0, self._until_next))
+            except Exception as error:  # schedules must not stop, whatever it is
+                surprise = None if isinstance(error, StorageError) else error
+                log.warning("cannot fire schedules (%s); trying again", error, exc_info=surprise)
+                delay = 1.0
+            await self._sleep(delay)
+
+    async def tick(self) -> list[NewJob]:
+        """Fire all that is due, within the time budget; returns the jobs made here."""
+        made: list[NewJob] = []
+        give_up_at = time.monotonic() + BUDGET
+        while True:
+            due = await self._store.due_schedules(BATCH)
+            self._until_next = None
+            if due.next_run_at is not None:
+                self._until_next = (due.next_run_at - due.now).total_seconds()
+            if not due.rows or time.monotonic() > give_up_at:
+                return made
+            made += await self._fire(due.rows, due.now)
+
+    async def _fire(self, rows: list[ScheduleRow], now: datetime) -> list[NewJob]:
+        fires = []
+        for row in rows:
+            try:
+                fires.append(decide(row, now))
+            except Exception as error:  # noqa: BLE001 - one bad schedule must not stop the others
+                await self._park(row, error)
+        try:
+            return await self._store.fire(fires)
+        except TransientStorageError:
+            raise
+        except StorageError:
+            return await self._fire_one_by_one(fires)
+
+    async def _fire_one_by_one(self, fires: list[Fire]) -> list[NewJob]:
+        """Find the schedule that the database refuses, and let the others go on."""
+        made: list[NewJob] = []
+        for fire in fires:
+            try:
+                made += await self._store.fire([fire])
+            except TransientStorageError:
+                raise
+            except StorageError as error:
+                await self._park(fire.row, error)
+        return made
+
+    async def _park(self, row: ScheduleRow, error: Exception) -> None:
+        reason = clean_text(f"{type(error).__name__}: {error}")
+        log.error("schedule %s of %s cannot be fired: %s", row.name, row.app, reason)
+        await self._store.park_schedule(row, reason)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()
+
+
+def decide(row: ScheduleRow, now: datetime) -> Fire:
+    """Say what a due schedule does at ``now``."""
+    spec = row.spec
+    assert row.next_run_at is not None
+    what = plan(
+        spec.timetable,
+        row.next_run_at,
+        now,
+        anchor=row.anchor,
+        end=spec.end,
+        catch_up=spec.catch_up,
+        limit=spec.limit,
+        most=MOST_AT_A_TIME,
+    )
+    return Fire(row, what, [job_of(row, occurrence) for occurrence in what.fire], spec.overlap)
+
+
+def job_of(row: ScheduleRow, occurrence: datetime) -> NewJob:
+    """Return the job of one occurrence: the same, to the byte, whoever makes it."""
+    job_id = occurrence_id(row.id, occurrence)
+    spread = timedelta(seconds=row.spec.jitter * (job_id.int % 10_007) / 10_007)
+    return template(row, job_id, at=occurrence + spread, occurrence=occurrence)
+
+
+def template(
+    row: ScheduleRow,
+    job_id: UUID,
+    *,
+    at: datetime | None = None,
+    occurrence: datetime | None = None,
+) -> NewJob:
+    """Return a job that does what the schedule says."""
+    spec = row.spec
+    return NewJob(
+        id=job_id,
+        topic=spec.topic,
+        payload=spec.payload,
+        queue=spec.queue,
+        priority=spec.priority,
+        at=at,
+        max_attempts=spec.max_attempts,
+        backoff=spec.backoff,
+        timeout=spec.timeout,
+        lease=spec.lease,
+        headers=spec.headers,
+        tags=spec.tags,
+        schedule_id=row.id,
+        occurrence=occurrence,
+    )

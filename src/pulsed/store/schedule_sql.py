@@ -1,0 +1,105 @@
+"""The statements on schedules.
+
+A fire moves the cursor first, under the guard that nobody else has (its old value, the revision,
+the state), and inserts the jobs of those that matched, in one transaction. Three lines of defence
+keep an occurrence from becoming two jobs: that guard, the deterministic id, and the unique index.
+"""
+
+from __future__ import annotations
+
+from pulsed.lifecycle import TERMINAL
+from pulsed.store.dialect import Dialect
+from pulsed.store.sql import JOB_COLUMNS, words
+
+SCHEDULE_COLUMNS = """id, app, name, spec::text, state, error, anchor, next_run_at,
+    last_occurrence, last_fired_at, missed, revision, created_at, updated_at,
+    declared"""
+
+CURSOR = """schedule uuid, old_cursor timestamptz, old_revision bigint, new_cursor timestamptz,
+    latest timestamptz, passed bigint, fired bool"""
+
+
+class ScheduleStatements:
+    """The statements of one dialect, prepared once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = d = dialect
+
+        # Only if the name is free; two processes may declare the same schedule at once.
+        self.insert = d.sql(
+            f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
+                next_run_at, created_at, updated_at)
+            VALUES (:id::uuid, :app::text, :name::text, :spec::json, :declared::bool, :state::text,
+                :anchor::timestamptz, :cursor::timestamptz, {d.now}, {d.now})
+            ON CONFLICT (app, name) DO NOTHING RETURNING {SCHEDULE_COLUMNS}"""
+        )
+
+        # A change takes effect only on what was read: the revision is the guard.
+        self.update = d.sql(
+            f"""UPDATE {d.schedules} SET spec = :spec::json, declared = :declared::bool,
+                state = :state::text, error = NULL,
+                anchor = :anchor::timestamptz, next_run_at = :cursor::timestamptz,
+                revision = revision + 1, updated_at = {d.now}
+            WHERE id = :id::uuid AND revision = :revision::bigint
+            RETURNING {SCHEDULE_COLUMNS}"""
+        )
+        self.set_state = d.sql(
+            f"""UPDATE {d.schedules} SET state = :state::text, error = :error::text,
+                next_run_at = :cursor::timestamptz, revision = revision + 1, updated_at = {d.now}
+            WHERE id = :id::uuid AND revision = :revision::bigint
+            RETURNING {SCHEDULE_COLUMNS}"""
+        )
+        self.delete = d.sql(
+            f"DELETE FROM {d.schedules} WHERE app = :app::text AND name = :name::text RETURNING id"
+        )
+        self.get = d.sql(
+            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+            WHERE app = :app::text AND name = :name::text {d.for_update}"""
+        )
+        self.read = d.sql(
+            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+            WHERE app = :app::text AND name = :name::text"""
+        )
+        self.list = d.sql(
+            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+            WHERE app = coalesce(:app::text, app) ORDER BY app, name"""
+        )
+
+        # What is due, the longest waiting first, and the instant that decided it.
+        self.due = d.sql(
+            f"""SELECT {SCHEDULE_COLUMNS}, {d.now} FROM {d.schedules}
+            WHERE state = 'ACTIVE' AND next_run_at <= {d.now}
+            ORDER BY next_run_at, id LIMIT :most::int"""
+        )
+        self.next_due = d.sql(
+            f"""SELECT next_run_at, {d.now} FROM {d.schedules}
+            WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL ORDER BY next_run_at LIMIT 1"""
+        )
+
+        # Move cursors, each only if nobody else has: a fire, an edit, a pause.
+        self.advance = d.sql(
+            f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
+                state = CASE WHEN r.new_cursor IS NULL THEN 'DONE' ELSE state END,
+                last_occurrence = r.latest, missed = missed + r.passed,
+                last_fired_at = CASE WHEN r.fired THEN {d.now} ELSE last_fired_at END
+            FROM {d.rows_of(CURSOR, lock="wait", table=d.schedules)}
+            WHERE {d.same_id("s.id", "r.schedule")} AND s.next_run_at = r.old_cursor
+              AND s.revision = r.old_revision AND s.state = 'ACTIVE'
+            RETURNING id""",
+            CURSOR,
+        )
+
+        # Whether a schedule has a job that has not ended.
+        self.unfinished = d.sql(
+            f"""SELECT DISTINCT schedule_id FROM {d.jobs} AS j, {d.rows_of("schedule uuid")}
+            WHERE {d.same_id("j.schedule_id", "r.schedule")}
+              AND j.status NOT IN {words(TERMINAL)}""",
+            "schedule uuid",
+        )
+
+        # A fire is a job; its history is the jobs.
+        self.fires = d.sql(
+            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} WHERE schedule_id = :schedule::uuid
+              AND (:before::timestamptz IS NULL OR occurrence < :before::timestamptz)
+            ORDER BY occurrence DESC NULLS LAST, id DESC LIMIT :most::int"""
+        )
