@@ -99,7 +99,7 @@ class PostgresStore(SqlStore):
     async def submit(self, jobs: Sequence[NewJob]) -> int:
         inserted = await super().submit(jobs)
         queues = {job.queue for job in jobs if job.delay < SOON}
-        for wanted, wake in self._listeners:
+        for wanted, wake in list(self._listeners):
             if not wanted.isdisjoint(queues):
                 wake()
         if queues:
@@ -114,8 +114,9 @@ class PostgresStore(SqlStore):
         pool = self._loops.get(id(loop))
         if pool is None or pool.loop is not loop:
             # A loop that was closed has closed its pool; its id may be another loop's by now.
-            for key in [key for key, known in self._loops.items() if known.loop.is_closed()]:
-                self._loops.pop(key, None)
+            for key, known in list(self._loops.items()):
+                if known.loop.is_closed():
+                    self._loops.pop(key, None)
             pool = LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
             self._loops[id(loop)] = pool
             await pool.open()
