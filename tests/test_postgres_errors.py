@@ -207,7 +207,9 @@ async def test_a_wrong_password_is_not_tried_again(mode):
         await store.aclose()
 
 
-async def test_cancellation_passes_through_and_leaves_the_pool_usable(store, admin):
+async def test_cancellation_passes_through_ends_the_statement_and_leaves_the_pool_usable(
+    store, admin
+):
     asleep = asyncio.create_task(store.perform(a_verb("SELECT pg_sleep(60)")))
     began = (
         "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'"
@@ -219,6 +221,9 @@ async def test_cancellation_passes_through_and_leaves_the_pool_usable(store, adm
     with pytest.raises(asyncio.CancelledError):
         await asleep
     assert [tuple(row) for row in await store.perform(a_verb("SELECT 1"))] == [(1,)]
+    async with asyncio.timeout(10):  # its statement does not run on, with its locks
+        while admin.execute(began).fetchall():  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.005)
 
 
 @both_drivers

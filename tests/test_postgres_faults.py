@@ -54,8 +54,8 @@ def proxy(postgres_url) -> Iterator[CuttingProxy]:
 async def cut(request, proxy, postgres_url, clock, backend):
     """A way to call a store behind the proxy, through either driver."""
     address = urlsplit(postgres_url)
-    user = f"{address.username}@" if address.username else ""
-    url = address._replace(netloc=f"{user}127.0.0.1:{proxy.port}").geturl()
+    login, at, _ = address.netloc.rpartition("@")
+    url = address._replace(netloc=f"{login}{at}127.0.0.1:{proxy.port}").geturl()
     options = PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE)
     store = PostgresStore(url, options, clock=clock)
 

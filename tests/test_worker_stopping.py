@@ -2,8 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from uuid import UUID
 
 import pytest
@@ -15,12 +13,10 @@ from pulsed.engine.worker import Exit
 from pulsed.job import Status
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend
-from tests.support.clock import Clock
 from tests.support.faults import Fault
 from tests.support.workers import (
     Working,
-    a_worker,
-    all_finished,
+    beat,
     finished,
     handler,
     in_status,
@@ -31,11 +27,6 @@ from tests.support.workers import (
     until,
     working,
 )
-
-
-async def beat(working: Working) -> None:
-    """Let the worker beat now."""
-    await asyncio.to_thread(working.worker._leases.tick)
 
 
 @pytest.fixture
@@ -203,18 +194,19 @@ async def test_a_run_that_is_stopped_before_it_began_still_ends(store: SqlStore)
 
 
 async def test_a_drain_finishes_what_runs_and_claims_nothing_more(store: SqlStore):
-    proceed = asyncio.Event()
+    started, proceed = asyncio.Event(), asyncio.Event()
 
     async def slow(n: int) -> int:
+        started.set()
         await proceed.wait()
         return n
 
     running, waiting = await submit_many(store, "slow", 2)
     async with working(store, slow, concurrency=1) as it:
-        await in_status(store, running, Status.RUNNING)
+        await started.wait()
         it.worker.stop()
-        await until(lambda: it.worker.describe().state == "draining")
-        proceed.set()
+        assert it.worker.describe().state == "draining"
+        proceed.set()  # the slot becomes free before anything else can happen
         assert await it.ended() is Exit.DRAINED
     assert (await row(store, running)).status is Status.SUCCEEDED
     left = await row(store, waiting)
@@ -355,52 +347,3 @@ async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store
         it.worker.stop()
         await until(lambda: it.worker.describe().state == "draining")
         await it.stop(abort=True)
-
-
-# -- around a worker's life -----------------------------------------------------------------------
-
-
-async def test_lifespan_hooks_enclose_the_work(store: SqlStore):
-    told: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
-        told.append("start")
-        yield
-        told.append("stop")
-
-    async def quick(n: int) -> None:
-        told.append(f"job {n}")
-
-    ids = await submit_many(store, "quick", 2)
-    async with working(store, quick, lifespan=lifespan, concurrency=1):
-        await all_finished(store, ids)
-    assert told == ["start", "job 0", "job 1", "stop"]
-
-
-async def test_a_lifespan_hook_that_fails_ends_the_worker_before_it_claims(store: SqlStore):
-    @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
-        raise ConnectionError("no cache")
-        yield
-
-    async def quick() -> None:
-        pass
-
-    job_id = await submit(store, "quick")
-    with pytest.raises(ConnectionError, match="no cache"):
-        await a_worker(store, quick, lifespan=lifespan).run()
-    assert (await row(store, job_id)).attempts == 0
-
-
-async def test_a_worker_can_be_seen_while_it_lives(store: SqlStore, clock: Clock):
-    async def quick() -> None:
-        pass
-
-    async with working(store, quick, queues=["a", "b"], concurrency=7, tick=0.02) as it:
-        await until(store.workers)
-        (presence,) = await store.workers()
-        assert (presence.id, presence.slots) == (it.worker.id, 7)
-        assert (presence.queues, presence.topics) == (("a", "b"), ("quick",))
-        assert (presence.state, presence.running, presence.stuck) == ("running", 0, 0)
-    assert await store.workers() == []

@@ -16,9 +16,10 @@ from uuid import UUID
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.worker import Exit, Worker
 from pulsed.handler import Handler, Registry
-from pulsed.job import JobRow, NewJob, Status, new_job_id
+from pulsed.job import Beat, JobRow, Lease, NewJob, Status, new_job_id
 from pulsed.lifecycle import TERMINAL
 from pulsed.store.base import Store
+from tests.support.backends import Backend
 
 PATIENCE = 30.0
 """Seconds after which a wait is a failure, also on a slow machine."""
@@ -159,3 +160,20 @@ def result(job: JobRow) -> Any:
     assert job.status is Status.SUCCEEDED, f"{job.status}: {job.last_error}"
     assert job.result is not None
     return json.loads(job.result)
+
+
+async def outcome(store: Store, fn: Callable[..., Any], /, **arguments: Any) -> JobRow:
+    """Run one job of this function, with a single attempt, to its end."""
+    job_id = await submit_with(store, fn.__name__, {"max_attempts": 1}, **arguments)
+    async with working(store, fn):
+        return await finished(store, job_id)
+
+
+async def beat(it: Working) -> dict[Lease, Beat]:
+    """Let the worker beat now."""
+    return await asyncio.to_thread(it.worker._leases.tick)
+
+
+async def first_tick(backend: Backend) -> None:
+    """Wait until the worker's watchdog has looked; it will not look again."""
+    await until(lambda: backend.execute("SELECT last_tick FROM pulse_meta") != [(None,)])

@@ -93,7 +93,7 @@ class PostgresStore(SqlStore):
             raise translate(error, verb.name, self.address.where) from error
 
     async def hint(self, queues: set[str]) -> None:
-        for wanted, wake in self._listeners:
+        for wanted, wake in list(self._listeners):
             if not wanted.isdisjoint(queues):
                 wake()
         await self._notifier.announce(queues)
@@ -106,8 +106,9 @@ class PostgresStore(SqlStore):
         pool = self._loops.get(id(loop))
         if pool is None or pool.loop is not loop:
             # A loop that was closed has closed its pool; its id may be another loop's by now.
-            for key in [key for key, known in self._loops.items() if known.loop.is_closed()]:
-                self._loops.pop(key, None)
+            for key, known in list(self._loops.items()):
+                if known.loop.is_closed():
+                    self._loops.pop(key, None)
             pool = LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
             self._loops[id(loop)] = pool
             await pool.open()

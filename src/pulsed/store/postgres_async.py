@@ -78,6 +78,14 @@ class LanePool:
         self.opened.discard(connection)
         connection.terminate()
 
+    def drop_cancelled(self, connection: asyncpg.Connection) -> None:
+        """Let go of a connection whose statement was cancelled, once the server has heard of that.
+
+        Cut off at once, the statement would run on with its locks until its timeout.
+        """
+        self.opened.discard(connection)
+        _keep(asyncio.ensure_future(_close(connection)))
+
     def drop_idle(self) -> None:
         """Let go of all that nobody uses."""
         while self._idle:
@@ -95,9 +103,18 @@ async def _close(connection: asyncpg.Connection) -> None:
         await connection.close(timeout=CLOSE_WITHIN)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it is gone now
         connection.terminate()
+    except asyncio.CancelledError:  # the loop ends
+        connection.terminate()
+        raise
 
 
-_closing: set[asyncio.Task[None]] = set()
+_closing: set[asyncio.Future[None]] = set()
+
+
+def _keep(task: asyncio.Future[None]) -> None:
+    """Hold on to a task that nobody waits for; the loop itself does not."""
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
 
 
 class LoopPool:
@@ -136,9 +153,7 @@ class LoopPool:
             self.loop.call_soon_threadsafe(self._start_closing)
 
     def _start_closing(self) -> None:
-        task = self.loop.create_task(self.close())
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
+        _keep(self.loop.create_task(self.close()))
 
     def connections(self) -> list[object]:
         """Return every open connection."""
@@ -156,6 +171,9 @@ class LoopPool:
                 raise
             try:
                 answer = await self._run_on(connection, verb, lane)
+            except asyncio.CancelledError:
+                pool.drop_cancelled(connection)
+                raise
             except BaseException as error:
                 pool.drop(connection)
                 self._note(error)

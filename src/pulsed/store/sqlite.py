@@ -108,7 +108,7 @@ class SqliteStore(SqlStore):
         return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
 
     async def hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
-        for wake in self._listeners:
+        for wake in list(self._listeners):
             wake()
 
     def joined(self, connection: Any) -> JoinedSqliteStore:
