@@ -8,10 +8,12 @@ cursor goes. Nothing here looks at a clock.
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -35,6 +37,9 @@ ON_TIME = timedelta(seconds=60)
 
 MOST_COUNTED = 10_000
 """Occurrences passed over are counted up to here; beyond, the number is a lower bound."""
+
+LONGEST_OVERLAP = timedelta(hours=3)
+"""Clocks are never set back by more than this."""
 
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
@@ -171,7 +176,12 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spec(self) -> ScheduleSpec:
         """What it says; raises if somebody else has written it and it cannot be read."""
-        return msgspec.json.decode(self.spec_text, type=ScheduleSpec)
+        try:
+            return msgspec.json.decode(self.spec_text, type=ScheduleSpec)
+        except msgspec.MsgspecError as error:
+            raise InvalidOption(
+                f"Schedule {self.name!r} cannot be read: {error}. Put it anew, or delete it."
+            ) from error
 
 
 class Plan(NamedTuple):
@@ -257,17 +267,16 @@ def describe(timetable: Timetable) -> str:
         case Once(at):
             return f"Once at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         case Every(interval):
-            return f"Every {interval}" if interval.days else f"Every {_shown(interval)}"
+            return f"Every {_shown(interval)}"
         case Cron(expression, zone):
             return f"{CronSim(expression, EPOCH).explain()} ({zone})"
 
 
 def _shown(interval: timedelta) -> str:
     seconds = interval.total_seconds()
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
+    sizes = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+    size, unit = next(((size, unit) for size, unit in sizes if seconds % size == 0), sizes[-1])
+    return unit if seconds == size else f"{seconds / size:g} {unit}s"
 
 
 # -- occurrences -----------------------------------------------------------------------------------
@@ -320,10 +329,18 @@ def _one_after_another(
 
 
 def _cron_after(timetable: Cron, after: datetime) -> Iterator[datetime]:
-    """Yield a cron's occurrences in UTC, each later than the one before.
+    """Yield a cron's occurrences in UTC, each later than the one before."""
+    minute, hour, *_ = timetable.expression.split()
+    if minute.startswith("*") or hour.startswith("*"):
+        return _by_elapsed_time(timetable, after)
+    return _by_wall_time(timetable, after)
 
-    cronsim counts fixed-time jobs in wall time, where the second pass of an overlap lies before
-    its first; what is not later in UTC is not an occurrence.
+
+def _by_wall_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
+    """Yield each matching wall time once.
+
+    cronsim counts these in wall time, where the second pass of an overlap lies before its first;
+    what is not later in UTC is not an occurrence.
     """
     latest = after
     local = after.astimezone(zone_of(timetable.zone))
@@ -334,9 +351,45 @@ def _cron_after(timetable: Cron, after: datetime) -> Iterator[datetime]:
             yield occurrence
 
 
+def _by_elapsed_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
+    """Yield every instant whose wall time matches: none in a gap, both in an overlap.
+
+    Asked for wall times without a zone, for cronsim steps by whole hours where clocks may change
+    by half of one. What comes twice waits in a heap until nothing earlier can follow.
+    """
+    zone = zone_of(timetable.zone)
+    local = after.astimezone(zone).replace(tzinfo=None, fold=0)
+    waiting: list[datetime] = []
+    for wall in CronSim(timetable.expression, local - _coming_back(after, zone)):
+        passes = _passes(wall, zone)
+        while waiting and passes and waiting[0] < passes[0]:
+            yield heappop(waiting)
+        for instant in passes:
+            if instant > after:
+                heappush(waiting, instant)
+    yield from sorted(waiting)
+
+
+def _coming_back(after: datetime, zone: ZoneInfo) -> timedelta:
+    """Return how much of the wall time before ``after`` comes once more after it."""
+    soon = after + LONGEST_OVERLAP
+    offsets = [instant.astimezone(zone).utcoffset() or timedelta(0) for instant in (after, soon)]
+    return max(timedelta(0), offsets[0] - offsets[1])
+
+
+def _passes(wall: datetime, zone: ZoneInfo) -> list[datetime]:
+    """Return the instants at which a wall clock shows this: one, two in an overlap, or none."""
+    instants = {wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
+    return sorted(
+        instant
+        for instant in instants
+        if instant.astimezone(zone).replace(tzinfo=None, fold=0) == wall
+    )
+
+
 def _latest_cron(timetable: Cron, until: datetime) -> datetime | None:
     """Look back over growing stretches: the rarer the occurrences, the longer the stretch."""
-    for hours in (2, 50, 24 * 33, 24 * 367, 24 * 366 * 9):
+    for hours in (2, 50, 24 * 33, 24 * 367, 24 * 366 * 9, 24 * 366 * 41):
         found = None
         for occurrence in _cron_after(timetable, until - timedelta(hours=hours)):
             if occurrence > until:
@@ -389,11 +442,14 @@ def plan(
     horizon = now if end is None else min(now, end)
     if catch_up is CatchUp.ALL:
         return _plan_all(timetable, cursor, horizon, anchor, end, limit, most)
-    latest = latest_until(timetable, horizon, anchor=anchor)
-    if latest is None or latest < cursor:  # the timetable changed, or the clock went back
-        latest = cursor
-    passed = _count(timetable, cursor, latest, anchor)
-    following = _within(next_after(timetable, max(latest, now), anchor=anchor), end)
+    latest, passed = cursor, 0
+    following = next_after(timetable, cursor, anchor=anchor)
+    if following is not None and following <= horizon:
+        # Never before the cursor: the timetable may have changed, or the clock gone back.
+        latest = max(cursor, latest_until(timetable, horizon, anchor=anchor) or cursor)
+        passed = _count(timetable, cursor, latest, anchor)
+        following = next_after(timetable, latest, anchor=anchor)
+    following = _within(following, end)
     if catch_up is CatchUp.SKIP and now - latest > ON_TIME:
         return Plan([], passed + 1, following)
     return Plan([latest], passed, following)
@@ -408,22 +464,31 @@ def _plan_all(
     limit: int | None,
     most: int,
 ) -> Plan:
-    def due() -> Iterator[datetime]:
-        yield cursor
-        for occurrence in upcoming(timetable, cursor, anchor=anchor, end=end):
-            if occurrence > horizon:
-                return
-            yield occurrence
-
-    missed = 0
-    waiting = due()
+    first = cursor
     if limit is not None:
-        total = sum(1 for _ in islice(due(), MOST_COUNTED + limit))
-        missed = max(0, total - limit)
-        waiting = islice(due(), missed, None)
-    fire = list(islice(waiting, most))
-    following = next_after(timetable, fire[-1], anchor=anchor) if fire else None
+        first = _first_of_latest(timetable, cursor, horizon, anchor, limit)
+    missed = _count(timetable, cursor, first, anchor)
+    later = upcoming(timetable, first, anchor=anchor, end=horizon)
+    fire = [first, *islice(later, most - 1)]
+    following = next_after(timetable, fire[-1], anchor=anchor)
     return Plan(fire, missed, _within(following, end))
+
+
+def _first_of_latest(
+    timetable: Timetable, cursor: datetime, horizon: datetime, anchor: datetime, limit: int
+) -> datetime:
+    """Return the first of the latest ``limit`` occurrences from the cursor to the horizon."""
+    if isinstance(timetable, Every):
+        latest = latest_until(timetable, horizon, anchor=anchor) or cursor
+        return max(cursor, latest - (limit - 1) * timetable.interval)
+    stretch = timedelta(hours=1)
+    while horizon - stretch > cursor:  # as far back as it takes to find enough of them
+        later = upcoming(timetable, horizon - stretch, anchor=anchor, end=horizon)
+        found = deque(later, maxlen=limit)
+        if len(found) == limit:
+            return found[0]
+        stretch *= 4
+    return deque([cursor, *upcoming(timetable, cursor, anchor=anchor, end=horizon)], limit)[0]
 
 
 def _count(timetable: Timetable, cursor: datetime, latest: datetime, anchor: datetime) -> int:

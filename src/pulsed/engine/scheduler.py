@@ -12,6 +12,7 @@ import contextlib
 import logging
 import random
 import time
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -36,8 +37,16 @@ LONGEST_SLEEP = 5.0
 class Scheduler:
     """A loop that sleeps until the next occurrence and fires it."""
 
-    def __init__(self, store: Store, *, longest_sleep: float = LONGEST_SLEEP) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        declare: Callable[[], Awaitable[None]] | None = None,
+        longest_sleep: float = LONGEST_SLEEP,
+    ) -> None:
         self._store = store
+        self._declare = declare
+        """Writes what the program declares; called until it has succeeded once."""
         self._longest_sleep = longest_sleep
         self._woken = asyncio.Event()
         self._until_next: float | None = None
@@ -50,6 +59,7 @@ class Scheduler:
         """Fire for ever."""
         while True:
             try:
+                await self._write_declarations()
                 await self.tick()
                 delay = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
                 if self._until_next is not None:
@@ -59,6 +69,11 @@ class Scheduler:
                 log.warning("cannot fire schedules (%s); trying again", error, exc_info=surprise)
                 delay = 1.0
             await self._sleep(delay)
+
+    async def _write_declarations(self) -> None:
+        if self._declare is not None:
+            await self._declare()
+            self._declare = None
 
     async def tick(self) -> list[NewJob]:
         """Fire all that is due, within the time budget; returns the jobs made here."""
@@ -80,11 +95,12 @@ class Scheduler:
                 fires.append(decide(row, now))
             except Exception as error:  # noqa: BLE001 - one bad schedule must not stop the others
                 await self._park(row, error)
+            await asyncio.sleep(0)  # counting what was missed for weeks takes a while
         try:
             return await self._store.fire(fires)
         except TransientStorageError:
             raise
-        except StorageError:
+        except Exception:  # noqa: BLE001 - refused by the database or by its driver
             return await self._fire_one_by_one(fires)
 
     async def _fire_one_by_one(self, fires: list[Fire]) -> list[NewJob]:
@@ -95,7 +111,7 @@ class Scheduler:
                 made += await self._store.fire([fire])
             except TransientStorageError:
                 raise
-            except StorageError as error:
+            except Exception as error:  # noqa: BLE001
                 await self._park(fire.row, error)
         return made
 

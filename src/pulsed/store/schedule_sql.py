@@ -44,10 +44,18 @@ class ScheduleStatements:
             RETURNING {SCHEDULE_COLUMNS}"""
         )
         self.set_state = d.sql(
-            f"""UPDATE {d.schedules} SET state = :state::text, error = :error::text,
+            f"""UPDATE {d.schedules} SET state = :state::text, error = NULL,
                 next_run_at = :cursor::timestamptz, revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
             RETURNING {SCHEDULE_COLUMNS}"""
+        )
+
+        # Only the occurrence that could not be fired is parked, not one that another has fired.
+        self.park = d.sql(
+            f"""UPDATE {d.schedules} SET state = 'ERROR', error = :error::text,
+                revision = revision + 1, updated_at = {d.now}
+            WHERE id = :id::uuid AND revision = :revision::bigint
+              AND next_run_at = :cursor::timestamptz AND state = 'ACTIVE'"""
         )
         self.delete = d.sql(
             f"DELETE FROM {d.schedules} WHERE app = :app::text AND name = :name::text RETURNING id"

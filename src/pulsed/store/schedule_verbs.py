@@ -53,14 +53,23 @@ class Wanted(NamedTuple):
 
 
 def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
-    """Create a schedule or change it; one that says the same already is left alone."""
+    """Create a schedule or change it; one that says the same already is left alone.
+
+    A repeated try remembers what the lost one meant to do.
+    """
+    meant = "unchanged"
 
     def script() -> Script[Put]:
+        nonlocal meant
         (now,) = [s.dialect.time(row[0]) for row in (yield Statement(s.jobs.read_clock, {}))]
         for _ in range(2):  # the second time if another process inserted it meanwhile
             found = yield Statement(s.schedules.get, {"app": wanted.app, "name": wanted.name})
             if found:
-                return (yield from _change(s, decode.schedule(s.dialect, found[0]), wanted, now))
+                row = decode.schedule(s.dialect, found[0])
+                if _says(row, wanted):
+                    return Put(row, "created" if row.id == wanted.new_id else meant)
+                meant = "changed"
+                return (yield from _change(s, row, wanted, now))
             made = yield Statement(s.schedules.insert, _new_values(wanted, now))
             if made:
                 return Put(decode.schedule(s.dialect, made[0]), "created")
@@ -69,13 +78,18 @@ def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
     return Verb("put_schedule", Kind.TRANSACTION, script)
 
 
+def _says(row: ScheduleRow, wanted: Wanted) -> bool:
+    return row.spec_text == encode_spec(wanted.spec) and row.declared == wanted.declared
+
+
 def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
+    """Return a new row. A declaration may outlive its end; workers must start all the same."""
     spec = wanted.spec
     anchor = spec.start or now
     cursor = first_occurrence(
         spec.timetable, now=now, anchor=anchor, start=spec.start, end=spec.end
     )
-    if cursor is None:
+    if cursor is None and not wanted.declared:
         raise InvalidOption(f"Schedule {wanted.name!r} would never run: nothing is to come.")
     return {
         "id": wanted.new_id,
@@ -83,25 +97,22 @@ def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
         "name": wanted.name,
         "spec": encode_spec(spec),
         "declared": wanted.declared,
-        "state": ScheduleState.ACTIVE.value,
+        "state": (ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE).value,
         "anchor": anchor,
         "cursor": cursor,
     }
 
 
 def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -> Script[Put]:
-    text = encode_spec(wanted.spec)
-    if row.spec_text == text and row.declared == wanted.declared:
-        return Put(row, "unchanged")
     anchor, cursor = _phase_after_change(row, wanted.spec, now)
-    if cursor is None and row.state is not ScheduleState.DONE:
+    if cursor is None and row.state is not ScheduleState.DONE and not wanted.declared:
         raise InvalidOption(f"Schedule {row.name!r} would never run again: nothing is to come.")
     changed = yield Statement(
         s.schedules.update,
         {
             "id": row.id,
             "revision": row.revision,
-            "spec": text,
+            "spec": encode_spec(wanted.spec),
             "declared": wanted.declared,
             "state": _state_after(row, cursor).value,
             "anchor": anchor,
@@ -123,7 +134,7 @@ def _phase_after_change(
     """Return anchor and cursor. While the timetable stays, an occurrence that is due stays due."""
     try:
         old = row.spec
-    except msgspec.MsgspecError:  # written by somebody else
+    except InvalidOption:  # written by somebody else
         old = None
     if old is not None and old.times == spec.times:
         return row.anchor, row.next_run_at
@@ -202,7 +213,8 @@ def park(s: AllStatements, row: ScheduleRow, reason: str) -> Verb[None]:
     """Take a schedule that cannot be fired out of the way, with the reason."""
 
     def script() -> Script[None]:
-        yield from _set_state(s, row, ScheduleState.ERROR, row.next_run_at, reason)
+        read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
+        yield Statement(s.schedules.park, {**read, "error": reason})
 
     return Verb("park_schedule", Kind.SINGLE, script)
 
@@ -212,7 +224,6 @@ def _set_state(
     row: ScheduleRow,
     state: ScheduleState,
     cursor: datetime | None,
-    error: str | None = None,
 ) -> Script[ScheduleRow]:
     changed = yield Statement(
         s.schedules.set_state,
@@ -221,7 +232,6 @@ def _set_state(
             "revision": row.revision,
             "state": state.value,
             "cursor": cursor,
-            "error": error,
         },
     )
     return decode.schedule(s.dialect, changed[0]) if changed else row
