@@ -1,0 +1,95 @@
+"""Short words for what nearly every test of schedules does: make one, let it be fired, look."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from pulsed.engine.scheduler import Scheduler, decide
+from pulsed.job import JobRow, NewJob
+from pulsed.schedule import ScheduleRow, ScheduleSpec
+from pulsed.store.base import Fire, Put, Store
+from pulsed.store.sqlstore import SqlStore
+from pulsed.store.verb import Rows, Script, Statement, Verb
+from tests.support.jobs import EVERYTHING, TOPIC
+
+APP = "default"
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+def a_spec(**says: Any) -> ScheduleSpec:
+    """Return what a schedule says: every minute, unless told otherwise."""
+    if not {"cron", "at", "every"} & says.keys():
+        says["every"] = MINUTE
+    if isinstance(says.get("every"), timedelta):
+        says["every"] //= timedelta(microseconds=1)
+    return ScheduleSpec(**{"topic": TOPIC, "payload": "{}"} | says)
+
+
+async def put(store: Store, name: str = "s", /, *, declared: bool = False, **says: Any) -> Put:
+    """Create or change a schedule."""
+    return await store.put_schedule(APP, name, a_spec(**says), declared=declared)
+
+
+async def read(store: Store, name: str = "s") -> ScheduleRow:
+    """Read a schedule that must exist."""
+    row = await store.get_schedule(APP, name)
+    assert row is not None
+    return row
+
+
+async def tick(store: Store) -> list[NewJob]:
+    """Fire what is due, as a worker would."""
+    return await Scheduler(store).tick()
+
+
+async def decided(store: Store, name: str = "s") -> Fire:
+    """Return what a scheduler that looks now would do, without doing it."""
+    return decide(await read(store, name), await store.now())
+
+
+async def jobs_of(store: Store, name: str = "s") -> list[JobRow]:
+    """Read the jobs of a schedule, the earliest occurrence first."""
+    return (await store.fires((await read(store, name)).id, limit=10_000))[::-1]
+
+
+async def all_jobs(store: Store) -> list[JobRow]:
+    """Read all jobs, whatever became of their schedules."""
+    return await store.list_jobs(EVERYTHING, limit=10_000)
+
+
+def after_statements(
+    store: SqlStore, verb: str, number: int, act: Callable[[], None], *, times: int = 1
+) -> None:
+    """Call ``act`` inside a verb's transaction, when so many of its statements were executed."""
+    perform = store.perform
+    left = times
+
+    def watched(script: Script[Any]) -> Script[Any]:
+        done = 0
+        rows: Rows | None = None
+        while True:
+            try:
+                statement: Statement = next(script) if rows is None else script.send(rows)
+            except StopIteration as finished:
+                arrived(done)
+                return finished.value
+            arrived(done)
+            rows = yield statement
+            done += 1
+
+    def arrived(done: int) -> None:
+        nonlocal left
+        if done == number and left:
+            left -= 1
+            act()
+
+    async def performing(asked: Verb[Any]) -> Any:
+        if asked.name == verb:
+            script = asked.script
+            asked = dataclasses.replace(asked, script=lambda: watched(script()))
+        return await perform(asked)
+
+    setattr(store, "perform", performing)  # noqa: B010 - an instance's own method
