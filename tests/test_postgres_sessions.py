@@ -16,6 +16,7 @@ from pulsed.errors import (
 )
 from pulsed.job import Beat, Failed, JobFilter, Report, Status, Succeeded
 from pulsed.store.blocking import run_blocking
+from pulsed.store.migrations import newest
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.verb import Kind, Verb
 from tests.support.jobs import ALICE, POLICIES, a_job, claim, claim_one, submitted
@@ -289,7 +290,7 @@ async def test_the_doctor_is_told_who_left_a_transaction_open(store, postgres_ur
             told = await asyncio.to_thread(lambda: run_blocking(store.check()))
         assert f"pid {other.info.backend_pid}, culprit" in told["idle_in_transaction"]
     assert told["engine"].startswith("PostgreSQL ")
-    assert told["schema"] == "1"
+    assert told["schema"] == str(newest("postgres"))
     assert told["wake_up"] == "LISTEN/NOTIFY"
     assert told["synchronous_commit"] == "on"
     assert told["isolation"] == "read committed"

@@ -21,6 +21,7 @@ from pulsed.handler import clean_text
 from pulsed.job import NewJob
 from pulsed.schedule import ScheduleRow, occurrence_id, plan
 from pulsed.store.base import Fire, Store
+from pulsed.store.blocking import pause
 
 log = logging.getLogger("pulsed.schedules")
 
@@ -95,7 +96,7 @@ class Scheduler:
                 fires.append(decide(row, now))
             except Exception as error:  # noqa: BLE001 - one bad schedule must not stop the others
                 await self._park(row, error)
-            await asyncio.sleep(0)  # counting what was missed for weeks takes a while
+            await pause(0)  # counting what was missed for weeks takes a while
         try:
             return await self._store.fire(fires)
         except TransientStorageError:
