@@ -189,7 +189,7 @@ class TestActs:
     def test_a_person_is_shown_the_count_and_asked(
         self, url, live, monkeypatch, answer, code, status
     ):
-        monkeypatch.setattr("pulsed.cli.acts._can_ask", lambda: True)
+        monkeypatch.setattr("pulsed.cli.prompt.can_ask", lambda: True)
         dead = a_dead_job(live)
         args = ("jobs", "retry", "--all-matching", "--status", "dead")
         result = run(*args, stdin=answer, PULSED_URL=url)

@@ -2,7 +2,7 @@
 
 from pulsed.app import Pulse
 from pulsed.backoff import Backoff, RetryPolicy
-from pulsed.client import Job, JobType, Router
+from pulsed.client import Job, JobType, Router, Schedule
 from pulsed.engine.context import Context, current_context
 from pulsed.errors import (
     InvalidJob,
@@ -13,10 +13,12 @@ from pulsed.errors import (
     PulsedError,
     ResultTimeout,
     RetryAfter,
+    ScheduleNotFound,
     Snooze,
 )
 from pulsed.handler import Call
 from pulsed.job import Status
+from pulsed.schedule import ScheduleState
 
 __version__ = "0.1.0"
 
@@ -37,6 +39,9 @@ __all__ = [
     "RetryAfter",
     "RetryPolicy",
     "Router",
+    "Schedule",
+    "ScheduleNotFound",
+    "ScheduleState",
     "Snooze",
     "Status",
     "__version__",

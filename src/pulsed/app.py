@@ -70,6 +70,8 @@ class WorkerSettings(TypedDict, total=False):
     poll: float
     tick: float
     drain_timeout: float | None
+    schedules: bool
+    """Whether it writes the declared schedules and fires what is due."""
 
 
 class Pulse:
@@ -261,21 +263,28 @@ class Pulse:
             options["queues"] = [queue]
         for name in options.get("queues", ()):
             checked_name("queue", name)
-        return Worker(self.store, self.registry, WorkerOptions(**options), lifespan=self._lifespan)
+        registry = self.registry
+        declared = self._declared_schedules()  # what is wrong with one is said before the start
+        return Worker(
+            self.store,
+            registry,
+            WorkerOptions(**options),
+            lifespan=self._lifespan,
+            declare=self._write_schedules if declared else None,
+        )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            if self._schedules:
-                await self._write_schedules()
             for lifespan in self._lifespans:
                 await stack.enter_async_context(lifespan(self))
             yield
 
     async def _write_schedules(self) -> None:
         done = await self.schedules.async_()
-        if done.created or done.changed:
-            log.info("schedules: created %s, changed %s", done.created, done.changed)
+        for names, what in ((done.created, "created"), (done.changed, "changed")):
+            if names:
+                log.info("schedules %s: %s", what, ", ".join(names))
         if done.removed:
             log.warning(
                 "schedules in the database that are no longer declared: %s", ", ".join(done.removed)

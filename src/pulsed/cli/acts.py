@@ -19,6 +19,7 @@ import msgspec
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import filter_options
+from pulsed.cli.prompt import confirm
 from pulsed.client.filter import chosen_for
 from pulsed.client.job import checked_id
 from pulsed.job import JobFilter, Status
@@ -178,27 +179,10 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
         return Code.OK
     parts = ", ".join(f"{number:,} {status}" for status, number in counted.items())
     question = f"{act.verb} {total:,} {_jobs(total)} ({parts})"
-    _confirm(question, yes=yes)
+    confirm(question, yes=yes)
     done = sum(_in_pages(store, act, chosen))
     say(f"{act.done} {done:,} {_jobs(done)}")
     return Code.OK
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        say(question)
-        return
-    if not _can_ask():
-        raise CommandError(
-            f"this would {question}. There is no terminal to ask on: add --yes to do it.",
-            Code.USAGE,
-        )
-    if not click.confirm(f"{question[0].upper()}{question[1:]}?", err=True):
-        raise CommandError("nothing was done.", Code.FAILURE)
-
-
-def _can_ask() -> bool:
-    return sys.stdin.isatty()
 
 
 def _in_pages(store: Store, act: Act, chosen: JobFilter) -> Iterator[int]:

@@ -34,6 +34,8 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
         "slots": f"{working['concurrency']}",
         "stop": "Ctrl-C finishes what runs; twice hands it back",
     }
+    if not working["schedules"]:
+        lines["schedules"] = "left to other workers"
     screen = console(sys.stderr)
     screen.print(Text.assemble(("pulsed ", "bold"), (pulsed_version(), "bold"), f" {title}"))
     for name, value in lines.items():

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from pulsed.app import Pulse
+from pulsed.cli.arguments import pair, payload_of
 from pulsed.cli.database import APP_VARIABLE, Database, database_options, point
-from pulsed.cli.exits import Code, CommandError, say
+from pulsed.cli.exits import say
 from pulsed.cli.loading import load_app
 from pulsed.cli.times import duration, future
 from pulsed.client import Job
@@ -74,9 +73,9 @@ def enqueue(
 
     Exits with 7 if an awaited job fails or is cancelled.
     """
-    payload = _payload(arguments, json_args)
+    payload = payload_of(arguments, json_args)
     if headers:
-        options["headers"] = dict(_pair(header, "--header") for header in headers)
+        options["headers"] = dict(pair(header, "--header") for header in headers)
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
     with _producer(database) as app:
         job = app.enqueue(topic, payload, **chosen)
@@ -96,47 +95,6 @@ def _producer(database: Database) -> Pulse:
         return app
     url, _ = database.resolved()
     return Pulse(url)
-
-
-def _payload(arguments: Sequence[str], json_args: str | None) -> dict[str, Any]:
-    if tuple(arguments) == ("-",):
-        arguments, json_args = (), sys.stdin.read()
-    payload = {} if json_args is None else _json_object(json_args)
-    for argument in arguments:
-        key, value = _pair(argument, "an argument")
-        if key in payload:
-            raise CommandError(f"the argument {key!r} is given twice.", Code.USAGE)
-        payload[key] = _json_or_text(value)
-    return payload
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise CommandError(f"the arguments are not JSON: {error}.", Code.USAGE) from None
-    if not isinstance(value, dict):
-        raise CommandError("the arguments must be a JSON object of names and values.", Code.USAGE)
-    return value
-
-
-def _pair(text: str, what: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise CommandError(f"{what} is written name=value, not {text!r}.", Code.USAGE)
-    return key, value
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value, parse_constant=_refused)
-    except ValueError:
-        return value
-
-
-def _refused(word: str) -> Any:
-    """Let NaN and Infinity be words; JSON has no such numbers."""
-    raise ValueError(word)
 
 
 def _result(app: Pulse, job: Job[Any], timeout: float | None) -> str:

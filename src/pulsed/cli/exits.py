@@ -19,6 +19,7 @@ from pulsed.errors import (
     JobFailed,
     JobNotFound,
     PulsedError,
+    ScheduleNotFound,
     SchemaError,
     StorageError,
     StorageFull,
@@ -51,6 +52,7 @@ _CODES: tuple[tuple[type[PulsedError], Code], ...] = (
     (ConfigError, Code.USAGE),
     (InvalidJob, Code.USAGE),
     (JobNotFound, Code.NOT_FOUND),
+    (ScheduleNotFound, Code.NOT_FOUND),
     (JobFailed, Code.JOB_FAILED),
     (JobCancelled, Code.JOB_FAILED),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -17,16 +18,26 @@ from pulsed.lifecycle import REPLAYABLE
 LABEL = 11
 
 
-def report(
-    to: Console, job: JobRow, failures: Sequence[Failure], hints: Sequence[str], now: datetime
-) -> None:
+class Known(NamedTuple):
+    """All there is to know about a job."""
+
+    job: JobRow
+    failures: Sequence[Failure]
+    hints: Sequence[str]
+    schedule: str | None
+    """The name of the schedule that made it, if that still exists."""
+    now: datetime
+
+
+def report(to: Console, known: Known) -> None:
     """Print all there is to know about a job."""
+    job, failures, hints, schedule, now = known
     head = Text.assemble((harmless(job.topic), "bold"), "  ", status_text(job.status))
     to.print(head.append(f"  {job.id}", style="dim"))
     for hint in [*hints, *_what_to_do(job)]:
         print_hanging(to, Text("→ ", style="yellow").append(harmless(hint)), 2)
     to.print()
-    for label, value in _fields(job, now):
+    for label, value in (*_fields(job, now), *_lineage(job, schedule)):
         to.print(Text(f"{label:{LABEL}}", style="dim").append(harmless(value)), soft_wrap=True)
     for label, text in (
         ("payload", job.payload),
@@ -62,6 +73,14 @@ def _fields(job: JobRow, now: datetime) -> Iterator[tuple[str, str]]:
         yield "header", f"{name}: {value}"
     if job.last_error is not None:
         yield "last error", one_line(job.last_error)
+
+
+def _lineage(job: JobRow, schedule: str | None) -> Iterator[tuple[str, str]]:
+    if job.schedule_id is None:
+        return
+    name = schedule or f"{job.schedule_id}, which is deleted"
+    due = "out of turn" if job.occurrence is None else f"occurrence {iso(job.occurrence)}"
+    yield "schedule", f"{name}, {due}"
 
 
 def _moment(instant: datetime, now: datetime) -> str:

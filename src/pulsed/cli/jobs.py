@@ -14,7 +14,7 @@ from pulsed.cli import acts
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import say
 from pulsed.cli.filters import filter_options
-from pulsed.cli.job_report import report
+from pulsed.cli.job_report import Known, report
 from pulsed.cli.output import (
     Table,
     console,
@@ -105,18 +105,23 @@ def show(database: Database, job_id: str, as_json: bool) -> None:  # noqa: FBT00
     """
     wanted = checked_id(job_id)
     with database.store() as store:
-        job, failures, hints, now = run_blocking(_everything_about(store, wanted))
+        known = run_blocking(_everything_about(store, wanted))
     if for_people(as_json=as_json):
-        report(console(), job, failures, hints, now)
+        report(console(), known)
     else:
-        print_json(job_as_json(job) | {"failures": failures, "hints": hints})
+        more = {"failures": known.failures, "hints": known.hints, "schedule": known.schedule}
+        print_json(job_as_json(known.job) | more)
 
 
-async def _everything_about(store: Store, job_id: UUID) -> tuple[JobRow, Any, list[str], datetime]:
+async def _everything_about(store: Store, job_id: UUID) -> Known:
     job = await read_one(store, job_id)
     now = await store.now()
     hints = explain(job, await store.workers(), now)
-    return job, await store.failures(job_id), hints, now
+    schedule = None
+    if job.schedule_id is not None:
+        rows = await store.list_schedules()
+        schedule = next((row.name for row in rows if row.id == job.schedule_id), None)
+    return Known(job, await store.failures(job_id), hints, schedule, now)
 
 
 @jobs.command()

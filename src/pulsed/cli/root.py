@@ -15,6 +15,7 @@ COMMANDS = {
     "dev": "Run a worker for development: friendly output, --reload.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
     "jobs": "List, show, retry, cancel and delete jobs.",
+    "schedules": "List, show, add, change and pause schedules; see what they did.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",
@@ -37,6 +38,7 @@ examples:
   pulsed enqueue send_email to=ada@example.com subject=hi --wait
   pulsed jobs list --status dead --since 2h
   pulsed jobs list --status dead --ids | pulsed jobs retry -
+  pulsed schedules add report send_report --cron '0 9 * * MON-FRI' --tz Europe/Berlin
   pulsed doctor --url postgresql://localhost/shop"""
 
 EXIT_CODES = """\b

@@ -61,11 +61,25 @@ def future(value: str | datetime) -> datetime:
     return instant
 
 
+def coming(value: str | datetime) -> datetime:
+    """Read an option's instant; ``2h`` is two hours from now."""
+    if isinstance(value, datetime):
+        return value
+    seconds = parse_duration(value)
+    instant = parse_instant(value) if seconds is None else _ago(-seconds)
+    if instant is None:
+        raise click.BadParameter(
+            f"{value!r} is no time; write 30m, 2h or 3d from now, or 2026-11-15T09:00:00Z."
+        )
+    return instant
+
+
 def _ago(seconds: float) -> datetime:
     try:
         return datetime.now(UTC) - timedelta(seconds=seconds)
     except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)
+        farthest = datetime.max.replace(tzinfo=UTC)
+        return datetime.min.replace(tzinfo=UTC) if seconds > 0 else farthest
 
 
 def brief(seconds: float) -> str:

@@ -74,6 +74,7 @@ class WorkingOptions(TypedDict):
     poll: float
     tick: float
     drain_timeout: float | None
+    schedules: bool
 
 
 _OPTIONS = (
@@ -117,14 +118,25 @@ _OPTIONS = (
         metavar="TIME",
         help="How long a drain may take; then jobs are handed back.",
     ),
+    click.option(
+        "--no-schedules",
+        is_flag=True,
+        help="Leave schedules to other workers: neither write nor fire them.",
+    ),
 )
 
 
 def working_options(command: F) -> F:
     """Give a command the options of a worker."""
+
+    @functools.wraps(command)
+    def with_schedules(*, no_schedules: bool, **options: Any) -> Any:
+        return command(schedules=not no_schedules, **options)
+
+    wrapped: Any = with_schedules
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
 
 
 @click.command(epilog=EXAMPLES)
@@ -213,6 +225,7 @@ def _supervise(
     }
     command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
     command += [f"{name}={value}" for name, value in options.items() if value is not None]
+    command += [] if working["schedules"] else ["--no-schedules"]
     return Supervisor([*command, *([app] if app else [])], processes).run()
 
 

@@ -127,6 +127,16 @@ class Job(Generic[R_co]):
         return self.row.next_run_at
 
     @property
+    def schedule_id(self) -> UUID | None:
+        """The schedule that made it, if one did."""
+        return self.row.schedule_id
+
+    @property
+    def occurrence(self) -> datetime | None:
+        """The instant at which that schedule was due; None for a run out of turn."""
+        return self.row.occurrence
+
+    @property
     def submitted_at(self) -> datetime:
         """When it was enqueued."""
         return self.row.submitted_at
@@ -320,4 +330,6 @@ def _as_submitted(job: NewJob) -> JobRow:
         started_at=None,
         completed_at=None,
         progress=None,
+        schedule_id=job.schedule_id,
+        occurrence=job.occurrence,
     )

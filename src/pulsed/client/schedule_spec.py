@@ -35,14 +35,14 @@ class When(TypedDict, total=False):
     """One instant; one in the past is due at once."""
     tz: str
     catch_up: Literal["one", "skip", "all"]
-    limit: int
+    limit: int | None
     """With catch-up ``all``: how many occurrences at the most."""
     overlap: Literal["allow", "skip"]
     """``skip`` passes over an occurrence while the job of an earlier one has not ended."""
     jitter: float | timedelta
     """Spreads the jobs of an occurrence's instant over so many seconds after it."""
-    start: datetime
-    end: datetime
+    start: datetime | None
+    end: datetime | None
 
 
 class ScheduleOptions(When, total=False):
@@ -52,12 +52,12 @@ class ScheduleOptions(When, total=False):
     """The arguments, if the target is a topic by name."""
     queue: str
     priority: int
-    max_attempts: int
-    backoff: Backoff
-    timeout: float | timedelta
-    lease: float | timedelta
-    headers: Mapping[str, str]
-    tags: list[str]
+    max_attempts: int | None
+    backoff: Backoff | None
+    timeout: float | timedelta | None
+    lease: float | timedelta | None
+    headers: Mapping[str, str] | None
+    tags: list[str] | None
 
 
 _WHEN = tuple(When.__annotations__)
@@ -107,6 +107,8 @@ def _job_fields(
             f"A schedule runs a job, job.bind(...) or a topic by name, not {target!r:.100}."
         )
     bound.pop("conn", None)
+    if "delay" in bound or "at" in bound:
+        raise InvalidOption("A schedule says when its jobs run; bind the job without delay= or at=.")
     if handler is not None:
         bound = {"queue": handler.queue, "priority": handler.priority} | bound
     return {"topic": topic, "payload": text} | bound | checked_options(options)

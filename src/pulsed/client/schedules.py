@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, Unpack
 from uuid import UUID
@@ -24,9 +24,11 @@ from pulsed.client.schedule_spec import (
 from pulsed.engine.scheduler import template
 from pulsed.errors import ScheduleNotFound
 from pulsed.handler import Registry
-from pulsed.handler.options import checked_count, checked_name
+from pulsed.handler.options import checked_count, checked_instant, checked_name
 from pulsed.job import Status, new_job_id
 from pulsed.schedule import (
+    MICROSECOND,
+    CatchUp,
     Cron,
     ScheduleRow,
     ScheduleSpec,
@@ -46,6 +48,11 @@ class ScheduleFire(NamedTuple):
     """The instant that was due; None for a run out of turn."""
     fired_at: datetime
     status: Status
+
+    @property
+    def lag(self) -> timedelta | None:
+        """How long after its occurrence the job was made; None for a run out of turn."""
+        return None if self.occurrence is None else self.fired_at - self.occurrence
 
 
 class Synced(NamedTuple):
@@ -130,15 +137,23 @@ class Schedule:
         timetable = self.row.spec.timetable
         return ZoneInfo(timetable.zone if isinstance(timetable, Cron) else "UTC")
 
-    def next(self, count: int = 5) -> list[datetime]:
-        """Return the coming occurrences, in UTC, without those that are paused away."""
+    def next(self, count: int = 5, *, after: datetime | None = None) -> list[datetime]:
+        """Return the coming occurrences, in UTC.
+
+        With ``after``, those that the timetable has later than this instant, fired or not.
+        """
         checked_count("count", count, 1, 10_000)
         cursor = self.row.next_run_at
         if cursor is None:
             return []
         spec = self.row.spec
+        first = [cursor] if after is None else []
+        if after is not None:
+            cursor = checked_instant("after", after)
+            if spec.start is not None:
+                cursor = max(cursor, spec.start - MICROSECOND)
         following = upcoming(spec.timetable, cursor, anchor=self.row.anchor, end=spec.end)
-        return [cursor, *islice(following, count - 1)]
+        return [*first, *islice(following, count - len(first))]
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name!r} {self.state}: next {self.next_run_at}>"
@@ -163,7 +178,7 @@ class Schedules:
         return Schedule((await self._store.put_schedule(self._app, name, spec)).row)
 
     async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Change some of a schedule's options and keep the others."""
+        """Change some of a schedule's options and keep the others; ``end=None`` takes one away."""
         old = (await self.aget(name)).row
         spec = _edited(old.spec, options, self._client.registry())
         put = await self._store.put_schedule(self._app, name, spec, declared=old.declared)
@@ -207,9 +222,11 @@ class Schedules:
         rows = await self._store.fires(schedule.id, limit=limit, before=before)
         return [ScheduleFire(row.id, row.occurrence, row.submitted_at, row.status) for row in rows]
 
-    async def anext(self, name: str, count: int = 5) -> Sequence[datetime]:
+    async def anext(
+        self, name: str, count: int = 5, *, after: datetime | None = None
+    ) -> Sequence[datetime]:
         """Return the coming occurrences of a schedule, in UTC."""
-        return (await self.aget(name)).next(count)
+        return (await self.aget(name)).next(count, after=after)
 
     async def async_(self, *, pause_removed: bool = False) -> Synced:
         """Write what is declared with ``app.schedule(...)``; workers do this when they start.
@@ -259,14 +276,20 @@ class Schedules:
 
 
 def _edited(old: ScheduleSpec, options: ScheduleOptions, registry: Registry) -> ScheduleSpec:
-    """Return the old spec with some of its options replaced; a new kind replaces the old kind."""
+    """Return the old spec with some of its options replaced; what a new one rules out goes."""
     given = {name: value for name, value in options.items() if value is not None}
-    kept = options_of(old)
+    kept = {name: value for name, value in options_of(old).items() if name not in options}
     if any(kind in given for kind in KINDS):
-        kept = {name: value for name, value in kept.items() if name not in (*KINDS, "tz")}
+        bounds = ("start", "end") if "at" in given else ()
+        gone = (*KINDS, "tz", *bounds)
+        kept = {name: value for name, value in kept.items() if name not in gone}
         if "tz" not in given and "cron" in given:
             given["tz"] = old.zone
-    payload = given.pop("payload", None) or msgspec.json.decode(old.payload)
+    if given.get("catch_up", old.catch_up) != CatchUp.ALL:
+        kept.pop("limit", None)
+    payload = given.pop("payload", None)
+    if payload is None:
+        payload = msgspec.json.decode(old.payload)
     made = make_spec(old.topic, {**kept, **given, "payload": payload}, registry)
-    unsaid = {name: getattr(old, name) for name in JOB_OPTIONS if name not in given}
+    unsaid = {name: getattr(old, name) for name in JOB_OPTIONS if name not in options}
     return msgspec.structs.replace(made, **unsaid)

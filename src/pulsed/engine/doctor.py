@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
 from pulsed.errors import PulsedError
+from pulsed.schedule import ScheduleRow, ScheduleState
 from pulsed.store.base import Audit, Backlog, Store
 
 TICK = 10.0
@@ -234,9 +235,42 @@ def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     return Finding("backlog", level, f"{jobs}, the oldest for {age:.0f} s", why)
 
 
+async def _schedules(store: Store) -> list[Finding]:
+    now = await store.now()
+    rows = await store.list_schedules()
+    active = [row for row in rows if row.state is ScheduleState.ACTIVE]
+    late = [(row, _overdue_by(row, now)) for row in active]
+    overdue = [f"{_named(row)} for {age:.0f} s" for row, age in late if age > WAITED_TOO_LONG]
+    broken = [f"{_named(row)}: {row.error}" for row in rows if row.state is ScheduleState.ERROR]
+    found = []
+    if broken:
+        detail = f"{_several(broken)} cannot be fired"
+        advice = "`pulsed schedules show` says more; `edit` or `resume` starts it again"
+        found.append(Finding("schedules", Level.FAIL, detail, advice))
+    if overdue:
+        detail = f"{_several(overdue)}: due, and nobody fires"
+        advice = "every worker does, of any app, unless started with --no-schedules: start one"
+        found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
+    return found or [Finding("schedules", Level.OK, f"{len(active)} active, none is overdue")]
+
+
+def _overdue_by(row: ScheduleRow, now: datetime) -> float:
+    return (now - (row.next_run_at or now)).total_seconds()
+
+
+def _named(row: ScheduleRow) -> str:
+    return f"{row.name!r} of {row.app!r}"
+
+
+def _several(texts: list[str], most: int = 3) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{len(texts)}: " + "; ".join(texts[:most]) + more
+
+
 CHECKS: Mapping[str, Callable[[Store], Awaitable[list[Finding]]]] = {
     "clock": _clock,
     "workers": _workers,
     "jobs": _jobs,
     "backlog": _backlog,
+    "schedules": _schedules,
 }

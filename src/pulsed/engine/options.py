@@ -21,6 +21,8 @@ class WorkerOptions:
     """Seconds between two looks for silent workers."""
     drain_timeout: float | None = None
     """Seconds a drain may take before what still runs is handed back; None waits for ever."""
+    schedules: bool = True
+    """Whether it writes the declared schedules and fires what is due."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any
@@ -61,12 +61,14 @@ class Worker:
         options: WorkerOptions | None = None,
         *,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        declare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.id: UUID = uuid.uuid4()
         self.store = store
         self.registry = registry
         self.options = options or WorkerOptions()
         self._lifespan = lifespan or contextlib.nullcontext
+        self._declare = declare
         self._runs: dict[Lease, Run] = {}
         self._stuck: set[Run] = set()
         self._threads = HandlerThreads()
@@ -131,7 +133,7 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
-        self._scheduler = Scheduler(self.store)
+        self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
         self._leases.start()
         log.info("worker %s started: %s", self.id, self._summary())
@@ -149,8 +151,10 @@ class Worker:
         background = [
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
-            asyncio.create_task(self._scheduler.run(), name="pulsed-schedules"),
         ]
+        if self.options.schedules:
+            firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
+            background.append(firing)
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:
