@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import click
 import pytest
 
-from pulsed.cli.root import COMMANDS
+from pulsed.cli.root import COMMANDS, root
 from pulsed.client import Job
 from pulsed.job import Failed, Succeeded
 from pulsed.store.blocking import run_blocking
@@ -60,6 +61,15 @@ class TestHelp:
         text = run("jobs", act, "--help").output
         assert f"pulsed jobs {act}" in text
         assert "xample" in text
+
+    @pytest.mark.parametrize("group", ["jobs", "schedules"])
+    def test_the_marks_that_keep_lines_apart_are_not_shown(self, group):
+        command = root.get_command(click.Context(root), group)
+        assert isinstance(command, click.Group)
+        for name in command.commands:
+            text = run(group, name, "--help", COLUMNS="80").stdout
+            assert "\\b" not in text
+            assert max(map(len, text.splitlines())) <= 80
 
     def test_the_root_lists_commands_codes_and_completion(self):
         text = run("--help").output

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pulsed import Pulse
 from pulsed.client.schedule_spec import make_spec
 from pulsed.engine.scheduler import Scheduler, job_of
 from pulsed.handler import Registry
@@ -439,3 +440,27 @@ class TestElsewhere:
         monkeypatch.undo()
         (shown,) = lines_of(run("jobs", "show", str(made.id), PULSED_URL=url))
         assert (shown["schedule"], shown["schedule_id"]) == (None, str(row.id))
+
+    @pytest.mark.parametrize("more, fires", [([], True), (["--no-schedules"], False)])
+    def test_a_worker_can_be_told_to_leave_them_alone(self, monkeypatch, shop, more, fires):
+        told: list[bool] = []
+        commands: list[list[str]] = []
+
+        async def run_worker(_app: Pulse, working: dict[str, Any], **_: Any) -> int:
+            told.append(working["schedules"])
+            return 0
+
+        class Parent:
+            def __init__(self, command: list[str], _processes: int) -> None:
+                commands.append(command)
+
+            def run(self) -> int:
+                return 0
+
+        monkeypatch.setattr("pulsed.cli.worker._run", run_worker)
+        monkeypatch.setattr("pulsed.cli.worker.Supervisor", Parent)
+        args = ("worker", shop, "--url", "sqlite:///none.db", *more)
+        assert run(*args).exit_code == 0
+        assert run(*args, "--processes", "2").exit_code == 0
+        assert told == [fires]
+        assert ("--no-schedules" not in commands[0]) is fires

@@ -70,13 +70,13 @@ def list_(
     ids_only: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    r"""List jobs, newest first.
+    """List jobs, newest first.
 
     \b
     A table on a terminal, JSON lines when piped. Examples:
       pulsed jobs list --status dead,cancelled --since 3d
       pulsed jobs list --status dead --ids | pulsed jobs retry -
-    """
+    """  # noqa: D301 - a mark for click
     chosen = checked_filter(where)
     cursor = None if before is None else checked_id(before)
     with database.store() as store:
@@ -97,12 +97,12 @@ def list_(
 @json_option
 @database_options
 def show(database: Database, job_id: str, as_json: bool) -> None:  # noqa: FBT001
-    r"""Show one job: payload, result, failures, and why it is not running.
+    """Show one job: payload, result, failures, and why it is not running.
 
     \b
     Example:
       pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
-    """
+    """  # noqa: D301 - a mark for click
     wanted = checked_id(job_id)
     with database.store() as store:
         known = run_blocking(_everything_about(store, wanted))
@@ -129,12 +129,12 @@ async def _everything_about(store: Store, job_id: UUID) -> Known:
 @json_option
 @database_options
 def counts(database: Database, where: Mapping[str, Any], as_json: bool) -> None:  # noqa: FBT001
-    r"""Count jobs by status.
+    """Count jobs by status.
 
     \b
     Example:
       pulsed jobs counts --queue mail --since 1d
-    """
+    """  # noqa: D301 - a mark for click
     with database.store() as store:
         counted = run_blocking(store.counts(checked_filter(where)))
     if not for_people(as_json=as_json):

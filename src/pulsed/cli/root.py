@@ -38,7 +38,7 @@ examples:
   pulsed enqueue send_email to=ada@example.com subject=hi --wait
   pulsed jobs list --status dead --since 2h
   pulsed jobs list --status dead --ids | pulsed jobs retry -
-  pulsed schedules add report send_report --cron '0 9 * * MON-FRI' --tz Europe/Berlin
+  pulsed schedules add report send_report --cron '0 9 * * MON-FRI'
   pulsed doctor --url postgresql://localhost/shop"""
 
 EXIT_CODES = """\b

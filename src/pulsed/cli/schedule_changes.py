@@ -79,14 +79,18 @@ def add(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    r"""Add a schedule of the job TOPIC, with one of --cron, --every and --at.
+    """Add a schedule: --cron, --every or --at.
+
+    TOPIC is the job it makes. With an app, topic and arguments are checked; without one, any topic
+    goes.
 
     \b
-    With an app, topic and arguments are checked; without one, any topic goes. Examples:
-      pulsed schedules add report send_report to=ada --cron '0 9 * * MON-FRI' --tz Europe/Berlin
-      pulsed schedules add cleanup remove_old_files days=30 --every 15m --catch-up skip
+    Examples:
+      pulsed schedules add report send_report to=ada --cron '0 9 * * MON-FRI'
+      pulsed schedules add tea remind --cron '0 16 * * *' --tz Europe/London
+      pulsed schedules add cleanup remove_old_files days=30 --every 15m
       pulsed schedules add reminder remind user=7 --at 2h
-    """
+    """  # noqa: D301 - a mark for click
     payload = payload_of(arguments, json_args)
     with scope.opened(create=True) as (schedules, store):
         if not replace:
@@ -116,13 +120,15 @@ def edit(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    r"""Change a schedule and keep what is not mentioned.
+    """Change a schedule and keep what is not mentioned.
+
+    KEY=VALUE changes single arguments, --json-args replaces all of them.
 
     \b
-    KEY=VALUE changes single arguments, --json-args replaces all of them. Examples:
+    Examples:
       pulsed schedules edit report --cron '0 8 * * MON-FRI'
       pulsed schedules edit report to=grace --unset end
-    """
+    """  # noqa: D301 - a mark for click
     changes = _given(options)
     for word in unset:
         changes[_option_name(word)] = 0 if word == "jitter" else None

@@ -20,25 +20,24 @@ from pulsed.store.blocking import run_blocking
 EXAMPLES = """\b
 examples:
   pulsed schedules list
-  pulsed schedules add report send_report to=ada@example.com --cron '0 9 * * MON-FRI' \\
-      --tz Europe/Berlin
+  pulsed schedules add report send_report to=ada --cron '0 9 * * MON-FRI'
   pulsed schedules add cleanup remove_old_files --every 15m --catch-up skip
   pulsed schedules next report -n 3
   pulsed schedules fires report --json | jq 'select(.status != "SUCCEEDED")'
   pulsed schedules pause report
 
 \b
-Schedules belong to an app: the one that --app or $PULSED_APP loads, or --app-name without the
-app's code.
+Schedules belong to an app: the one that --app or $PULSED_APP loads, or
+--app-name without the app's code.
 
 \b
 environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  PULSED_URL, DATABASE_URL, PULSED_APP   when --url and --app are not given"""
 
 
 @click.group(epilog=EXAMPLES)
 def schedules() -> None:
-    """List, show, add, edit, pause, resume and delete schedules; see when they run and ran."""
+    """List, show, add, edit, pause, resume, delete and run schedules."""
 
 
 @schedules.command("list")
@@ -46,13 +45,13 @@ def schedules() -> None:
 @json_option
 @scope_options
 def list_(scope: Scope, all_apps: bool, as_json: bool) -> None:  # noqa: FBT001
-    r"""List schedules by name: when they run, when they ran, whether they are well.
+    """List schedules: when they run, when they ran.
 
     \b
     Examples:
       pulsed schedules list
       pulsed schedules list --all-apps --json | jq 'select(.state == "ERROR")'
-    """
+    """  # noqa: D301 - a mark for click
     with scope.opened() as (schedules, store):
         found = schedules.list(all_apps=all_apps)
         now = run_blocking(store.now())
@@ -70,12 +69,12 @@ def list_(scope: Scope, all_apps: bool, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 @scope_options
 def show(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
-    r"""Show one schedule: all it says, its next five occurrences and its last five jobs.
+    """Show one schedule, its next five occurrences and last five jobs.
 
     \b
     Example:
       pulsed schedules show report
-    """
+    """  # noqa: D301 - a mark for click
     with scope.opened() as (schedules, store):
         schedule = schedules.get(name)
         fires = schedules.fires(name, limit=5)
@@ -109,13 +108,15 @@ def next_(
     after: datetime | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    r"""Show the coming occurrences, in the schedule's zone and in UTC, with clock changes marked.
+    """Show the coming occurrences and clock changes.
+
+    Each in the schedule's zone and in UTC.
 
     \b
     Examples:
       pulsed schedules next report
       pulsed schedules next report -n 5 --after 2027-03-26
-    """
+    """  # noqa: D301 - a mark for click
     with scope.opened() as (schedules, store):
         schedule = schedules.get(name)
         now = run_blocking(store.now())
@@ -153,13 +154,15 @@ def fires(
     before: datetime | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    r"""Show the jobs a schedule made, the latest occurrence first; runs out of turn come last.
+    """Show the jobs it made, the latest occurrence first.
+
+    Runs out of turn come last.
 
     \b
     Examples:
       pulsed schedules fires report --limit 10
-      pulsed schedules fires report --json | jq 'select(.status == "DEAD_LETTERED") | .job_id'
-    """
+      pulsed schedules fires report --json | jq .job_id
+    """  # noqa: D301 - a mark for click
     with scope.opened() as (schedules, store):
         found = schedules.fires(name, limit=limit, before=before)
         now = run_blocking(store.now())
@@ -189,7 +192,10 @@ def pause(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 @scope_options
 def resume(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Go on after a pause or an error, with the next occurrence; the past is not made up for."""
+    """Go on after a pause or an error.
+
+    It goes on with the next occurrence; what passed meanwhile is not made up for.
+    """
     with scope.opened() as (schedules, store):
         tell(schedules.resume(name), run_blocking(store.now()), as_json=as_json)
 
@@ -212,7 +218,10 @@ def delete(scope: Scope, name: str, yes: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @scope_options
 def run_(scope: Scope, name: str) -> None:
-    """Enqueue its job now, out of turn, and print the job's id; its timetable does not change."""
+    """Enqueue its job now, and print the job's id.
+
+    The run is out of turn: the timetable does not change.
+    """
     with scope.schedules() as schedules:
         print(schedules.run_now(name).id)
 
