@@ -108,7 +108,7 @@ def _job_fields(
         )
     bound.pop("conn", None)
     if "delay" in bound or "at" in bound:
-        raise InvalidOption("A schedule says when its jobs run; bind the job without delay= or at=.")
+        raise InvalidOption("A schedule says when its jobs run; bind the job without delay=, at=.")
     if handler is not None:
         bound = {"queue": handler.queue, "priority": handler.priority} | bound
     return {"topic": topic, "payload": text} | bound | checked_options(options)

@@ -25,12 +25,13 @@ from pulsed.store.blocking import pause
 
 log = logging.getLogger("pulsed.schedules")
 
-BATCH = 200
+BATCH = 500
 """Schedules in one transaction."""
 MOST_AT_A_TIME = 500
 """Occurrences of one schedule in one transaction, while it catches up."""
 BUDGET = 5.0
 """Seconds one tick may take; what is left is due at the next."""
+LONG_COUNT = 100
 LONGEST_SLEEP = 5.0
 """Seconds between two looks at the latest: a hint that got lost costs no more than this."""
 
@@ -60,8 +61,8 @@ class Scheduler:
         """Fire for ever."""
         while True:
             try:
+                await self.tick()  # first: what is declared wrongly does not hold up the others
                 await self._write_declarations()
-                await self.tick()
                 delay = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
                 if self._until_next is not None:
                     delay = min(delay, max(0.0, self._until_next))
@@ -75,6 +76,7 @@ class Scheduler:
         if self._declare is not None:
             await self._declare()
             self._declare = None
+            self.wake()
 
     async def tick(self) -> list[NewJob]:
         """Fire all that is due, within the time budget; returns the jobs made here."""
@@ -94,9 +96,10 @@ class Scheduler:
         for row in rows:
             try:
                 fires.append(decide(row, now))
+                if fires[-1].plan.missed > LONG_COUNT:
+                    await pause(0)  # let others run: counting what was missed for weeks takes time
             except Exception as error:  # noqa: BLE001 - one bad schedule must not stop the others
                 await self._park(row, error)
-            await pause(0)  # counting what was missed for weeks takes a while
         try:
             return await self._store.fire(fires)
         except TransientStorageError:

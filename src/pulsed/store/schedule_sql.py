@@ -55,7 +55,8 @@ class ScheduleStatements:
             f"""UPDATE {d.schedules} SET state = 'ERROR', error = :error::text,
                 revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
-              AND next_run_at = :cursor::timestamptz AND state = 'ACTIVE'"""
+              AND (next_run_at = :cursor::timestamptz) IS TRUE
+              AND state = 'ACTIVE'"""
         )
         self.delete = d.sql(
             f"DELETE FROM {d.schedules} WHERE app = :app::text AND name = :name::text RETURNING id"
@@ -77,22 +78,24 @@ class ScheduleStatements:
         self.due = d.sql(
             f"""SELECT {SCHEDULE_COLUMNS}, {d.now} FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at <= {d.now}
-            ORDER BY next_run_at, id LIMIT :most::int"""
+            ORDER BY next_run_at LIMIT :most::int"""
         )
         self.next_due = d.sql(
             f"""SELECT next_run_at, {d.now} FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL ORDER BY next_run_at LIMIT 1"""
         )
 
-        # Move cursors, each only if nobody else has: a fire, an edit, a pause.
+        # Move cursors, each only if nobody else has: a fire, an edit, a pause. IS TRUE keeps the
+        # planner from looking cursors up: ten thousand schedules may share an instant.
         self.advance = d.sql(
             f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
                 state = CASE WHEN r.new_cursor IS NULL THEN 'DONE' ELSE state END,
                 last_occurrence = r.latest, missed = missed + r.passed,
                 last_fired_at = CASE WHEN r.fired THEN {d.now} ELSE last_fired_at END
             FROM {d.rows_of(CURSOR, lock="wait", table=d.schedules)}
-            WHERE {d.same_id("s.id", "r.schedule")} AND s.next_run_at = r.old_cursor
-              AND s.revision = r.old_revision AND s.state = 'ACTIVE'
+            WHERE {d.same_id("s.id", "r.schedule")}
+              AND (s.next_run_at = r.old_cursor) IS TRUE AND s.revision = r.old_revision
+              AND s.state = 'ACTIVE'
             RETURNING id""",
             CURSOR,
         )

@@ -1,0 +1,350 @@
+"""The loop that fires schedules: when it looks, how much it does, what it does about trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from pulsed import Context
+from pulsed.engine import scheduler as scheduler_module
+from pulsed.engine.scheduler import BATCH, LONGEST_SLEEP, Scheduler
+from pulsed.errors import SchemaError, TransientStorageError
+from pulsed.job import Status
+from pulsed.schedule import CatchUp, ScheduleState
+from pulsed.store.base import SCHEDULES, Store
+from pulsed.store.blocking import run_blocking
+from pulsed.store.dialect import PostgresDialect
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.schedule_sql import ScheduleStatements
+from tests.support.jobs import EVERYTHING, a_job
+from tests.support.schedules import APP, SECOND, a_spec, jobs_of, put, read, tick
+from tests.support.workers import until, working
+from tests.test_postgres_plans import nodes
+
+
+class Naps:
+    """Stands in for sleeping: remembers how long each was to be, and ends after so many."""
+
+    def __init__(self, scheduler: Scheduler, number: int = 1) -> None:
+        self.seconds: list[float] = []
+        self._number = number
+        setattr(scheduler, "_sleep", self._nap)  # noqa: B010 - an instance's own method
+
+    async def _nap(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        if len(self.seconds) == self._number:
+            raise asyncio.CancelledError
+
+
+async def naps(scheduler: Scheduler, number: int = 1) -> list[float]:
+    """Run the loop until it wanted to sleep so many times."""
+    taken = Naps(scheduler, number)
+    with contextlib.suppress(asyncio.CancelledError):
+        await scheduler.run()
+    return taken.seconds
+
+
+# -- how long it sleeps ---------------------------------------------------------------------------
+
+
+async def test_it_sleeps_until_the_next_occurrence(store, clock):
+    await put(store, "late", every=1000 * SECOND)
+    await put(store, "soon", every=3 * SECOND)
+    assert await naps(Scheduler(store, longest_sleep=100)) == [3.0]
+    clock.advance(2.25)
+    assert await naps(Scheduler(store, longest_sleep=100)) == [0.75]
+
+
+async def test_it_sleeps_no_longer_than_its_longest_sleep(store):
+    (nothing,) = await naps(Scheduler(store))
+    assert 0.8 * LONGEST_SLEEP <= nothing <= LONGEST_SLEEP
+    await put(store, every=1000 * SECOND)
+    (far,) = await naps(Scheduler(store))
+    assert 0.8 * LONGEST_SLEEP <= far <= LONGEST_SLEEP
+
+
+async def test_what_is_paused_does_not_wake_it(store):
+    await put(store, every=SECOND)
+    await store.pause_schedule(APP, "s")
+    (seconds,) = await naps(Scheduler(store))
+    assert seconds > 1
+
+
+async def test_after_a_fire_it_sleeps_until_the_following_occurrence(store, clock):
+    await put(store, every=3 * SECOND)
+    clock.advance(4)
+    assert await naps(Scheduler(store)) == [2.0]
+    assert len(await jobs_of(store)) == 1
+
+
+async def test_what_the_budget_leaves_is_looked_at_without_a_pause(store, clock, monkeypatch):
+    monkeypatch.setattr(scheduler_module, "BUDGET", -1.0)
+    await put(store)
+    clock.advance(61)
+    assert await naps(Scheduler(store)) == [0.0]
+
+
+async def test_a_wake_up_ends_the_sleep(store):
+    looked = asyncio.Semaphore(0)
+    scheduler = Scheduler(store, longest_sleep=3600)
+    due = store.due_schedules
+
+    async def looking(limit: int) -> Any:
+        answer = await due(limit)
+        looked.release()
+        return answer
+
+    store.due_schedules = looking
+    task = asyncio.create_task(scheduler.run())
+    async with asyncio.timeout(20):
+        await looked.acquire()
+        scheduler.wake()
+        await looked.acquire()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+# -- trouble --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [TransientStorageError("away"), SchemaError("old"), ValueError()])
+async def test_the_loop_survives_whatever_happens(store, clock, caplog, error):
+    await put(store)
+    clock.advance(61)
+    due, failures = store.due_schedules, [error, error]
+
+    async def failing(limit: int) -> Any:
+        if failures:
+            raise failures.pop()
+        return await due(limit)
+
+    store.due_schedules = failing
+    with caplog.at_level(logging.WARNING):
+        assert (await naps(Scheduler(store), 3))[:2] == [1.0, 1.0]
+    assert len(await jobs_of(store)) == 1
+    assert "cannot fire schedules" in caplog.text
+
+
+async def test_a_database_that_is_away_does_not_park_a_schedule(store, clock):
+    await put(store)
+    clock.advance(61)
+
+    async def away(fires: Any) -> Any:
+        raise TransientStorageError("away")
+
+    fire = store.fire
+    store.fire = away
+    with pytest.raises(TransientStorageError):
+        await tick(store)
+    store.fire = fire
+    assert (await read(store)).state is ScheduleState.ACTIVE
+    assert len(await tick(store)) == 1
+
+
+async def test_declarations_that_cannot_be_written_do_not_hold_up_what_is_due(store, clock):
+    await put(store)
+    clock.advance(61)
+    tries = 0
+
+    async def declare() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise SchemaError("refused")
+
+    await naps(Scheduler(store, declare=declare), 5)
+    assert tries == 3
+    assert len(await jobs_of(store)) == 1
+
+
+TOO_MUCH = '{"topic":"t","payload":"{}","every":60000000,"priority":9223372036854775807000}'
+
+
+async def test_a_schedule_refused_by_the_database_is_found_among_the_others(store, backend, clock):
+    for n in range(5):
+        await put(store, f"s{n}")
+    backend.execute(f"UPDATE pulse_schedules SET spec = '{TOO_MUCH}' WHERE name = 's2'")
+    clock.advance(61)
+    assert len(await tick(store)) == 4
+    row = await read(store, "s2")
+    assert row.state is ScheduleState.ERROR
+    assert row.error
+
+
+# -- being told -----------------------------------------------------------------------------------
+
+
+async def test_a_schedule_of_another_process_wakes_who_listens(backend):
+    """Nobody waits for the longest sleep; a schedule put elsewhere is a hint."""
+    here, there = backend.open(own_clock=False), backend.open(own_clock=False)
+    await here.now()
+    await there.now()
+    woken = asyncio.Event()
+    async with here.listen([SCHEDULES], woken.set) as listener, asyncio.timeout(20):
+        await until(lambda: listener.healthy)
+        priorities = itertools.count()
+
+        async def heard() -> bool:
+            await put(there, priority=next(priorities))
+            return woken.is_set()
+
+        await until(heard)  # it may have begun to listen a moment later
+        woken.clear()
+        await put(there, "new")
+        await woken.wait()
+        await there.pause_schedule(APP, "s")
+        woken.clear()
+        await there.resume_schedule(APP, "s")
+        await woken.wait()
+    await here.aclose()
+    await there.aclose()
+
+
+async def test_a_worker_fires_what_another_process_puts(backend):
+    """Its next look would come seconds later."""
+    here, there = backend.open(own_clock=False), backend.open(own_clock=False)
+    ran = asyncio.Event()
+
+    async def email() -> None:
+        ran.set()
+
+    async with working(here, email) as it:
+        await until(lambda: it.worker._listener is not None and it.worker._listener.healthy)
+        it.worker._scheduler._longest_sleep = 3600
+        it.worker._scheduler.wake()
+        await asyncio.sleep(0)
+        await put(there, at=await there.now())
+        async with asyncio.timeout(20):
+            await ran.wait()
+    await here.aclose()
+    await there.aclose()
+
+
+async def test_a_worker_runs_every_occurrence_once(backend):
+    store = backend.open(own_clock=False)
+    ran: list[Any] = []
+
+    async def email(ctx: Context) -> None:
+        ran.append(ctx.occurrence)
+
+    start = await store.now()
+    await put(
+        store,
+        every=SECOND / 10,
+        start=start,
+        end=start + SECOND,
+        catch_up=CatchUp.ALL,
+    )
+    async with working(store, email):
+        await until(lambda: len(ran) >= 10)
+    assert len(ran) == len(set(ran))
+    assert {(each - start) % (SECOND / 10) for each in ran} == {0 * SECOND}
+    await store.aclose()
+
+
+# -- many at once ---------------------------------------------------------------------------------
+
+MANY, BROKEN = 10_000, 100
+
+
+@pytest.fixture
+async def crowd(store, backend, clock) -> None:
+    """Ten thousand schedules due at one instant; the hundred that come first cannot be fired."""
+    await put(store, "template")
+    columns = "app, spec, declared, state, anchor, created_at, updated_at"
+    numbers = (
+        f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY}) "
+        f"INSERT INTO pulse_schedules (id, name, next_run_at, {columns}) "
+    )
+    if backend.engine == "sqlite":
+        values = f"SELECT randomblob(16), 's' || i, next_run_at + (i > {BROKEN}), {columns} "
+    else:
+        values = (
+            "SELECT gen_random_uuid(), 's' || i, next_run_at + "
+            f"(i > {BROKEN})::int * interval '1 microsecond', {columns} "
+        )
+    backend.execute(numbers + values + "FROM n, pulse_schedules WHERE name = 'template'")
+    backend.execute("DELETE FROM pulse_schedules WHERE name = 'template'")
+    names = ", ".join(f"'s{n}'" for n in range(1, BROKEN + 1))
+    backend.execute(f"UPDATE pulse_schedules SET spec = '{{}}' WHERE name IN ({names})")
+    clock.advance(61)
+
+
+async def enqueued_in_bulk(store: Store) -> float:
+    """Submit as many jobs in batches as large as the scheduler's; returns how long it took."""
+    began = time.perf_counter()
+    for _ in range(MANY // BATCH):
+        await store.submit([a_job() for _ in range(BATCH)])
+    return time.perf_counter() - began
+
+
+async def test_ten_thousand_at_once_are_fired_quickly_and_the_broken_ones_parked(
+    store, crowd, caplog
+):
+    """At no less than a fifth of the speed at which the same jobs are enqueued in bulk."""
+    caplog.set_level(logging.CRITICAL)
+    before = await enqueued_in_bulk(store)
+    began = time.perf_counter()
+    ticks, made = 0, 0
+    while fired := await tick(store):
+        made += len(fired)
+        ticks += 1
+    firing = time.perf_counter() - began
+    bulk = max(before, await enqueued_in_bulk(store))  # other processes may make one of them slow
+    assert made == MANY - BROKEN
+    assert (await store.counts(EVERYTHING))[Status.PENDING] == 3 * MANY - BROKEN
+    rows = await store.list_schedules()
+    parked = [row for row in rows if row.state is ScheduleState.ERROR]
+    assert len(parked) == BROKEN
+    assert all(row.error for row in parked)
+    assert firing < 5 * bulk, f"{firing:.2f} s against {bulk:.2f} s"
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+SCHEMA = "pulsed_schedule_plans"
+
+
+def test_postgres_looks_schedules_up_by_their_indexes(postgres_url):
+    store = PostgresStore(postgres_url, PostgresOptions(schema=SCHEMA))
+    run_blocking(store.put_schedule(APP, "template", a_spec()))
+    run_blocking(store.aclose())
+    statements = ScheduleStatements(PostgresDialect(SCHEMA))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            f"""INSERT INTO {SCHEMA}.pulse_schedules (id, name, next_run_at, app, spec, declared,
+                state, anchor, created_at, updated_at)
+            SELECT gen_random_uuid(), 's' || i, now() + i * interval '1 s', app, spec, declared,
+                state, anchor, created_at, updated_at
+            FROM {SCHEMA}.pulse_schedules, generate_series(1, 20000) AS i"""
+        )
+        connection.execute(f"ANALYZE {SCHEMA}.pulse_schedules")
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        for name, indexes in {
+            "due": ["pulse_schedules_due"],
+            "next_due": ["pulse_schedules_due"],
+            "advance": ["pulse_schedules_pkey", "pulse_schedules_pkey"],
+            "park": ["pulse_schedules_pkey"],
+            "get": ["pulse_schedules_app_name_key"],
+        }.items():
+            sql = getattr(statements, name)
+            connection.execute(f"PREPARE hot AS {sql.text}")
+            arguments = f"({', '.join(['NULL'] * len(sql.names))})" if sql.names else ""
+            answer = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE hot{arguments}").fetchone()
+            assert answer is not None
+            connection.execute("DEALLOCATE hot")
+            scans = [
+                node.get("Index Name", node["Node Type"])
+                for node in nodes(answer[0][0]["Plan"])
+                if node.get("Relation Name") == "pulse_schedules"
+                and node["Node Type"] != "ModifyTable"
+            ]
+            assert scans == indexes, name
+        connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
