@@ -268,19 +268,35 @@ class TestLook:
         assert "PENDING" in text
         assert max(map(len, text.splitlines())) <= 80
 
-    def test_one_that_cannot_be_read_is_shown_and_can_be_replaced(self, url, live, backend):
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            '{"topic": 7}',
+            '{"topic": "t", "payload": "{}"}',
+            '{"topic": "t", "payload": "{}", "cron": "bad cron"}',
+            '{"topic": "t", "payload": "{}", "cron": "0 9 * * *", "zone": "Mars/Base"}',
+        ],
+    )
+    def test_one_that_makes_no_sense_is_shown_and_can_be_replaced(self, url, live, backend, spec):
         a_schedule(live)
-        backend.execute("""UPDATE pulse_schedules SET spec = '{"topic": 7}'""")
+        backend.execute(f"UPDATE pulse_schedules SET spec = '{spec}'")
         (row,) = lines_of(run("schedules", "list", PULSED_URL=url))
         assert row["spec"] is None
         (shown,) = lines_of(run("schedules", "show", "report", PULSED_URL=url))
         assert shown["next"] == []
-        edit = run("schedules", "edit", "report", "--every", "2h", PULSED_URL=url)
-        assert edit.exit_code == 2
-        assert "cannot be read" in edit.stderr
+        resume = run("schedules", "resume", "report", PULSED_URL=url)
+        assert resume.exit_code == 1
+        assert "--replace" in resume.stderr
         args = ("add", "report", "email", "--every", "2h", "--replace")
         assert run("schedules", *args, PULSED_URL=url).exit_code == 0
         assert read(live).state is ScheduleState.ACTIVE
+
+    def test_one_that_cannot_be_read_cannot_be_edited(self, url, live, backend):
+        a_schedule(live)
+        backend.execute("""UPDATE pulse_schedules SET spec = '{"topic": 7}'""")
+        edit = run("schedules", "edit", "report", "--every", "2h", PULSED_URL=url)
+        assert edit.exit_code == 2
+        assert "cannot be read" in edit.stderr
 
     @pytest.mark.parametrize(
         "args",

@@ -14,7 +14,6 @@ from pulsed.cli.output import Table, harmless, one_line, print_hanging, raw, sta
 from pulsed.cli.times import brief, iso, relative
 from pulsed.client import Schedule, ScheduleFire
 from pulsed.engine.doctor import WAITED_TOO_LONG
-from pulsed.errors import PulsedError
 from pulsed.schedule import Cron, ScheduleState
 
 WIDE = 116
@@ -39,8 +38,8 @@ CHANGES = {"forward": "← clocks go forward", "back": "← clocks go back"}
 def is_readable(schedule: Schedule) -> bool:
     """Whether what it says makes sense; somebody may have written to the table by hand."""
     try:
-        return bool(schedule.description)
-    except (PulsedError, AssertionError):
+        return bool(schedule.description and schedule.zone)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it
         return False
 
 
@@ -229,7 +228,7 @@ def _job_fields(schedule: Schedule) -> Iterator[tuple[str, str]]:
         yield "jitter", f"{spec.jitter:g} s"
     for label in ("start", "end"):
         if (instant := getattr(spec, label)) is not None:
-            yield label, iso(instant) or ""
+            yield label, iso(instant.replace(microsecond=0)) or ""
     if spec.max_attempts is not None:
         yield "max attempts", str(spec.max_attempts)
     for label in ("timeout", "lease"):

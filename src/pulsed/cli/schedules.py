@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from pulsed.cli import schedule_report as report
-from pulsed.cli.exits import say
+from pulsed.cli.exits import CommandError, say
 from pulsed.cli.output import console, for_people, json_option, print_json
 from pulsed.cli.prompt import confirm
 from pulsed.cli.schedule_changes import add, edit, tell
@@ -197,6 +197,11 @@ def resume(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
     It goes on with the next occurrence; what passed meanwhile is not made up for.
     """
     with scope.opened() as (schedules, store):
+        if not report.is_readable(schedules.get(name)):
+            raise CommandError(
+                f"what the schedule {name!r} says cannot be read: replace it with `pulsed "
+                f"schedules add {name} … --replace`, or delete it."
+            )
         tell(schedules.resume(name), run_blocking(store.now()), as_json=as_json)
 
 

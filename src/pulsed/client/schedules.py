@@ -35,6 +35,7 @@ from pulsed.schedule import (
     ScheduleState,
     describe,
     upcoming,
+    zone_of,
 )
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
@@ -135,7 +136,7 @@ class Schedule:
     def zone(self) -> ZoneInfo:
         """The zone of its wall time."""
         timetable = self.row.spec.timetable
-        return ZoneInfo(timetable.zone if isinstance(timetable, Cron) else "UTC")
+        return zone_of(timetable.zone if isinstance(timetable, Cron) else "UTC")
 
     def next(self, count: int = 5, *, after: datetime | None = None) -> list[datetime]:
         """Return the coming occurrences, in UTC.

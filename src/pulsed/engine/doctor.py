@@ -244,12 +244,12 @@ async def _schedules(store: Store) -> list[Finding]:
     broken = [f"{_named(row)}: {row.error}" for row in rows if row.state is ScheduleState.ERROR]
     found = []
     if broken:
-        detail = f"{_several(broken)} cannot be fired"
+        detail = f"{len(broken)} cannot be fired: {_several(broken)}"
         advice = "`pulsed schedules show` says more; `edit` or `resume` starts it again"
         found.append(Finding("schedules", Level.FAIL, detail, advice))
     if overdue:
-        detail = f"{_several(overdue)}: due, and nobody fires"
-        advice = "every worker does, of any app, unless started with --no-schedules: start one"
+        detail = f"{len(overdue)} due, and nobody fires: {_several(overdue)}"
+        advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
         found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
     return found or [Finding("schedules", Level.OK, f"{len(active)} active, none is overdue")]
 
@@ -264,7 +264,7 @@ def _named(row: ScheduleRow) -> str:
 
 def _several(texts: list[str], most: int = 3) -> str:
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{len(texts)}: " + "; ".join(texts[:most]) + more
+    return "; ".join(texts[:most]) + more
 
 
 CHECKS: Mapping[str, Callable[[Store], Awaitable[list[Finding]]]] = {
