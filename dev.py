@@ -44,6 +44,7 @@ examples:
   python3 dev.py test -n 0 --pdb          one process, with a debugger
   python3 dev.py check                    lint, formatting, types, import layers
   python3 dev.py chaos --seconds 60       kill workers and the database for a minute
+  python3 dev.py chaos --schedules        kill the processes that fire a schedule
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
 
 environment:

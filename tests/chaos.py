@@ -5,6 +5,11 @@
 Jobs of every temper are enqueued while each second one random worker dies by SIGKILL and another
 one takes its place. When the noise is over the rest must drain, and plain SQL, past all of
 pulsed's own code, must find every invariant kept. Exit code 1 says that one was not.
+
+    python -m tests.chaos --schedules --seconds 30
+
+With ``--schedules`` the processes fire a schedule while they are killed: each occurrence must have
+become one job.
 """
 
 import argparse
@@ -360,6 +365,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=20_000, help="how many to enqueue (20000)")
     parser.add_argument("--workers", type=int, default=4, help="how many processes (4)")
     parser.add_argument("--engine", choices=["sqlite", "postgres", "both"], default="both")
+    parser.add_argument(
+        "--schedules", action="store_true", help="kill processes that fire a schedule instead"
+    )
+    parser.add_argument("--every", type=float, default=1.0, help="seconds of the schedule (1)")
     parser.add_argument("--seed", type=int, default=None, help="for the same choices again")
     parser.add_argument("--be-worker", metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -370,6 +379,10 @@ def main() -> int:
     if options.seed is None:
         options.seed = random.randrange(1_000_000)
     if options.engine != "both":
+        if options.schedules:
+            from tests import chaos_schedules  # noqa: PLC0415 - it builds on this module
+
+            return 0 if chaos_schedules.run(options.engine, options) else 1
         return 0 if run(options.engine, options) else 1
     again = [sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--seed", str(options.seed)]
     codes = [subprocess.call([*again, "--engine", engine]) for engine in ("sqlite", "postgres")]

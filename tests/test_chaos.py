@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tests import chaos
+from tests import chaos, chaos_schedules
 
 ROOT = Path(__file__).parent.parent
 
@@ -128,3 +128,48 @@ def test_a_storm_that_put_nothing_to_the_test_fails():
     tables.jobs.clear()
     tables.failures.clear()
     assert "nothing was found" in judged(tables, [])
+
+
+# -- schedules ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_every_occurrence_is_fired_once_while_the_schedulers_are_killed(engine: str):
+    storm = [sys.executable, "-m", "tests.chaos", "--schedules", "--engine", engine]
+    done = subprocess.run(
+        [*storm, "--seconds", "6", "--every", "0.2", "--workers", "5"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every occurrence exactly once" in done.stdout
+
+
+FIRED = list(range(1_100, 2_000, 100))
+
+
+@pytest.mark.parametrize(
+    "fired, said",
+    [
+        (FIRED, []),
+        (FIRED[::-1], []),
+        (FIRED[1:], ["1 occurrences missing"]),
+        (FIRED[:-2], ["2 occurrences missing"]),
+        ([*FIRED, 1_300], ["1 occurrences fired twice"]),
+        ([*FIRED, 1_301], ["1 occurrences fired and not due"]),
+        ([*FIRED, 2_000], ["1 occurrences fired and not due"]),
+    ],
+)
+def test_every_occurrence_that_is_lost_or_doubled_is_noticed(fired: list[int], said: list[str]):
+    assert chaos_schedules.unlike(1_000, 2_000, 100, fired) == said
+
+
+def test_a_storm_around_schedules_that_put_nothing_to_the_test_fails():
+    def nothing(sql: str) -> list[tuple[Any, ...]]:
+        return []
+
+    found = chaos_schedules.violations(nothing, every=1, seconds=5, killed=0)
+    assert len(found) == 2
