@@ -238,6 +238,31 @@ def test_occurrences_are_those_of_the_contract(window):
         assert found == expected, expression
 
 
+def changes(window: Window) -> list[datetime]:
+    """The instants of a window at which the clocks change."""
+    return [
+        look.instant for look in looks(window.zone, window.start, window.end) if len(look.new) != 1
+    ]
+
+
+CHANGING = [window for window in WINDOWS if changes(window)]
+
+
+@pytest.mark.parametrize("window", CHANGING, ids=str)
+def test_it_does_not_matter_where_in_a_change_of_clocks_one_begins_to_look(window):
+    """In the first pass of an overlap, in the second, just before and just after a gap."""
+    change = changes(window)[0]
+    end = change + 5 * timedelta(hours=1)
+    starts = [change + minutes * MINUTE for minutes in (-61, -60, -31, -17, 0, 13, 29, 45, 59, 60)]
+    starts += [change - timedelta(microseconds=1), change + timedelta(microseconds=1)]
+    for expression in EXPRESSIONS:
+        timetable = Cron(expression, window.zone)
+        expected = oracle(expression, window.zone, window.start, end)
+        for after in starts:
+            found = computed(timetable, after, end)
+            assert found == [each for each in expected if each > after], (expression, after)
+
+
 def test_a_whole_year_has_the_occurrences_of_the_contract():
     zone, start, end = "Australia/Lord_Howe", utc(2027, 7, 1), utc(2028, 7, 1)
     for expression in ("30 2 * * *", "0 0 * * *", "*/30 * * * *", "10 1,2 13 * 5"):

@@ -445,8 +445,7 @@ def plan(
     latest, passed = cursor, 0
     following = next_after(timetable, cursor, anchor=anchor)
     if following is not None and following <= horizon:
-        # Never before the cursor: the timetable may have changed, or the clock gone back.
-        latest = max(cursor, latest_until(timetable, horizon, anchor=anchor) or cursor)
+        latest = latest_until(timetable, horizon, anchor=anchor) or cursor
         passed = _count(timetable, cursor, latest, anchor)
         following = next_after(timetable, latest, anchor=anchor)
     following = _within(following, end)
