@@ -141,13 +141,12 @@ class Schedules(RuleBasedStateMachine):
             before.append(job.occurrence)
 
     def note_what_is_there(self) -> None:
-        for job in sorted(run_blocking(all_jobs(self.store)), key=lambda job: job.occurrence):
-            assert job.schedule_id is not None
-            assert job.occurrence is not None
-            before = self.fired.setdefault(job.schedule_id, [])
-            if job.occurrence not in before:
-                assert not before or job.occurrence > before[-1]
-                before.append(job.occurrence)
+        there: list[Any] = run_blocking(all_jobs(self.store))
+        for occurrence, schedule in sorted((job.occurrence, job.schedule_id) for job in there):
+            before = self.fired.setdefault(schedule, [])
+            if occurrence not in before:
+                assert not before or occurrence > before[-1]
+                before.append(occurrence)
 
     def mend(self) -> None:
         setattr(self.store, "perform", self.perform)  # noqa: B010

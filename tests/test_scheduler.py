@@ -14,7 +14,7 @@ import pytest
 
 from pulsed import Context
 from pulsed.engine import scheduler as scheduler_module
-from pulsed.engine.scheduler import BATCH, LONGEST_SLEEP, Scheduler
+from pulsed.engine.scheduler import BATCH, LONGEST_SLEEP, SHORTEST_SLEEP, Scheduler
 from pulsed.errors import SchemaError, TransientStorageError
 from pulsed.job import Status
 from pulsed.schedule import CatchUp, ScheduleState
@@ -22,6 +22,7 @@ from pulsed.store.base import SCHEDULES, Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.dialect import PostgresDialect
 from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres_session import Lane, Sessions
 from pulsed.store.schedule_sql import ScheduleStatements
 from tests.support.jobs import EVERYTHING, a_job
 from tests.support.schedules import APP, SECOND, a_spec, jobs_of, put, read, tick
@@ -109,6 +110,20 @@ async def test_a_wake_up_ends_the_sleep(store):
         await looked.acquire()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_hints_without_end_do_not_make_it_look_without_end(store, monkeypatch):
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("pulsed.engine.scheduler.asyncio.sleep", sleep)
+    scheduler = Scheduler(store)
+    for seconds in (5.0, 0.05, 0.0):
+        scheduler.wake()
+        await scheduler._sleep(seconds)
+    assert slept == [SHORTEST_SLEEP, 0.05, 0.0]
 
 
 # -- trouble --------------------------------------------------------------------------------------
@@ -326,13 +341,15 @@ def test_postgres_looks_schedules_up_by_their_indexes(postgres_url):
             FROM {SCHEMA}.pulse_schedules, generate_series(1, 20000) AS i"""
         )
         connection.execute(f"ANALYZE {SCHEMA}.pulse_schedules")
-        connection.execute("SET plan_cache_mode = force_generic_plan")
+        for name, value in Sessions(PostgresOptions()).at_connect(Lane.WORK).items():
+            connection.execute(f"SET {name} = '{value}'")
         for name, indexes in {
             "due": ["pulse_schedules_due"],
             "next_due": ["pulse_schedules_due"],
             "advance": ["pulse_schedules_pkey", "pulse_schedules_pkey"],
             "park": ["pulse_schedules_pkey"],
             "get": ["pulse_schedules_app_name_key"],
+            "unfinished": ["pulse_jobs_unfinished"],
         }.items():
             sql = getattr(statements, name)
             connection.execute(f"PREPARE hot AS {sql.text}")
@@ -343,7 +360,7 @@ def test_postgres_looks_schedules_up_by_their_indexes(postgres_url):
             scans = [
                 node.get("Index Name", node["Node Type"])
                 for node in nodes(answer[0][0]["Plan"])
-                if node.get("Relation Name") == "pulse_schedules"
+                if node.get("Relation Name") in ("pulse_schedules", "pulse_jobs")
                 and node["Node Type"] != "ModifyTable"
             ]
             assert scans == indexes, name

@@ -32,6 +32,8 @@ MOST_AT_A_TIME = 500
 BUDGET = 5.0
 """Seconds one tick may take; what is left is due at the next."""
 LONG_COUNT = 100
+SHORTEST_SLEEP = 0.1
+"""Hints come for jobs as well, hundreds in a second; so many looks would be too many."""
 LONGEST_SLEEP = 5.0
 """Seconds between two looks at the latest: a hint that got lost costs no more than this."""
 
@@ -125,8 +127,10 @@ class Scheduler:
         await self._store.park_schedule(row, reason)
 
     async def _sleep(self, seconds: float) -> None:
+        first = min(seconds, SHORTEST_SLEEP)
+        await asyncio.sleep(first)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), seconds)
+            await asyncio.wait_for(self._woken.wait(), seconds - first)
         self._woken.clear()
 
 

@@ -7,7 +7,7 @@ keep an occurrence from becoming two jobs: that guard, the deterministic id, and
 
 from __future__ import annotations
 
-from pulsed.lifecycle import TERMINAL
+from pulsed.job import Status
 from pulsed.store.dialect import Dialect
 from pulsed.store.sql import JOB_COLUMNS, words
 
@@ -17,6 +17,9 @@ SCHEDULE_COLUMNS = """id, app, name, spec::text, state, error, anchor, next_run_
 
 CURSOR = """schedule uuid, old_cursor timestamptz, old_revision bigint, new_cursor timestamptz,
     latest timestamptz, passed bigint, fired bool"""
+
+
+UNFINISHED = (Status.PENDING, Status.RUNNING, Status.RETRYING, Status.WAITING)
 
 
 class ScheduleStatements:
@@ -100,11 +103,11 @@ class ScheduleStatements:
             CURSOR,
         )
 
-        # Whether a schedule has a job that has not ended.
+        # Whether a schedule has a job that has not ended; as the index for it says it.
         self.unfinished = d.sql(
             f"""SELECT DISTINCT schedule_id FROM {d.jobs} AS j, {d.rows_of("schedule uuid")}
-            WHERE {d.same_id("j.schedule_id", "r.schedule")}
-              AND j.status NOT IN {words(TERMINAL)}""",
+            WHERE {d.same_id("j.schedule_id", "r.schedule")} AND j.schedule_id IS NOT NULL
+              AND j.status IN {words(UNFINISHED)}""",
             "schedule uuid",
         )
 

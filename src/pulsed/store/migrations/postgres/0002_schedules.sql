@@ -33,3 +33,7 @@ ALTER TABLE pulse_jobs ADD COLUMN occurrence timestamptz;
 
 CREATE UNIQUE INDEX pulse_jobs_occurrence ON pulse_jobs (schedule_id, occurrence)
     WHERE schedule_id IS NOT NULL;
+
+-- Whether a schedule has a job that has not ended, however many have.
+CREATE INDEX pulse_jobs_unfinished ON pulse_jobs (schedule_id)
+    WHERE schedule_id IS NOT NULL AND status IN ('PENDING', 'RUNNING', 'RETRYING', 'WAITING');
