@@ -33,7 +33,7 @@ def main() -> None:
         cells = (measured.get(engine, {}).get(workload) for engine in ("sqlite", "postgres"))
         print(
             f"{workload:<34}"
-            + "".join(f"{cell:>12,.0f}" if cell else f"{'–':>12}" for cell in cells)
+            + "".join(f"{cell:>12,.0f}" if cell else f"{'-':>12}" for cell in cells)
         )
 
 
@@ -88,7 +88,7 @@ def tiny_plain(number: int) -> int:
     return number
 
 
-def enqueue_singly(app: Pulse, jobs: int) -> float:
+def enqueue_singly(_app: Pulse, jobs: int) -> float:
     """Enqueue one commit at a time, as a web request does."""
     tiny_async.enqueue(0)  # connect
     began = time.perf_counter()
@@ -97,7 +97,7 @@ def enqueue_singly(app: Pulse, jobs: int) -> float:
     return time.perf_counter() - began
 
 
-def enqueue_many(app: Pulse, jobs: int) -> float:
+def enqueue_many(_app: Pulse, jobs: int) -> float:
     began = time.perf_counter()
     tiny_async.enqueue_many([(number,) for number in range(jobs)])
     return time.perf_counter() - began

@@ -3,9 +3,10 @@
 from pulsed.app import Pulse
 from pulsed.backoff import Backoff, RetryPolicy
 from pulsed.client import Job, JobType, Router
-from pulsed.engine.context import Context, current_context
+from pulsed.engine.context import Context, JobLogFilter, current_context
 from pulsed.errors import (
     InvalidJob,
+    InvalidTransition,
     JobCancelled,
     JobFailed,
     JobNotFound,
@@ -25,9 +26,11 @@ __all__ = [
     "Call",
     "Context",
     "InvalidJob",
+    "InvalidTransition",
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobLogFilter",
     "JobNotFound",
     "JobType",
     "NoRetry",

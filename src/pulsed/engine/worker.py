@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -354,6 +355,7 @@ class Worker:
             running=len(self._runs),
             stuck=len(self._stuck),
             state="draining" if self._stop_asked.is_set() else "running",
+            version=_version(),
         )
 
     def _summary(self) -> str:
@@ -397,3 +399,13 @@ async def _cancelled_at_exit(
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+@functools.cache
+def _version() -> str:
+    from importlib import metadata  # noqa: PLC0415 - slow to import, and asked for once
+
+    try:
+        return metadata.version("pulsed")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return ""

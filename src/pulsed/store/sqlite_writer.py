@@ -63,6 +63,7 @@ class Writer:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
+        self._thread_lock = threading.Lock()
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
         self._calls: SimpleQueue[bool] = SimpleQueue()
@@ -101,11 +102,12 @@ class Writer:
 
     def close(self) -> None:
         """Close the connection and end the thread; the next verb starts anew."""
-        with self._lock:
+        with self._thread_lock:
             if self._thread is not None:
                 self._calls.put(False)
                 self._thread = None
                 self._calls = SimpleQueue()
+        with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -117,14 +119,13 @@ class Writer:
             self._waiting.append(request)
 
     def _call_thread(self) -> None:
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
-                    )
-                    self._thread.start()
-        self._calls.put(True)
+        with self._thread_lock:  # a call must not fall into a queue that nobody reads any more
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
+                )
+                self._thread.start()
+            self._calls.put(True)
 
     def _serve(self, calls: SimpleQueue[bool]) -> None:
         while calls.get():
