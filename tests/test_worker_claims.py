@@ -260,6 +260,35 @@ async def test_a_freed_slot_is_filled_at_once(store: SqlStore):
 # -- claims without an answer ---------------------------------------------------------------------
 
 
+async def test_a_slot_that_is_freed_during_a_full_claim_does_not_look_like_an_empty_queue(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    proceed = asyncio.Event()
+
+    async def first() -> None:
+        await proceed.wait()
+
+    async def quick(n: int) -> None:
+        pass
+
+    claim = store.claim
+
+    async def claim_while_a_run_ends(*asked: Any) -> list[Assignment]:
+        claimed = await claim(*asked)
+        if asked[3] == 1:  # for the one free slot, while the other one becomes free
+            proceed.set()
+            await until(lambda: not it.worker._runs)
+        return claimed
+
+    monkeypatch.setattr(store, "claim", claim_while_a_run_ends)
+    blocked = await submit(store, "first")
+    async with working(store, first, quick, concurrency=2, poll=NEVER) as it:
+        await in_status(store, blocked, Status.RUNNING)
+        waiting = await submit_many(store, "quick", 3)
+
+        await all_finished(store, [blocked, *waiting])
+
+
 async def test_jobs_of_a_claim_whose_answer_was_lost_are_given_back_and_run(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
