@@ -230,17 +230,18 @@ class Deaf(Listener):
     healthy = False
 
 
+@asynccontextmanager
+async def no_hints(queues: Any, wake: Any) -> AsyncIterator[Listener]:
+    yield Deaf()
+
+
 async def test_without_hints_the_poll_starts_the_job(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
-    @asynccontextmanager
-    async def listen(queues: Any, wake: Any) -> AsyncIterator[Listener]:
-        yield Deaf()
-
     async def quick() -> None:
         pass
 
-    monkeypatch.setattr(store, "listen", listen)
+    monkeypatch.setattr(store, "listen", no_hints)
     async with working(store, quick, poll=0.05) as it:
         await until(lambda: it.worker._listener is not None)
         for _ in range(3):
@@ -275,16 +276,18 @@ async def test_a_slot_that_is_freed_during_a_full_claim_does_not_look_like_an_em
 
     async def claim_while_a_run_ends(*asked: Any) -> list[Assignment]:
         claimed = await claim(*asked)
-        if asked[3] == 1:  # for the one free slot, while the other one becomes free
+        if claimed and asked[3] == 1:  # for the one free slot, while the other becomes free
             proceed.set()
             await until(lambda: not it.worker._runs)
         return claimed
 
+    monkeypatch.setattr(store, "listen", no_hints)
     monkeypatch.setattr(store, "claim", claim_while_a_run_ends)
     blocked = await submit(store, "first")
     async with working(store, first, quick, concurrency=2, poll=NEVER) as it:
         await in_status(store, blocked, Status.RUNNING)
         waiting = await submit_many(store, "quick", 3)
+        it.worker._claimer.wake()
 
         await all_finished(store, [blocked, *waiting])
 
