@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+import pulsed
 from pulsed.cli.root import COMMANDS
 from pulsed.client import Job
 from pulsed.job import Failed, Succeeded
@@ -67,8 +69,9 @@ class TestHelp:
         assert "130 interrupted" in text
         assert "_PULSED_COMPLETE=bash_source" in text
 
-    def test_version(self):
-        assert run("--version").stdout.startswith("pulsed 0.")
+    def test_there_is_one_version(self):
+        assert run("--version").stdout.startswith(f"pulsed {pulsed.__version__} (Python ")
+        assert pulsed.__version__ == version("pulsed")
 
     def test_help_loads_no_command(self):
         code = "import sys; from pulsed.cli.root import root; root.main(['--help'])"

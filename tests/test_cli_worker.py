@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from pulsed import Pulse, Status
 from pulsed.cli.reloading import SourceWatch, sources_under
 from pulsed.cli.times import brief, parse_duration, past, relative
 from pulsed.cli.worker import queues
+from pulsed.engine.signals import ECHO
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import Command, run, until
 from tests.support.jobs import a_job
@@ -72,6 +74,7 @@ class TestSignals:
             started(folder)
             worker.signal(signal.SIGTERM)
             worker.said("draining 1 running jobs")
+            time.sleep(ECHO)  # sooner it would be taken for the first one
             worker.signal(signal.SIGTERM)
             assert worker.ended() == 130
         assert job.refresh().status is Status.PENDING

@@ -18,8 +18,7 @@ from pulsed.errors import (
 )
 from pulsed.handler import Call
 from pulsed.job import Status
-
-__version__ = "0.1.0"
+from pulsed.version import __version__
 
 __all__ = [
     "Backoff",

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -30,12 +28,14 @@ from pulsed.engine.leases import BEATS_PER_LEASE, Leases
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.run import Run, Stop, outcome_of, outcome_of_stop
 from pulsed.engine.settling import LARGEST_BATCH, Settler
+from pulsed.engine.signals import on_stop_signals
 from pulsed.engine.threads import HandlerThreads
 from pulsed.engine.upkeep import Upkeep
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
 from pulsed.store.base import Listener, Store
+from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
 
@@ -98,7 +98,8 @@ class Worker:
         await self._check_database()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        with self._signals() if handle_signals else contextlib.nullcontext():
+        listening = on_stop_signals(self._loop, self.stop) if handle_signals else None
+        with listening or contextlib.nullcontext():
             async with self._lifespan():
                 await self._work()
         return self._exit
@@ -355,7 +356,7 @@ class Worker:
             running=len(self._runs),
             stuck=len(self._stuck),
             state="draining" if self._stop_asked.is_set() else "running",
-            version=_version(),
+            version=__version__,
         )
 
     def _summary(self) -> str:
@@ -367,25 +368,6 @@ class Worker:
         """Return how long living workers need to beat after an outage: a beat, and some."""
         longest = max(policy.lease for policy in self.registry.policies())
         return longest / BEATS_PER_LEASE + min(5.0, longest / 6)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Any:
-        """Drain on the first SIGTERM or SIGINT, abort on the second."""
-        loop = self._loop
-        caught = (signal.SIGTERM, signal.SIGINT)
-
-        def on_signal(number: signal.Signals) -> None:
-            again = self._stop_asked.is_set()
-            log.info("%s: %s", number.name, "aborting" if again else "draining; again to abort")
-            self.stop(abort=again)
-
-        for number in caught:
-            loop.add_signal_handler(number, on_signal, number)
-        try:
-            yield
-        finally:
-            for number in caught:
-                loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager
@@ -399,13 +381,3 @@ async def _cancelled_at_exit(
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-@functools.cache
-def _version() -> str:
-    from importlib import metadata  # noqa: PLC0415 - slow to import, and asked for once
-
-    try:
-        return metadata.version("pulsed")
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        return ""
