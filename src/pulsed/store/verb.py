@@ -58,6 +58,8 @@ class Verb(Generic[T]):
     script: Callable[[], Script[T]]
     urgent: bool = False
     """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
+    within: float | None = None
+    """Seconds until an urgent verb is of no use any more."""
     relaxed: bool = False
     """May be forgotten by a crash of the server: a lost claim is only a re-run."""
     broad: bool = False
