@@ -16,7 +16,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pulsed.errors import StorageError
+from pulsed.errors import StorageError, TransientStorageError
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
 
@@ -129,8 +129,9 @@ class Writer:
 
     def _serve(self, calls: SimpleQueue[bool]) -> None:
         while calls.get():
-            with self._lock:
-                self._commit_waiting()
+            while self._waiting:  # blocking callers may have come before the one that called
+                with self._lock:
+                    self._commit_waiting()
 
     def _commit_waiting(self) -> None:
         """Run what waits in one transaction. The lock is held."""
@@ -143,14 +144,20 @@ class Writer:
             self._roll_back()
             for request in group:
                 request.error = self._translate(error, request.verb.name)
-        except BaseException as error:  # noqa: BLE001 - goes to the callers
+        except Exception as error:  # noqa: BLE001 - goes to the callers
             self._roll_back()
             for request in group:
                 request.error = request.error or error
-        for request in group:
-            request.done = True
-            if request.on_done is not None:
-                request.on_done()
+        except BaseException:  # Ctrl-C is for the thread that it reached, not for all who wait
+            self._roll_back()
+            for request in group:
+                request.error = TransientStorageError(f"{request.verb.name} was interrupted.")
+            raise
+        finally:
+            for request in group:
+                request.done = True
+                if request.on_done is not None:
+                    request.on_done()
 
     def _run_group(self, group: list[Request[Any]]) -> None:
         if self._connection is None:
@@ -163,7 +170,8 @@ class Writer:
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
-        self._after_commit(connection)
+        with contextlib.suppress(sqlite3.Error):  # nobody's write has failed
+            self._after_commit(connection)
 
     def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
         """Run one of several, so that its failure is its own."""
