@@ -19,16 +19,13 @@ import asyncpg
 
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import lost_the_server
-from pulsed.store.postgres_session import COMMIT, Lane, Sessions, lane_of
+from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
 from pulsed.store.postgres_values import arguments
 from pulsed.store.runner import adrive
 from pulsed.store.verb import Rows, Statement, Verb
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], datetime]
-
-IDLE_FOR_TOO_LONG = 300.0
-"""Seconds after which a firewall may have forgotten a quiet connection."""
 
 CLOSE_WITHIN = 2.0
 
