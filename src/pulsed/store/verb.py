@@ -25,7 +25,7 @@ class Sql:
     text: str
     names: tuple[str, ...]
     columns: tuple[str, ...] = ()
-    """The columns of its ``{rows}``, if it works on a batch of them."""
+    """The columns of its batch of rows, if it works on one."""
 
 
 @dataclass(frozen=True, slots=True)
