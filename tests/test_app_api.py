@@ -116,7 +116,7 @@ class TestEnqueue:
             (lambda add: add.enqueue(), InvalidArguments),
             (lambda add: add.enqueue(1, c=3), InvalidArguments),
             (lambda add: add.using(delay=-1).enqueue(1), InvalidOption),
-            (lambda add: add.using(delay=1).using(at=datetime.now(UTC)), InvalidOption),
+            (lambda add: add.using(delay=1, at=datetime.now(UTC)), InvalidOption),
             (lambda add: add.using(priorty=1), InvalidOption),
             (lambda add: add.enqueue_many([(1,), (2, "x")]), InvalidArguments),
             (lambda add: add.enqueue_many([{"a": 1}]), InvalidArguments),
