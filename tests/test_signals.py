@@ -117,7 +117,7 @@ class TestRepeats:
             worker.signal(signal.SIGTERM)
             worker.said("draining 1 running jobs")
             worker.signal(signal.SIGINT)
-            worker.said("SIGINT: the same request again")
+            worker.said("SIGINT: taken for the same request")
             (folder / "go").touch()
             assert worker.ended() == 0
         assert job.result(1) == "gone"

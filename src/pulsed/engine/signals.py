@@ -51,7 +51,7 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[Non
     def on_signal(number: signal.Signals) -> None:
         nonlocal abort
         if not asked.again(loop.time()):
-            log.info("%s: the same request again", number.name)
+            log.info("%s: taken for the same request; once more to abort", number.name)
             return
         log.info("%s: %s", number.name, "aborting" if abort else "draining; again to abort")
         stop(abort=abort)
