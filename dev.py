@@ -43,7 +43,7 @@ examples:
   python3 dev.py test -k lease -x         arguments go to pytest
   python3 dev.py test -n 0 --pdb          one process, with a debugger
   python3 dev.py check                    lint, formatting, types, import layers
-  python3 dev.py chaos --seconds 60       kill workers and the database for a minute
+  python3 dev.py chaos --seconds 60       kill workers under load for a minute
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
 
@@ -213,7 +213,7 @@ def bench(arguments: list[str]) -> NoReturn:
 
 
 def chaos(arguments: list[str]) -> NoReturn:
-    """Kill workers and databases under load; see `chaos --help`."""
+    """Kill workers under load; see `chaos --help`."""
     become("-m", "tests.chaos", *arguments)
 
 

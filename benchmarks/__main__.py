@@ -15,9 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from pulsed import Pulse, Router
+from pulsed import JobType, Pulse
 from tests.support.scratch_postgres import ScratchPostgres
 
 
@@ -27,14 +28,11 @@ def main() -> None:
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; "
         f"medians of {arguments.repeat} runs, jobs per second\n"
     )
-    print(f"{'':<34}{'sqlite':>12}{'postgres':>12}")
-    measured = {engine: measure(engine, arguments) for engine in arguments.engine.split(",")}
-    for workload in WORKLOADS:
-        cells = (measured.get(engine, {}).get(workload) for engine in ("sqlite", "postgres"))
-        print(
-            f"{workload:<34}"
-            + "".join(f"{cell:>12,.0f}" if cell else f"{'–':>12}" for cell in cells)
-        )
+    engines = arguments.engine.split(",")
+    measured = [measure(engine, arguments.jobs, arguments.repeat) for engine in engines]
+    print(f"{'':<34}" + "".join(f"{engine:>12}" for engine in engines))
+    for workload in measured[0]:
+        print(f"{workload:<34}" + "".join(f"{rates[workload]:>12,.0f}" for rates in measured))
 
 
 def parse() -> argparse.Namespace:
@@ -45,22 +43,26 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(engine: str, arguments: argparse.Namespace) -> dict[str, float]:
+def measure(engine: str, jobs: int, repeat: int) -> dict[str, float]:
     """Run every workload on an engine; returns the medians of jobs per second."""
     with database(engine) as url, Pulse(url) as app:
-        app.include(router)
+        tiny_async, tiny_plain = declare(app)
+        workloads: dict[str, tuple[int, Callable[[int], float]]] = {
+            "enqueue one by one": (jobs // 10, partial(enqueue_singly, tiny_async)),
+            "enqueue_many": (jobs, partial(enqueue_many, tiny_async)),
+            "drain, async handler, 100 slots": (jobs, partial(drain, app, tiny_async)),
+            "drain, plain function, 100 slots": (jobs, partial(drain, app, tiny_plain)),
+        }
         return {
-            name: median_rate(app, workload, int(arguments.jobs * share), arguments.repeat)
-            for name, (workload, share) in WORKLOADS.items()
+            name: median_rate(app, workload, count, repeat)
+            for name, (count, workload) in workloads.items()
         }
 
 
-def median_rate(
-    app: Pulse, workload: Callable[[Pulse, int], float], jobs: int, repeat: int
-) -> float:
+def median_rate(app: Pulse, workload: Callable[[int], float], jobs: int, repeat: int) -> float:
     rates = []
     for _ in range(repeat):
-        rates.append(jobs / workload(app, jobs))
+        rates.append(jobs / workload(jobs))
         app.jobs.delete_matching(queue="default")
     return statistics.median(rates)
 
@@ -75,41 +77,35 @@ def database(engine: str) -> Iterator[str]:
             yield f"sqlite:///{Path(folder) / 'bench.db'}"
 
 
-router = Router()
+def declare(app: Pulse) -> tuple[JobType[[int], int], JobType[[int], int]]:
+    @app.job
+    async def tiny_async(number: int) -> int:
+        return number
+
+    @app.job
+    def tiny_plain(number: int) -> int:
+        return number
+
+    return tiny_async, tiny_plain
 
 
-@router.job
-async def tiny_async(number: int) -> int:
-    return number
-
-
-@router.job
-def tiny_plain(number: int) -> int:
-    return number
-
-
-def enqueue_singly(app: Pulse, jobs: int) -> float:
+def enqueue_singly(job: JobType[[int], int], jobs: int) -> float:
     """Enqueue one commit at a time, as a web request does."""
-    tiny_async.enqueue(0)  # connect
+    job.enqueue(0)  # connect
     began = time.perf_counter()
     for number in range(jobs):
-        tiny_async.enqueue(number)
+        job.enqueue(number)
     return time.perf_counter() - began
 
 
-def enqueue_many(app: Pulse, jobs: int) -> float:
+def enqueue_many(job: JobType[[int], int], jobs: int) -> float:
     began = time.perf_counter()
-    tiny_async.enqueue_many([(number,) for number in range(jobs)])
+    job.enqueue_many([(number,) for number in range(jobs)])
     return time.perf_counter() - began
 
 
-def drain_async(app: Pulse, jobs: int) -> float:
-    tiny_async.enqueue_many([(number,) for number in range(jobs)])
-    return asyncio.run(drained(app))
-
-
-def drain_plain(app: Pulse, jobs: int) -> float:
-    tiny_plain.enqueue_many([(number,) for number in range(jobs)])
+def drain(app: Pulse, job: JobType[[int], int], jobs: int) -> float:
+    enqueue_many(job, jobs)
     return asyncio.run(drained(app))
 
 
@@ -126,13 +122,6 @@ async def drained(app: Pulse) -> float:
         await working
     return seconds
 
-
-WORKLOADS: dict[str, tuple[Callable[[Pulse, int], float], float]] = {
-    "enqueue one by one": (enqueue_singly, 0.1),
-    "enqueue_many": (enqueue_many, 1),
-    "drain, async handler, 100 slots": (drain_async, 1),
-    "drain, plain function, 100 slots": (drain_plain, 1),
-}
 
 if __name__ == "__main__":
     main()

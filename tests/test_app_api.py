@@ -90,6 +90,13 @@ class TestEnqueue:
         assert (urgent.enqueue(1).priority, urgent.enqueue(1).queue) == (50, "fast")
         assert (add.enqueue(1).priority, add.enqueue(1).queue) == (0, "default")
 
+    def test_a_later_start_time_overrules_an_earlier_one(self, app: Pulse) -> None:
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        add = declare_add(app)
+        assert add.using(delay=60).using(at=tomorrow).enqueue(1).refresh().next_run_at == tomorrow
+        soon = add.using(at=tomorrow).using(delay=1).enqueue(1).refresh()
+        assert soon.next_run_at < tomorrow
+
     def test_the_lane_comes_from_the_decorator(self, app: Pulse) -> None:
         @app.job(queue="mail", priority=5, topic="post")
         def send(to: str) -> None: ...
@@ -109,7 +116,7 @@ class TestEnqueue:
             (lambda add: add.enqueue(), InvalidArguments),
             (lambda add: add.enqueue(1, c=3), InvalidArguments),
             (lambda add: add.using(delay=-1).enqueue(1), InvalidOption),
-            (lambda add: add.using(delay=1).using(at=datetime.now(UTC)), InvalidOption),
+            (lambda add: add.using(delay=1, at=datetime.now(UTC)), InvalidOption),
             (lambda add: add.using(priorty=1), InvalidOption),
             (lambda add: add.enqueue_many([(1,), (2, "x")]), InvalidArguments),
             (lambda add: add.enqueue_many([{"a": 1}]), InvalidArguments),

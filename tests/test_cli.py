@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,11 +12,12 @@ from uuid import UUID
 import click
 import pytest
 
+import pulsed
 from pulsed.cli.root import COMMANDS, root
 from pulsed.client import Job
 from pulsed.job import Failed, Succeeded
 from pulsed.store.blocking import run_blocking
-from tests.support.commands import a_waiting_job, run
+from tests.support.commands import CONTROLS, a_waiting_job, run
 from tests.support.jobs import POLICIES, settle
 
 APP = """
@@ -77,8 +79,9 @@ class TestHelp:
         assert "130 interrupted" in text
         assert "_PULSED_COMPLETE=bash_source" in text
 
-    def test_version(self):
-        assert run("--version").stdout.startswith("pulsed 0.")
+    def test_there_is_one_version(self):
+        assert run("--version").stdout.startswith(f"pulsed {pulsed.__version__} (Python ")
+        assert pulsed.__version__ == version("pulsed")
 
     def test_help_loads_no_command(self):
         code = "import sys; from pulsed.cli.root import root; root.main(['--help'])"
@@ -237,6 +240,28 @@ class TestEnqueue:
         assert row.headers == {"trace": "a=b"}
         assert 3500 < (row.next_run_at - row.submitted_at).total_seconds() < 3700
 
+    def test_without_an_app_it_creates_no_database(self, tmp_path):
+        url = f"sqlite:///{tmp_path}/typo.db"
+        result = run("enqueue", "anything", "--url", url)
+        assert result.exit_code == 4
+        assert f"there is no database at {tmp_path}/typo.db" in result.stderr
+        assert "pulsed migrate up" in result.stderr
+        assert not list(tmp_path.iterdir())
+
+    def test_without_an_app_it_creates_no_tables(self, tmp_path):
+        (tmp_path / "empty.db").touch()
+        result = run("enqueue", "anything", "--url", f"sqlite:///{tmp_path}/empty.db")
+        assert result.exit_code == 5
+        assert "pulsed migrate up" in result.stderr
+        assert run("migrate", "up", "--url", f"sqlite:///{tmp_path}/new.db").exit_code == 0
+        assert run("enqueue", "t", "--url", f"sqlite:///{tmp_path}/new.db").exit_code == 0
+
+    def test_an_app_creates_its_database_as_its_worker_would(self, tmp_path, module):
+        module("shop7", APP)
+        url = f"sqlite:///{tmp_path}/new.db"
+        assert run("enqueue", "add", "a=1", "--app", "shop7", "--url", url).exit_code == 0
+        assert (tmp_path / "new.db").exists()
+
     def test_a_json_object_from_an_option_or_stdin(self, url, live):
         for args, stdin in ((("--json-args", '{"a": 1}'), ""), (("-",), '{"a": 1}')):
             result = run("enqueue", "t", *args, stdin=stdin, PULSED_URL=url)
@@ -257,7 +282,7 @@ class TestEnqueue:
             ["--delay", "1s", "--at", "2030-01-01T00:00:00Z"],
         ],
     )
-    def test_what_is_no_argument_is_a_usage_error(self, url, args):
+    def test_what_is_no_argument_is_a_usage_error(self, url, live, args):
         result = run("enqueue", "t", *args, PULSED_URL=url)
         assert result.exit_code == 2
         assert result.stderr.startswith("pulsed: ")
@@ -281,6 +306,18 @@ class TestEnqueue:
         assert result.exit_code == 7
         assert "boom" in result.stderr
         assert not result.stdout
+
+    def test_a_terminal_does_not_obey_an_error(self, url, live, monkeypatch):
+        self.end_at_once(monkeypatch, live, Failed("bad \x1b]0;title\x07 \x9b31m", final=True))
+        result = run("enqueue", "email", "--wait", PULSED_URL=url)
+        assert "bad \N{REPLACEMENT CHARACTER}]0;title" in result.stderr
+        assert not set(result.stderr) & set(CONTROLS)
+
+    def test_a_terminal_does_not_obey_a_result(self, url, live, monkeypatch):
+        self.end_at_once(monkeypatch, live, Succeeded('"\x9b31m\u202e"'))
+        result = run("enqueue", "email", "--wait", PULSED_URL=url)
+        assert not set(result.stdout) & set(CONTROLS)
+        assert json.loads(result.stdout) == "\x9b31m\u202e"
 
     def test_waiting_in_vain_says_why(self, url, live):
         result = run("enqueue", "email", "--wait", "--timeout", "10ms", PULSED_URL=url)

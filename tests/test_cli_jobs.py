@@ -1,12 +1,21 @@
 """``pulsed jobs`` over a real database of each kind: lists, one job, and acts on many."""
 
+import json
 from uuid import UUID
 
 import pytest
 
 from pulsed.job import Status
 from pulsed.store.blocking import run_blocking
-from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of
+from tests.support.commands import (
+    CONTROLS,
+    a_dead_job,
+    a_waiting_job,
+    lines_of,
+    present,
+    run,
+    status_of,
+)
 from tests.support.jobs import running
 
 NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
@@ -21,6 +30,13 @@ class TestList:
         assert rows[1]["payload"] == {"n": 12345678901234567890}
         assert rows[1]["last_error"] == "boom"
         assert rows[1]["completed_at"].endswith("Z")
+
+    def test_json_has_nothing_that_a_terminal_would_obey(self, url, live):
+        a_dead_job(live, f"error {CONTROLS}", payload=json.dumps(CONTROLS, ensure_ascii=False))
+        result = run("jobs", "list", "--json", PULSED_URL=url)
+        assert not set(result.stdout) & set(CONTROLS)
+        (row,) = lines_of(result)
+        assert (row["payload"], row["last_error"]) == (CONTROLS, f"error {CONTROLS}")
 
     @pytest.mark.parametrize(
         "args",

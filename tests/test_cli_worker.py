@@ -1,10 +1,12 @@
 """``pulsed worker`` and ``pulsed dev`` as processes: signals, exit codes, logs, reloading."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +16,13 @@ import click
 import pytest
 
 from pulsed import Pulse, Status
+from pulsed.cli.logs import JsonLines, Lines
 from pulsed.cli.reloading import SourceWatch, sources_under
 from pulsed.cli.times import brief, parse_duration, past, relative
 from pulsed.cli.worker import queues
+from pulsed.engine.signals import ECHO
 from pulsed.store.blocking import run_blocking
-from tests.support.commands import Command, run, until
+from tests.support.commands import CONTROLS, Command, run, until
 from tests.support.jobs import a_job
 
 APP = """
@@ -72,6 +76,7 @@ class TestSignals:
             started(folder)
             worker.signal(signal.SIGTERM)
             worker.said("draining 1 running jobs")
+            time.sleep(ECHO)  # sooner it would be taken for the first one
             worker.signal(signal.SIGTERM)
             assert worker.ended() == 130
         assert job.refresh().status is Status.PENDING
@@ -91,6 +96,25 @@ class TestLogs:
         assert record["job_id"] == str(job.id)
         assert (record["topic"], record["attempt"]) == ("wait", 1)
         assert record["level"] == "info"
+
+    @pytest.fixture
+    def record(self) -> logging.LogRecord:
+        error = ValueError(f"bad {CONTROLS}")
+        given = (f"failed: {CONTROLS}", None, (ValueError, error, None))
+        return logging.LogRecord("shop", logging.ERROR, __file__, 1, *given)
+
+    def test_text_has_nothing_that_a_terminal_would_obey(self, record, monkeypatch):
+        text = Lines().format(record)
+        assert "ValueError: bad" in text
+        assert not set(text) & set(CONTROLS)
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        assert "\x1b[31mERROR" in Lines().format(record)
+
+    def test_nor_has_json(self, record):
+        text = JsonLines().format(record)
+        assert not set(text) & set(CONTROLS)
+        assert json.loads(text)["message"] == f"failed: {CONTROLS}"
 
 
 class TestDev:

@@ -17,8 +17,10 @@ from pulsed.errors import (
     InvalidOption,
     InvalidTransition,
 )
+from pulsed.store.blocking import run_blocking
 from tests.support.apps import declare_add, declare_fail, work_off, working
 from tests.support.backends import Backend
+from tests.support.jobs import running
 
 NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
 
@@ -142,6 +144,13 @@ class TestJobs:
         app.jobs.cancel(jobs[0].id)
         assert app.jobs.delete_matching(topic="add", status="PENDING") == 2_499
         assert app.jobs.delete_matching(queue="default") == 1
+
+    def test_cancelling_counts_those_that_were_asked_to_stop(self, app: Pulse) -> None:
+        claimed = run_blocking(running(app.store))
+        app.enqueue("email")
+        assert app.jobs.cancel_matching(topic="email") == 2
+        assert app.jobs.cancel_matching(status="RUNNING") == 1
+        assert app.jobs.cancel(claimed.job_id) is Status.RUNNING
 
     @pytest.mark.parametrize("verb", ["retry_matching", "cancel_matching", "delete_matching"])
     def test_bulk_acts_need_a_condition(self, app: Pulse, verb: str) -> None:

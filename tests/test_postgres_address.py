@@ -42,6 +42,20 @@ def test_a_unix_socket_is_a_directory(url):
     assert parameters.database == "jobs"
 
 
+def test_a_silent_server_is_noticed_by_libpq_unless_the_url_says_otherwise():
+    given = Address.parse("postgresql://h/jobs").for_psycopg(NAMED, 10)
+    assert (given["tcp_user_timeout"], given["connect_timeout"]) == (30_000, 10)
+    given = Address.parse("postgresql://h/jobs?tcp_user_timeout=7").for_psycopg(NAMED, 10)
+    assert given["tcp_user_timeout"] == "7"
+
+
+def test_nobody_connects_for_longer_than_the_caller_has():
+    address = Address.parse("postgresql://h/jobs?connect_timeout=20")
+    assert address.for_psycopg(NAMED, 10)["connect_timeout"] == 20
+    assert address.for_psycopg(NAMED, 10, most=5)["connect_timeout"] == 5
+    assert address.for_psycopg(NAMED, 10, most=0.5)["connect_timeout"] == 2
+
+
 def test_a_list_of_hosts_is_kept_in_its_order():
     url = "postgresql://ada@one:1,two:2/jobs?sslmode=disable&target_session_attrs=read-write"
     addresses, parameters, _ = asyncpg_reads(url)

@@ -1,7 +1,9 @@
 """What PostgreSQL refuses, and what becomes of the connections it was refused on."""
 
 import asyncio
+import uuid
 from contextlib import closing
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -9,7 +11,13 @@ import psycopg
 import pytest
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import SchemaError, StorageError, StorageFull, TransientStorageError
+from pulsed.errors import (
+    SchemaError,
+    StorageError,
+    StorageFull,
+    StorageRefused,
+    TransientStorageError,
+)
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_errors import translate
@@ -109,12 +117,18 @@ async def test_sessions_of_a_server_that_lost_its_role_are_given_up(store, admin
     [
         ("SELECT * FROM pulse_nothing", SchemaError),
         ("SELECT nothing FROM pulse_jobs", SchemaError),
-        ("SELECT 1/0", StorageError),
+        ("SELECT 1/0", StorageRefused),
+        ("SELECT 'x'::int", StorageRefused),
+        ("SELECT random(1)", StorageError),
         ("SELECT", None),
-        ("INSERT INTO pulse_meta (one) VALUES (1)", StorageError),
+        ("INSERT INTO pulse_meta (one) VALUES (1)", StorageRefused),
         ("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$", TransientStorageError),
+        ("DO $$ BEGIN RAISE SQLSTATE '53200'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", TransientStorageError),
+        ("DO $$ BEGIN RAISE SQLSTATE '53400'; END $$", StorageError),
+        ("DO $$ BEGIN RAISE SQLSTATE '58030'; END $$", TransientStorageError),
+        ("DO $$ BEGIN RAISE SQLSTATE '57P04'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '25006'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '08006'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '53100'; END $$", StorageFull),
@@ -162,6 +176,65 @@ async def test_a_statement_that_takes_too_long_is_transient(postgres_url, admin,
     store = PostgresStore(postgres_url, PostgresOptions(statement_timeout=0.05))
     with pytest.raises(TransientStorageError, match="statement timeout"):
         await perform(store, mode, a_verb("SELECT pg_sleep(5)"))
+    await store.aclose()
+
+
+@both_drivers
+async def test_a_look_at_the_whole_table_that_takes_too_long_is_not_repeated(postgres_url, mode):
+    store = PostgresStore(postgres_url, PostgresOptions(statement_timeout=0.05))
+    broad = replace(a_verb("SELECT pg_sleep(5)"), broad=True)
+    with pytest.raises(StorageError, match=r"statement timeout\. .*Ask for fewer") as refused:
+        await perform(store, mode, broad)
+    assert type(refused.value) is StorageError
+    await store.aclose()
+
+
+@both_drivers
+async def test_text_that_the_database_cannot_hold_is_refused_as_a_row(store, mode):
+    nul = Verb("t", Kind.SINGLE, lambda: _rows(Statement(_TEXT, {"x": "a\0b"})))
+    with pytest.raises(StorageRefused):
+        await perform(store, mode, nul)
+
+
+_TEXT = Sql("SELECT $1::text", ("x",))
+
+
+@pytest.fixture
+def restricted(admin, postgres_url):
+    """The URL of a role that may do next to nothing, in a schema that is not its own."""
+    role = f"restricted_{uuid.uuid4().hex}"
+    admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'hunter2'")
+    admin.execute(f"CREATE SCHEMA {role}")
+    server = urlsplit(postgres_url)
+    place = server.netloc.rpartition("@")[2]
+    yield role, server._replace(netloc=f"{role}:hunter2@{place}").geturl()
+    admin.execute(f"DROP SCHEMA {role} CASCADE")
+    admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@both_drivers
+async def test_a_missing_privilege_is_named_and_not_taken_for_a_wrong_password(restricted, mode):
+    role, url = restricted
+    store = PostgresStore(url, PostgresOptions(retry=ONCE))
+    for sql in ("SELECT * FROM pulse_jobs", f"CREATE TABLE {role}.t ()"):
+        with pytest.raises(
+            StorageError, match=r"permission denied .* lacks a privilege"
+        ) as refused:
+            await perform(store, mode, a_verb(sql))
+        assert type(refused.value) is StorageError
+        assert "password" not in str(refused.value)
+    await store.aclose()
+
+
+@both_drivers
+async def test_a_schema_that_is_there_takes_no_right_to_create_schemas(restricted, admin, mode):
+    role, url = restricted
+    admin.execute(f"GRANT USAGE, CREATE ON SCHEMA {role} TO {role}")
+    store = PostgresStore(url, PostgresOptions(schema=role, retry=ONCE))
+    if mode == "async":
+        assert await store.submit([a_job()]) == 1
+    else:
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([a_job()]))) == 1
     await store.aclose()
 
 

@@ -157,6 +157,19 @@ async def test_a_connection_that_answers_no_more_is_given_up(opened, monkeypatch
         assert deaf.is_closed()
 
 
+async def test_the_reason_is_named_also_when_the_error_has_nothing_to_say(monkeypatch, caplog):
+    monkeypatch.setattr(postgres_listen, "FIRST_PAUSE", 0.01)
+
+    async def never():
+        raise TimeoutError
+
+    listener = postgres_listen.ChannelListener(never, "pulsed", ["default"], lambda: None)
+    with caplog.at_level(logging.WARNING, logger="pulsed.store"):
+        async with postgres_listen.running(listener):
+            await until(lambda: caplog.messages)
+    assert caplog.messages[0] == "wake-ups stopped, polling goes on: TimeoutError"
+
+
 async def test_a_burst_is_announced_at_its_beginning_and_at_its_end(opened, postgres_url):
     store = opened()
     async with heard_on(postgres_url, "pulsed") as heard:
@@ -254,11 +267,54 @@ async def test_a_fork_leaves_what_is_owed_to_the_parent(monkeypatch):
     assert record.sent == [["a"]]
 
 
-async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog):
+class Failing(Recorder):
+    """Fails the second time, in a way that nobody thought of."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    async def __call__(self, verb):
+        await super().__call__(verb)
+        if len(self.sent) == 2:
+            raise self.error
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit()], ids=["error", "exit"])
+async def test_whatever_goes_wrong_in_the_thread_later_announcements_are_sent(error):
+    record = Failing(error)
+    notifier = Notifier("pulsed", record)
+    await notifier.announce({"a"})
+    await notifier.announce({"a"})  # by the thread
+    await until(lambda: len(record.sent) == 2 and not notifier._sending)
+    await notifier.announce({"b"})
+    await notifier.announce({"b"})
+    await until(lambda: len(record.sent) == 4 and not notifier._sending)
+
+
+async def test_without_a_thread_to_send_it_the_announcement_waits_for_the_next(monkeypatch):
+    record = Recorder()
+    notifier = Notifier("pulsed", record)
+    await notifier.announce({"a"})
+
+    def no_more(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", no_more)
+        await notifier.announce({"a"})
+    assert record.sent == [["a"]]
+    await notifier.announce({"a"})
+    await until(lambda: len(record.sent) == 2)
+
+
+@pytest.mark.parametrize("error", [StorageError("no"), RuntimeError("no")], ids=["known", "other"])
+async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog, error):
     store = opened()
 
     async def refuse(verb):
-        raise StorageError("no")
+        raise error
 
     store._notifier._perform = refuse
     with caplog.at_level(logging.DEBUG, logger="pulsed.store"):

@@ -1,5 +1,6 @@
 """Real worker processes, and the ways in which they die."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -222,6 +223,7 @@ async def test_sigterm_drains_and_a_second_one_hands_back(live: SqlStore, proces
     process.terminate()
     await until(lambda: "draining" in processes.log)
     assert process.poll() is None
+    await asyncio.sleep(0.1)  # sooner it would be taken for the first one
     process.terminate()
     assert await died(process) == Exit.ABORTED.value
     job = await row(live, job_id)

@@ -1,7 +1,9 @@
 """What is special about one file: its locks, its size, its neighbours, forks and copies."""
 
 import asyncio
+import os
 import random
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -28,8 +30,10 @@ from pulsed.errors import (
 )
 from pulsed.job import Beat, Failed, Report, Status, Succeeded
 from pulsed.store import sqlite as module
+from pulsed.store import verbs
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
+from pulsed.store.sqlite_writer import LARGEST_GROUP, Request
 from tests.support.backends import SqliteBackend, close_blocking
 from tests.support.jobs import (
     ALICE,
@@ -104,6 +108,80 @@ async def test_after_listening_nobody_is_woken_any_more(store):
     await asyncio.sleep(0)
     assert not woken.is_set()
     assert not [t for t in threading.enumerate() if t.name == "pulsed-wake"]
+
+
+async def test_a_worker_with_many_open_files_is_woken_too(path):
+    """``select`` knows no descriptor above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    store = SqliteStore(path)
+    try:
+        await store.counts(EVERYTHING)
+        woken = asyncio.Event()
+        async with store.listen(["default"], woken.set) as listener:
+            other = SqliteStore(path)
+            await submitted(other)
+            async with asyncio.timeout(5):
+                await woken.wait()
+            assert listener.healthy
+            await other.aclose()
+        await store.aclose()
+    finally:
+        for descriptor in many:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_behind_a_symbolic_link_the_log_is_written_back_as_well(tmp_path):
+    """SQLite names the log after the file itself, not after the link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "jobs.db")
+    store = SqliteStore(tmp_path / "link.db")
+    run_blocking(store.submit([a_job()]))
+    store._checkpoint_at = 1
+    run_blocking(store.submit([a_job()]))
+    assert (tmp_path / "real" / "jobs.db-wal").stat().st_size == 0
+    close_blocking(store)
+
+
+async def test_reads_do_not_queue_behind_what_handlers_gave_to_threads(store):
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    busy = [loop.run_in_executor(None, release.wait, 20) for _ in range(64)]
+    try:
+        async with asyncio.timeout(10):
+            await store.counts(EVERYTHING)
+    finally:
+        release.set()
+        await asyncio.gather(*busy)
+
+
+async def test_an_async_write_behind_a_full_group_of_blocking_ones_is_not_left_behind(store):
+    await submitted(store)
+    writer = store._writer
+    ahead = [Request(verbs.submit(store._statements, [a_job()])) for _ in range(LARGEST_GROUP)]
+    for request in ahead:  # threads that have asked, and have not got the lock yet
+        writer._enqueue(request)
+    async with asyncio.timeout(10):
+        await store.submit([a_job()])
+    assert all(request.done for request in ahead)
+
+
+def test_an_interrupted_thread_does_not_interrupt_those_who_wait(store, monkeypatch):
+    writer = store._writer
+    run_blocking(store.submit([a_job()]))
+    monkeypatch.setattr(writer, "_run_group", raise_interrupt)
+    waiting = Request(verbs.submit(store._statements, [a_job()]))
+    writer._enqueue(waiting)
+    with pytest.raises(KeyboardInterrupt):
+        writer.run(verbs.submit(store._statements, [a_job()]))
+    assert waiting.done
+    assert isinstance(waiting.error, TransientStorageError)
+
+
+def raise_interrupt(group: Any) -> None:
+    raise KeyboardInterrupt
 
 
 # -- locks ----------------------------------------------------------------------------------------

@@ -293,3 +293,25 @@ def test_workers_on_stores_of_their_own_never_get_the_same_job(backend):
         everything += ids(batch)
     close_blocking(last)
     assert len(everything) == len(set(everything)) == 120
+
+
+async def test_headers_of_another_producer_do_not_spoil_the_claim(store, backend):
+    """Somebody else's numbers in the headers must not fail every row they are claimed with."""
+    await store.submit([a_job(headers={"tenant": "7"}) for _ in range(3)])
+    backend.execute("""UPDATE pulse_jobs SET headers = '{"tenant": 7}'""")
+    claimed = await claim(store, limit=3)
+    assert [run.headers for run in claimed] == [{"tenant": "7"}] * 3
+
+
+async def test_a_claim_that_ends_in_any_error_is_in_doubt(store, monkeypatch):
+    perform = store.perform
+
+    async def commit_and_stumble(verb):
+        await perform(verb)
+        raise ValueError("cannot read the answer")
+
+    await store.submit([a_job()])
+    monkeypatch.setattr(store, "perform", commit_and_stumble)
+    with pytest.raises(ValueError, match="cannot read"):
+        await claim(store)
+    assert store.doubtful_claims == 1

@@ -248,6 +248,17 @@ async def test_a_second_outage_gets_a_grace_of_its_own(store, clock):
         assert not (await look(store)).in_grace
 
 
+async def test_watchdogs_that_look_rarely_reap_all_the_same(store, clock):
+    """Every look comes after more than two ticks, which must not be a reason to wait for ever."""
+    await look(store)
+    run = await running(store)
+    reaped = []
+    for _ in range(4):
+        clock.advance(25)
+        reaped += (await look(store)).reaped
+    assert [job.job_id for job in reaped] == [run.job_id]
+
+
 # -- presence -------------------------------------------------------------------------------------
 
 

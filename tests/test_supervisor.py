@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pulsed import Pulse
 from pulsed.engine.supervisor import HEALTHY_AFTER, LONGEST_DELAY, Stage, Supervisor
 from tests.support.commands import Command, until
 
@@ -149,6 +150,22 @@ def test_stopping_again_aborts_and_a_third_time_kills(supervise):
     assert supervisor.exit_code == 128 + signal.SIGKILL
 
 
+def test_signals_of_one_moment_are_one_request(supervise, time):
+    supervisor = supervise(WAIT)
+    for later, stage in [
+        (0.0, Stage.DRAINING),
+        (0.0, Stage.DRAINING),
+        (0.9, Stage.DRAINING),
+        (0.2, Stage.ABORTING),
+        (0.5, Stage.ABORTING),
+        (0.6, Stage.KILLING),
+    ]:
+        time.now += later
+        supervisor._on_signal()
+        supervisor.tick()
+        assert supervisor.stage is stage
+
+
 def test_a_child_told_twice_hears_it_once(supervise):
     supervisor = supervise("import os; os.read(0, 1); raise SystemExit(len(os.read(0, 9)))")
     supervisor.tick()
@@ -184,6 +201,28 @@ def test_a_killed_child_is_replaced_and_sigterm_drains_all(folder):
         command.signal(signal.SIGTERM)
         assert command.ended() == 0
         assert command.log.count("ended: drained") == 2
+
+
+def test_a_command_is_not_swallowed_by_a_program_that_reads_its_stdin(folder):
+    reading = """
+import pathlib, subprocess
+
+@app.job(max_attempts=1)
+def read() -> str:
+    pathlib.Path("reading").touch()
+    return subprocess.run(["head", "-c1"], capture_output=True, text=True, check=True).stdout
+
+stdin_at_import = subprocess.run(["head", "-c1"], capture_output=True, check=True).stdout
+"""
+    with (folder / "shop.py").open("a") as source:
+        source.write(reading)
+    with Pulse(f"sqlite:///{folder}/jobs.db") as app:
+        job = app.enqueue("read")
+        with Command(folder, "worker", "shop", "--processes", "2") as command:
+            command.said("slots; topics nothing, read", times=2)
+            assert job.result(15) == ""
+            command.signal(signal.SIGTERM)
+            assert command.ended() == 0
 
 
 def test_children_end_with_a_supervisor_that_was_killed(folder):

@@ -79,6 +79,21 @@ class TestURLs:
             open_store("mysql://ada:secret@host/db")
         assert "secret" not in str(refused.value)
 
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "host=db user=app password=hunter2 dbname=jobs",
+            "host=db password = 'hunter2 and a half' dbname=jobs",
+            "PASSWORD=hunter2",
+        ],
+    )
+    def test_keywords_are_no_file_and_keep_their_password(self, said: str) -> None:
+        with pytest.raises(InvalidURL, match="postgresql://user:password@host") as refused:
+            open_store(said)
+        assert "hunter2" not in str(refused.value)
+        assert "and a half" not in str(refused.value)
+        assert "For a file" not in str(refused.value)
+
     def test_a_missing_driver_says_what_to_install(self) -> None:
         with pytest.raises(
             MissingDriver, match=r'no_such_driver.*pip install "pulsed\[postgres\]"'

@@ -230,17 +230,18 @@ class Deaf(Listener):
     healthy = False
 
 
+@asynccontextmanager
+async def no_hints(queues: Any, wake: Any) -> AsyncIterator[Listener]:
+    yield Deaf()
+
+
 async def test_without_hints_the_poll_starts_the_job(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
-    @asynccontextmanager
-    async def listen(queues: Any, wake: Any) -> AsyncIterator[Listener]:
-        yield Deaf()
-
     async def quick() -> None:
         pass
 
-    monkeypatch.setattr(store, "listen", listen)
+    monkeypatch.setattr(store, "listen", no_hints)
     async with working(store, quick, poll=0.05) as it:
         await until(lambda: it.worker._listener is not None)
         for _ in range(3):
@@ -258,6 +259,37 @@ async def test_a_freed_slot_is_filled_at_once(store: SqlStore):
 
 
 # -- claims without an answer ---------------------------------------------------------------------
+
+
+async def test_a_slot_that_is_freed_during_a_full_claim_does_not_look_like_an_empty_queue(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    proceed = asyncio.Event()
+
+    async def first() -> None:
+        await proceed.wait()
+
+    async def quick(n: int) -> None:
+        pass
+
+    claim = store.claim
+
+    async def claim_while_a_run_ends(*asked: Any) -> list[Assignment]:
+        claimed = await claim(*asked)
+        if claimed and asked[3] == 1:  # for the one free slot, while the other becomes free
+            proceed.set()
+            await until(lambda: not it.worker._runs)
+        return claimed
+
+    monkeypatch.setattr(store, "listen", no_hints)
+    monkeypatch.setattr(store, "claim", claim_while_a_run_ends)
+    blocked = await submit(store, "first")
+    async with working(store, first, quick, concurrency=2, poll=NEVER) as it:
+        await in_status(store, blocked, Status.RUNNING)
+        waiting = await submit_many(store, "quick", 3)
+        it.worker._claimer.wake()
+
+        await all_finished(store, [blocked, *waiting])
 
 
 async def test_jobs_of_a_claim_whose_answer_was_lost_are_given_back_and_run(

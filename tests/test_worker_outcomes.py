@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import Backoff
+from pulsed.backoff import Backoff, RetryPolicy
+from pulsed.engine import settling
 from pulsed.engine.context import Context
-from pulsed.errors import NoRetry, RetryAfter, Snooze
+from pulsed.errors import NoRetry, RetryAfter, Snooze, StorageError, StorageRefused
 from pulsed.job import Status
 from pulsed.store.sqlstore import SqlStore
 from tests.support.clock import Clock
@@ -173,3 +174,49 @@ async def test_endless_recursion_is_a_failure(store: SqlStore):
 
     job = await outcome(store, deep, n=0)
     assert (job.last_error or "").startswith("RecursionError")
+
+
+# -- outcomes that the database does not take -----------------------------------------------------
+
+
+def failing_settle(store: SqlStore, monkeypatch: pytest.MonkeyPatch, error: StorageError) -> None:
+    """Make the first try of storing an outcome fail."""
+    errors = [error]
+    settle = store.settle
+
+    async def fail_once(reports: Any, **options: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await settle(reports, **options)
+
+    monkeypatch.setattr(store, "settle", fail_once)
+
+
+async def test_an_outcome_survives_any_trouble_of_the_database(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    """A disk error, a missing privilege: nothing that says anything about this job."""
+    monkeypatch.setattr(settling, "PATIENCE", RetryPolicy(initial=0.01))
+
+    async def answer() -> int:
+        return 42
+
+    failing_settle(store, monkeypatch, StorageError("disk I/O error"))
+    job_id = await submit(store, "answer")
+    async with working(store, answer):
+        job = await finished(store, job_id)
+    assert (job.status, job.result) == (Status.SUCCEEDED, "42")
+
+
+async def test_an_outcome_that_can_never_be_stored_parks_its_job_and_says_why(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    async def answer() -> int:
+        return 42
+
+    failing_settle(store, monkeypatch, StorageRefused("no such character"))
+    job_id = await submit(store, "answer")
+    async with working(store, answer):
+        job = await finished(store, job_id)
+    assert job.status is Status.DEAD_LETTERED
+    assert job.last_error == "the outcome could not be stored: no such character"

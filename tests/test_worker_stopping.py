@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,10 +12,12 @@ from pulsed.engine.context import Context
 from pulsed.engine.run import Stop
 from pulsed.engine.worker import Exit
 from pulsed.job import Status
+from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend
 from tests.support.faults import Fault
 from tests.support.workers import (
+    NEVER,
     Working,
     beat,
     finished,
@@ -347,3 +350,72 @@ async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store
         it.worker.stop()
         await until(lambda: it.worker.describe().state == "draining")
         await it.stop(abort=True)
+
+
+async def test_an_abort_lets_a_plain_function_stop_before_its_job_is_handed_back(store: SqlStore):
+    """Handed back earlier, the next run would overlap with this one."""
+    seen: list[Status] = []
+    started = threading.Event()
+
+    def obedient(ctx: Context) -> None:
+        started.set()
+        while not ctx.cancelled:
+            threading.Event().wait(0.005)
+        seen.append(run_blocking(store.get([ctx.job_id]))[ctx.job_id].status)
+
+    job_id = await submit(store, "obedient")
+    async with working(store, obedient) as it:
+        await until(started.is_set)
+        await it.stop(abort=True)
+    assert seen == [Status.RUNNING]
+    assert (await row(store, job_id)).status in (Status.PENDING, Status.SUCCEEDED)
+
+
+async def test_an_abort_does_not_wait_for_a_claim_without_an_answer(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    async def quick() -> None:
+        pass
+
+    asked = asyncio.Event()
+
+    async def no_answer(*claim: Any) -> list[Any]:
+        asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(store, "claim", no_answer)
+    async with working(store, quick) as it:
+        await asked.wait()
+        assert await it.stop(abort=True) is Exit.ABORTED
+
+
+async def test_a_driver_that_swallows_a_cancellation_does_not_keep_the_worker(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    async def quick() -> None:
+        pass
+
+    connecting = asyncio.Event()
+
+    async def swallow_one(worker: Any) -> None:
+        connecting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "announce", swallow_one)
+    async with working(store, quick) as it:
+        await connecting.wait()
+        assert await it.stop() is Exit.DRAINED
+
+
+async def test_a_worker_can_be_stopped_from_another_thread(store: SqlStore):
+    async def quick() -> None:
+        pass
+
+    async with working(store, quick, poll=NEVER) as it:
+        await until(lambda: it.worker._listener is not None)
+        threading.Thread(target=it.worker.stop).start()
+        assert await it.ended() is Exit.DRAINED

@@ -3,9 +3,10 @@
 from pulsed.app import Pulse
 from pulsed.backoff import Backoff, RetryPolicy
 from pulsed.client import Job, JobType, Router, Schedule
-from pulsed.engine.context import Context, current_context
+from pulsed.engine.context import Context, JobLogFilter, current_context
 from pulsed.errors import (
     InvalidJob,
+    InvalidTransition,
     JobCancelled,
     JobFailed,
     JobNotFound,
@@ -19,17 +20,18 @@ from pulsed.errors import (
 from pulsed.handler import Call
 from pulsed.job import Status
 from pulsed.schedule import ScheduleState
-
-__version__ = "0.1.0"
+from pulsed.version import __version__
 
 __all__ = [
     "Backoff",
     "Call",
     "Context",
     "InvalidJob",
+    "InvalidTransition",
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobLogFilter",
     "JobNotFound",
     "JobType",
     "NoRetry",

@@ -14,6 +14,7 @@
     │   └── InvalidOption               a queue, priority, delay, ... out of range
     ├── StorageError                    the database said no
     │   ├── TransientStorageError       it may say yes in a moment; retried for you
+    │   ├── StorageRefused              this very row can never be stored
     │   ├── StorageFull                 no room left on its disk
     │   ├── StorageReadOnly             it may be read only
     │   ├── NotADatabase                the file is something else
@@ -91,6 +92,10 @@ class StorageError(PulsedError):
 
 class TransientStorageError(StorageError):
     """The database could not answer just now; whether a write happened may be unknown."""
+
+
+class StorageRefused(StorageError):
+    """The database refuses this very row, today and tomorrow; others go through."""
 
 
 class StorageFull(StorageError):

@@ -30,6 +30,9 @@ CLEAN: Mapping[str, str | None] = {
     "PULSED_DEBUG": None,
 }
 
+CONTROLS = "\x07\x1b\x7f\x85\x9b\u202e"
+"""Some of what a terminal would obey."""
+
 
 def run(*args: str, stdin: str = "", **environment: str) -> Result:
     """Run a command in this process, with nothing in the environment but what is given."""

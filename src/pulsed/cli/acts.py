@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,51 +19,19 @@ from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import filter_options
 from pulsed.cli.prompt import confirm
+from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching
 from pulsed.client.filter import chosen_for
 from pulsed.client.job import checked_id
 from pulsed.job import JobFilter, Status
-from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
-BATCH = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Something to do to jobs, in one transaction for each batch of them."""
-
-    verb: str
-    done: str
-    allowed: tuple[Status, ...]
-    perform: Callable[[Store, Sequence[UUID]], Awaitable[dict[UUID, tuple[bool, Status]]]]
-    otherwise: str
-    """What to say about a job it could not be done to."""
-
-
-async def _cancel(store: Store, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-    answers = await store.cancel(ids)
-    return {
-        job_id: (status is Status.CANCELLED or status not in TERMINAL, status)
-        for job_id, status in answers.items()
-    }
-
-
-RETRY = Act(
-    "retry",
-    "retried",
-    REPLAYABLE,
-    lambda store, ids: store.replay(ids),
-    "only dead-lettered and cancelled jobs can be retried",
-)
-CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel, "it has ended already")
-DELETE = Act(
-    "delete",
-    "deleted",
-    DELETABLE,
-    lambda store, ids: store.delete(ids),
-    "cancel it and let it stop first",
-)
+OTHERWISE = {
+    RETRY: "only dead-lettered and cancelled jobs can be retried",
+    CANCEL: "it has ended already",
+    DELETE: "cancel it and let it stop first",
+}
+"""What to say about a job it could not be done to."""
 
 
 def _command(act: Act, text: str, example: str) -> click.Command:
@@ -144,8 +111,8 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     """Act on ids, batch by batch; the worst thing that happened to one of them is the answer."""
     worst = Code.OK
     total = 0
-    while batch := list(itertools.islice(ids, BATCH)):
-        answers = run_blocking(_awaited(act.perform(store, batch)))
+    while batch := list(itertools.islice(ids, PAGE)):
+        answers = run_blocking(act.perform(store, batch))
         for job_id in dict.fromkeys(batch):
             code = _tell(act, job_id, answers.get(job_id))
             worst = max(worst, code)
@@ -160,7 +127,7 @@ def _tell(act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
         return Code.NOT_FOUND
     done, status = answer
     if not done:
-        say(f"job {job_id} is {status}: {act.otherwise}")
+        say(f"job {job_id} is {status}: {OTHERWISE[act]}")
         return Code.FAILURE
     print(job_id)
     if act is CANCEL and status is Status.RUNNING:
@@ -180,24 +147,14 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     parts = ", ".join(f"{number:,} {status}" for status, number in counted.items())
     question = f"{act.verb} {total:,} {_jobs(total)} ({parts})"
     confirm(question, yes=yes)
-    done = sum(_in_pages(store, act, chosen))
+    done = run_blocking(act_on_matching(store, act, chosen, _print_ids))
     say(f"{act.done} {done:,} {_jobs(done)}")
     return Code.OK
 
 
-def _in_pages(store: Store, act: Act, chosen: JobFilter) -> Iterator[int]:
-    """Act on pages of matching jobs. Pages go by id, so one that stays behind is passed by."""
-    before: UUID | None = None
-    while rows := run_blocking(store.list_jobs(chosen, limit=BATCH, before=before)):
-        answers = run_blocking(_awaited(act.perform(store, [row.id for row in rows])))
-        done = [job_id for job_id, (worked, _) in answers.items() if worked]
-        print("\n".join(map(str, done)))
-        yield len(done)
-        before = rows[-1].id
-
-
-async def _awaited(answer: Awaitable[Any]) -> Any:
-    return await answer
+def _print_ids(ids: list[UUID]) -> None:
+    if ids:
+        print("\n".join(map(str, ids)))
 
 
 def _jobs(number: int) -> str:

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from pulsed.app import Pulse
 from pulsed.cli.output import console, joined
-from pulsed.cli.versions import pulsed_version
 from pulsed.store.open import redacted
+from pulsed.version import __version__
 
 if TYPE_CHECKING:
     from pulsed.cli.worker import WorkingOptions
@@ -25,7 +25,7 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
     """Tell a person what runs and how to stop it; tell a log file in one line."""
     database = redacted(app.url)
     if quiet or not sys.stderr.isatty():
-        log.info("pulsed %s, process %d, database %s", pulsed_version(), os.getpid(), database)
+        log.info("pulsed %s, process %d, database %s", __version__, os.getpid(), database)
         return
     lines = {
         "database": database,
@@ -37,7 +37,7 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
     if not working["schedules"]:
         lines["schedules"] = "left to other workers"
     screen = console(sys.stderr)
-    screen.print(Text.assemble(("pulsed ", "bold"), (pulsed_version(), "bold"), f" {title}"))
+    screen.print(Text.assemble(("pulsed ", "bold"), (__version__, "bold"), f" {title}"))
     for name, value in lines.items():
         screen.print(Text(f"  {name:9} ", style="dim").append(value), soft_wrap=True)
 

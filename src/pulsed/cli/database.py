@@ -7,10 +7,11 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from pulsed.app import URL_VARIABLE, Pulse
 from pulsed.backoff import RetryPolicy
 from pulsed.cli.exits import Code, CommandError
 from pulsed.errors import ConfigError
@@ -18,12 +19,8 @@ from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.open import StoreSettings, open_store
 
-if TYPE_CHECKING:
-    from pulsed.app import Pulse
-
 F = TypeVar("F", bound=Callable[..., Any])
 
-URL_VARIABLE = "PULSED_URL"
 FALLBACK_VARIABLE = "DATABASE_URL"
 APP_VARIABLE = "PULSED_APP"
 

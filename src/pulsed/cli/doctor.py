@@ -7,7 +7,8 @@ from rich.text import Text
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code
-from pulsed.cli.output import console, harmless, json_option, print_hanging, print_json
+from pulsed.cli.output import console, json_option, print_hanging, print_json
+from pulsed.cli.plain import harmless
 from pulsed.engine.doctor import Finding, Level, examine, is_healthy
 from pulsed.store.blocking import run_blocking
 

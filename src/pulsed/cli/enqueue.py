@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from pulsed.app import Pulse
 from pulsed.cli.arguments import pair, payload_of
-from pulsed.cli.database import APP_VARIABLE, Database, database_options, point
-from pulsed.cli.exits import say
+from pulsed.cli.database import APP_VARIABLE, IMPATIENT, Database, database_options, point
+from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.loading import load_app
+from pulsed.cli.plain import harmless_json
 from pulsed.cli.times import duration, future
 from pulsed.client import Job
 from pulsed.engine.why import explain
 from pulsed.errors import ResultTimeout
 from pulsed.store.blocking import run_blocking
+from pulsed.store.open import sqlite_path
 
 EXAMPLES = """\b
 examples:
@@ -29,7 +32,7 @@ examples:
 \b
 A value that is JSON is taken as such, anything else is a string: n=1 is a number, name=ada a
 string, and code='"1"' the string 1. With an app, topic and arguments are checked against it;
-without one, any topic goes.
+without one, any topic goes, but the database must exist.
 
 \b
 environment:
@@ -94,7 +97,19 @@ def _producer(database: Database) -> Pulse:
         point(app, database.url)
         return app
     url, _ = database.resolved()
-    return Pulse(url)
+    _check_existence(url)
+    return Pulse(url, migrate=False, retry=IMPATIENT)
+
+
+def _check_existence(url: str) -> None:
+    """Refuse to make a file that only a typo may have named."""
+    path = sqlite_path(url) if url.partition(":")[0].lower() == "sqlite" else None
+    if path is not None and not Path(path).exists():
+        raise CommandError(
+            f"there is no database at {Path(path).absolute()}. If that is the right path, run "
+            "`pulsed migrate up` first, or name the --app.",
+            Code.UNREACHABLE,
+        )
 
 
 def _result(app: Pulse, job: Job[Any], timeout: float | None) -> str:
@@ -105,7 +120,7 @@ def _result(app: Pulse, job: Job[Any], timeout: float | None) -> str:
         for hint in _hints(app, job):
             say(hint)
         raise
-    return job.row.result or "null"
+    return harmless_json(job.row.result or "null")
 
 
 def _hints(app: Pulse, job: Job[Any]) -> Sequence[str]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from pulsed.cli.plain import harmless
 from pulsed.errors import (
     ConfigError,
     InvalidJob,
@@ -73,7 +74,7 @@ def code_for(error: PulsedError) -> Code:
 
 def say(message: str) -> None:
     """Tell the user something that is not data."""
-    print(f"pulsed: {message}", file=sys.stderr)
+    print(f"pulsed: {harmless(message)}", file=sys.stderr)
 
 
 def exit_after(run: Callable[[], Any]) -> NoReturn:
@@ -119,7 +120,7 @@ def is_debugging() -> bool:
 
 def _show_traceback_if_asked() -> None:
     if is_debugging():
-        traceback.print_exc()
+        print(harmless(traceback.format_exc()), end="", file=sys.stderr)
 
 
 def _close_stdout_quietly() -> None:

@@ -10,7 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pulsed.cli.output import harmless, one_line, print_hanging, status_text
+from pulsed.cli.output import one_line, print_hanging, status_text
+from pulsed.cli.plain import harmless
 from pulsed.cli.times import iso, relative
 from pulsed.job import Failure, JobRow, Status
 from pulsed.lifecycle import REPLAYABLE

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from pulsed.cli.plain import harmless, harmless_json
 from pulsed.cli.times import iso
 from pulsed.engine.context import JobLogFilter
 
@@ -66,16 +67,16 @@ class Lines(logging.Formatter):
         if self._coloured and record.levelno in COLOURS:
             level = click.style(level, fg=COLOURS[record.levelno])
         text = f"{clock:%H:%M:%S}.{clock.microsecond // 1000:03} {self._pid}{level} {record.name}: "
-        text += record.getMessage() + self._job(record)
+        text += harmless(record.getMessage()) + self._job(record)
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + harmless(self.formatException(record.exc_info))
         return text
 
     def _job(self, record: logging.LogRecord) -> str:
         fields = record.__dict__
         if fields.get("job_id", "-") == "-" or fields["job_id"] in record.getMessage():
             return ""
-        job = f"  [{fields['topic']} {fields['job_id']} attempt {fields['attempt']}]"
+        job = harmless(f"  [{fields['topic']} {fields['job_id']} attempt {fields['attempt']}]")
         return click.style(job, dim=True) if self._coloured else job
 
 
@@ -95,4 +96,4 @@ class JsonLines(logging.Formatter):
         fields |= {name: value for name, value in job.items() if value != "-"}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return harmless_json(json.dumps(fields, ensure_ascii=False, default=str))

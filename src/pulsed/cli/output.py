@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
@@ -13,12 +12,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from pulsed.cli.plain import harmless, harmless_json
 from pulsed.job import JobRow, Status, WorkerInfo
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-
-# Payloads and errors come from anywhere; a terminal must not obey what is in them.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 COLOURS = {
     Status.PENDING: "cyan",
@@ -46,11 +43,6 @@ def console(file: IO[str] | None = None) -> Console:
     return Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
 
 
-def harmless(text: str) -> str:
-    """Return text without control characters, except line breaks and tabs."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
 def one_line(text: str) -> str:
     """Return the first line of a text, made harmless."""
     lines = text.strip().splitlines()
@@ -59,7 +51,7 @@ def one_line(text: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
-    print(_encoder.encode(value).decode())
+    print(harmless_json(_encoder.encode(value).decode()))
 
 
 def job_as_json(job: JobRow) -> dict[str, Any]:

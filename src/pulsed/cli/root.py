@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from pulsed.cli.exits import exit_after
+from pulsed.version import __version__
 
 # Name → module and one line of help, so that ``--help`` and ``--version`` need load none of them.
 COMMANDS = {
@@ -82,9 +84,8 @@ class Root(click.Group):
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001
     if value and not ctx.resilient_parsing:
-        from pulsed.cli.versions import describe  # noqa: PLC0415 - metadata is slow to read
-
-        click.echo(describe())
+        # Of the Python as well, which bug reports forget.
+        click.echo(f"pulsed {__version__} (Python {platform.python_version()})")
         ctx.exit()
 
 

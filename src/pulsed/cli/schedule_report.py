@@ -10,7 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pulsed.cli.output import Table, harmless, one_line, print_hanging, raw, status_text
+from pulsed.cli.output import Table, one_line, print_hanging, raw, status_text
+from pulsed.cli.plain import harmless
 from pulsed.cli.times import brief, iso, relative
 from pulsed.client import Schedule, ScheduleFire
 from pulsed.engine.doctor import WAITED_TOO_LONG

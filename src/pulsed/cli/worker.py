@@ -37,6 +37,7 @@ examples:
 signals:
   SIGTERM or Ctrl-C   finish what runs, claim nothing more; exits with 0
   the same again      hand back what runs, its attempt not counted; exits with 130
+                      (within a second of the first it is taken for an echo, and ignored)
 
 \b
 environment:
@@ -163,13 +164,14 @@ def worker(
     **options: Any,
 ) -> int:
     """Run the jobs of an app until told to stop."""
+    commands = _own_stdin() if supervised else None
     set_up_logs(log_level, log_format, with_pid=supervised or processes > 1)
     working = WorkingOptions(**options)  # type: ignore[typeddict-item]
     if processes > 1:
         return _supervise(app, processes, url, log_level, log_format, working)
     loaded = loaded_for_work(app, url)
     announce(loaded, working, quiet=supervised or log_format == "json")
-    return asyncio.run(_run(loaded, working, supervised=supervised))
+    return asyncio.run(_run(loaded, working, commands))
 
 
 def loaded_for_work(name: str | None, url: str | None) -> Pulse:
@@ -180,16 +182,25 @@ def loaded_for_work(name: str | None, url: str | None) -> Pulse:
     return app
 
 
-async def _run(app: Pulse, working: WorkingOptions, *, supervised: bool) -> int:
+async def _run(app: Pulse, working: WorkingOptions, commands: int | None) -> int:
     async with app:
         worker = app.worker(**working)
-        if supervised:
-            _obey_supervisor(worker)
+        if commands is not None:
+            _obey_supervisor(worker, commands)
         return (await worker.run(handle_signals=True)).value
 
 
-def _obey_supervisor(worker: Worker) -> None:
-    """Do what the supervisor writes to stdin; when it has gone, however it died, drain."""
+def _own_stdin() -> int:
+    """Take the supervisor's pipe from stdin, where programs that handlers start would read it."""
+    commands = os.dup(0)  # which no program inherits
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return commands
+
+
+def _obey_supervisor(worker: Worker, commands: int) -> None:
+    """Do what the supervisor writes to its pipe; when it has gone, however it died, drain."""
     loop = asyncio.get_running_loop()
 
     def tell(*, abort: bool) -> None:
@@ -197,7 +208,7 @@ def _obey_supervisor(worker: Worker) -> None:
             loop.call_soon_threadsafe(functools.partial(worker.stop, abort=abort))
 
     def listen() -> None:
-        while heard := os.read(0, 64):
+        while heard := os.read(commands, 64):
             tell(abort=ABORT in heard)
         log.warning("the supervisor has gone; draining")
         tell(abort=False)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulsed.client.bulk import is_cancelled
 from pulsed.errors import (
     InvalidOption,
     InvalidTransition,
@@ -247,7 +248,7 @@ async def read_one(store: Store, job_id: UUID) -> JobRow:
 async def cancel_one(store: Store, job_id: UUID) -> Status:
     """Cancel a job, or ask it to stop; too late is an error."""
     status = _found(job_id, await store.cancel([job_id]))
-    if status in TERMINAL and status is not Status.CANCELLED:
+    if not is_cancelled(status):
         raise InvalidTransition(
             f"Job {job_id} is {status} already; there is nothing left to cancel.", job_id=job_id
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Unpack
 from uuid import UUID
 
+from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching
 from pulsed.client.filter import Filter, checked_filter, chosen_for
 from pulsed.client.job import (
     Client,
@@ -19,13 +20,9 @@ from pulsed.client.job import (
     retry_one,
 )
 from pulsed.handler.options import checked_count
-from pulsed.job import Failure, JobFilter, JobRow, Status
-from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE
+from pulsed.job import Failure, JobRow, Status
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
-
-PAGE = 1_000
-"""How many jobs a bulk act takes at a time: one transaction each."""
 
 LARGEST_LIMIT = 10_000
 
@@ -77,18 +74,15 @@ class Jobs:
 
     async def aretry_matching(self, **where: Unpack[Filter]) -> int:
         """Retry every dead-lettered or cancelled job that matches; returns how many."""
-        chosen = chosen_for(where, REPLAYABLE, "retried")
-        return await self._for_all(chosen, lambda ids: _replayed(self._store, ids))
+        return await self._act(RETRY, where)
 
     async def acancel_matching(self, **where: Unpack[Filter]) -> int:
         """Cancel every unfinished job that matches; returns how many, with those asked to stop."""
-        chosen = chosen_for(where, (*CLAIMABLE, Status.RUNNING), "cancelled")
-        return await self._for_all(chosen, lambda ids: _cancelled(self._store, ids))
+        return await self._act(CANCEL, where)
 
     async def adelete_matching(self, **where: Unpack[Filter]) -> int:
         """Remove every matching job that is not running; returns how many."""
-        chosen = chosen_for(where, DELETABLE, "deleted")
-        return await self._for_all(chosen, lambda ids: _deleted(self._store, ids))
+        return await self._act(DELETE, where)
 
     get = blocking(aget)
     counts = blocking(acounts)
@@ -122,28 +116,8 @@ class Jobs:
     def _job(self, row: JobRow) -> Job[Any]:
         return Job(self._client, row)
 
-    async def _for_all(
-        self, where: JobFilter, act: Callable[[Sequence[UUID]], Awaitable[int]]
-    ) -> int:
-        """Act on pages of matching jobs. Pages go by id, so one that stays behind is passed by."""
-        done, before = 0, None
-        while rows := await self._store.list_jobs(where, limit=PAGE, before=before):
-            done += await act([row.id for row in rows])
-            before = rows[-1].id
-        return done
+    async def _act(self, act: Act, where: Filter) -> int:
+        return await act_on_matching(self._store, act, chosen_for(where, act.allowed, act.done))
 
     # Last, because from here on the name means this method inside the class.
     list = blocking(alist)
-
-
-async def _replayed(store: Store, ids: Sequence[UUID]) -> int:
-    return sum(done for done, _ in (await store.replay(ids)).values())
-
-
-async def _deleted(store: Store, ids: Sequence[UUID]) -> int:
-    return sum(done for done, _ in (await store.delete(ids)).values())
-
-
-async def _cancelled(store: Store, ids: Sequence[UUID]) -> int:
-    stopping = (Status.CANCELLED, Status.RUNNING)
-    return sum(status in stopping for status in (await store.cancel(ids)).values())

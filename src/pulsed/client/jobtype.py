@@ -31,6 +31,7 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 LARGEST_BATCH = 100_000
+START_TIME = ("at", "delay")
 
 Bound: TypeAlias = Call[T] | tuple[Any, ...]
 """The arguments of one job: ``job.bind(...)``, or a tuple of positional ones."""
@@ -74,7 +75,10 @@ class JobType(Generic[P, R_co]):
 
     def using(self, **options: Unpack[Options]) -> Self:
         """Return the same job type with other options, leaving this one as it is."""
-        given = {**self._options, **checked_options(options)}
+        new = checked_options(options)
+        given = {**self._options, **new}
+        if "at" in new or "delay" in new:  # either of them overrules an earlier one
+            given = {name: given[name] for name in given if name in new or name not in START_TIME}
         if self._connection is not None:
             given.setdefault("conn", self._connection)
         return type(self)(self._declared, checked_options(given))

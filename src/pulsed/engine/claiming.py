@@ -95,7 +95,7 @@ class Claimer:
                 await self.release_unknown()
 
     async def tick(self) -> bool:
-        """Fill the free slots once; True if the queues had no more than that."""
+        """Fill the free slots once; True if no queue has any more."""
         await self._wait_for_slots()
         self._woken.clear()
         if self.in_doubt:
@@ -105,9 +105,10 @@ class Claimer:
             if free <= 0 or self.stopping:
                 return False
             claimed = await self._claim(queue, free)
-            if claimed:
-                self._start(claimed)
-        return self._free_slots() > 0
+            self._start(claimed)
+            if len(claimed) == free:  # as many as asked for: there may be more
+                return False
+        return True
 
     @property
     def in_doubt(self) -> bool:

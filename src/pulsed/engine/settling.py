@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import StorageError, StorageFull, TransientStorageError
+from pulsed.errors import StorageError, StorageRefused
 from pulsed.job import Failed, Report
 from pulsed.store.base import Store
 
@@ -90,15 +90,13 @@ class Settler:
     async def _settle(self, batch: list[Report]) -> None:
         try:
             accepted = await self._store.settle(batch, within=self._shortest_lease())
-        except (TransientStorageError, StorageFull):
-            raise
-        except StorageError as error:
+        except StorageRefused as error:
             await self._settle_one_by_one(batch, error)
             return
         for report in batch:
             self._on_settled(report, report.lease.job_id in accepted)
 
-    async def _settle_one_by_one(self, batch: list[Report], error: StorageError) -> None:
+    async def _settle_one_by_one(self, batch: list[Report], error: StorageRefused) -> None:
         """Keep one report that the database refuses from taking the others with it."""
         if len(batch) > 1:
             for report in batch:

@@ -2,8 +2,8 @@
 
 Children are started afresh, never forked: a fork would share connections and locks. Each has the
 read end of a pipe as its stdin. Through it the supervisor says ``drain`` and ``abort``, and not by
-signals: a service manager may have sent those to all of us already, and a worker takes the second
-one for impatience. When the pipe closes, a child drains as well, so none outlives the supervisor,
+signals: a service manager may have sent those to all of us already, and a worker takes a later one
+for impatience. When the pipe closes, a child drains as well, so none outlives the supervisor,
 however that ends. Their process groups are their own: a terminal's Ctrl-C is for the supervisor.
 """
 
@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
+
+from pulsed.engine.signals import Insistence
 
 log = logging.getLogger("pulsed.supervisor")
 
@@ -83,7 +85,8 @@ class Supervisor:
     ) -> None:
         self._command = list(command)
         self._clock = clock
-        self._asked_to_stop = 0
+        self._signalled_at: list[float] = []
+        self._asked = Insistence()
         self._proven = False
         self._codes: list[int] = []
         self.children = [Child(number) for number in range(1, processes + 1)]
@@ -110,9 +113,9 @@ class Supervisor:
 
     def tick(self) -> bool:
         """Notice the dead, start whose time has come, pass on the stage; True when all is over."""
-        while self._asked_to_stop:
-            self._asked_to_stop -= 1
-            self.stop()
+        while self._signalled_at:
+            if self._asked.again(self._signalled_at.pop(0)):
+                self.stop()
         for child in self.children:
             self._notice_death(child)
         if self.stage is Stage.WORKING:
@@ -195,7 +198,8 @@ class Supervisor:
     # -- waiting --------------------------------------------------------------------------------
 
     def _on_signal(self, *_: object) -> None:
-        self._asked_to_stop += 1  # no more than that: it may interrupt anything, also a log record
+        # No more than that: it may interrupt anything, also a log record.
+        self._signalled_at.append(self._clock())
 
     def _until_next_start(self) -> float:
         waits = [child.start_at - self._clock() for child in self.children if not child.process]

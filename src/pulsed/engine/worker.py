@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -30,12 +30,14 @@ from pulsed.engine.options import WorkerOptions
 from pulsed.engine.run import Run, Stop, outcome_of, outcome_of_stop
 from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.settling import LARGEST_BATCH, Settler
+from pulsed.engine.signals import on_stop_signals
 from pulsed.engine.threads import HandlerThreads
 from pulsed.engine.upkeep import Upkeep
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
 from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
 
@@ -78,6 +80,7 @@ class Worker:
         self._abort_asked = asyncio.Event()
         self._exit = Exit.DRAINED
         self._loop_answered = True
+        self._loop_thread: int | None = None
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -100,13 +103,20 @@ class Worker:
         await self._check_database()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        with self._signals() if handle_signals else contextlib.nullcontext():
+        listening = on_stop_signals(self._loop, self.stop) if handle_signals else None
+        with listening or contextlib.nullcontext():
             async with self._lifespan():
                 await self._work()
         return self._exit
 
     def stop(self, *, abort: bool = False) -> None:
-        """Claim nothing more and finish what runs; with ``abort``, hand it back instead."""
+        """Claim nothing more and finish what runs; with ``abort``, hand it back instead.
+
+        May be called from any thread.
+        """
+        if self._loop_thread not in (None, threading.get_ident()):
+            self._loop.call_soon_threadsafe(functools.partial(self.stop, abort=abort))
+            return
         self._stop_asked.set()
         if abort:
             self._abort_asked.set()
@@ -160,18 +170,28 @@ class Worker:
         try:
             await asyncio.wait([claiming, asked, *background], return_when=asyncio.FIRST_COMPLETED)
             self._claimer.stop()
-            await asyncio.wait([claiming])  # a claim under way is finished: its jobs are ours
+            await self._finish_claim(claiming)
             await self._drain()
             for task in (claiming, *background):  # what ended by itself ended with a bug: show it
-                if task.done():
+                if task.done() and not task.cancelled():
                     task.result()
         finally:
-            asked.cancel()
-            for task in background:
-                task.cancel()
-            await asyncio.gather(asked, *background, return_exceptions=True)
-            with contextlib.suppress(StorageError):
-                await self.store.retire(self.id)
+            await _end(asked, *background)
+            with contextlib.suppress(StorageError, TimeoutError):
+                async with asyncio.timeout(UNSTOPPABLE_AFTER):
+                    await self.store.retire(self.id)
+
+    async def _finish_claim(self, claiming: asyncio.Task[None]) -> None:
+        """Let a claim under way come to its end, because its jobs are ours; but not for ever."""
+        async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
+            await asyncio.wait(
+                [claiming, aborted],
+                timeout=self.options.drain_timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        if not claiming.done():
+            self._exit = Exit.ABORTED
+            await _end(claiming)
 
     def _hinted(self) -> None:
         """Look for jobs and schedules that may have arrived."""
@@ -209,8 +229,6 @@ class Worker:
         log.warning("handing back %d running jobs", len(self._runs) - len(self._stuck))
         for run in list(self._runs.values()):
             run.tell_to_stop(Stop.ABORTED)
-            if not run.handler.is_async:  # its thread dies with the process
-                self._give_up_on(run)
         async with _cancelled_at_exit(self._wait_until_idle()) as idle:
             await asyncio.wait([idle], timeout=UNSTOPPABLE_AFTER)
         for run in list(self._runs.values()):
@@ -337,7 +355,7 @@ class Worker:
     def _blocked_by(self) -> str:
         """Name the handler that is on the event loop's stack, and where it is."""
         code = {handler.fn.__code__: handler for handler in self.registry}
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the documented way
+        frame = sys._current_frames().get(self._loop_thread or 0)  # noqa: SLF001 - the documented way
         while frame is not None:
             if frame.f_code in code:
                 return f" by {code[frame.f_code].topic} (line {frame.f_lineno})"
@@ -366,6 +384,7 @@ class Worker:
             running=len(self._runs),
             stuck=len(self._stuck),
             state="draining" if self._stop_asked.is_set() else "running",
+            version=__version__,
         )
 
     def _summary(self) -> str:
@@ -377,25 +396,6 @@ class Worker:
         """Return how long living workers need to beat after an outage: a beat, and some."""
         longest = max(policy.lease for policy in self.registry.policies())
         return longest / BEATS_PER_LEASE + min(5.0, longest / 6)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Any:
-        """Drain on the first SIGTERM or SIGINT, abort on the second."""
-        loop = self._loop
-        caught = (signal.SIGTERM, signal.SIGINT)
-
-        def on_signal(number: signal.Signals) -> None:
-            again = self._stop_asked.is_set()
-            log.info("%s: %s", number.name, "aborting" if again else "draining; again to abort")
-            self.stop(abort=again)
-
-        for number in caught:
-            loop.add_signal_handler(number, on_signal, number)
-        try:
-            yield
-        finally:
-            for number in caught:
-                loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager
@@ -409,3 +409,13 @@ async def _cancelled_at_exit(
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they have ended: a driver that is just connecting may swallow one."""
+    for _ in range(5):
+        for task in tasks:
+            task.cancel()
+        _, pending = await asyncio.wait(tasks, timeout=1)
+        if not pending:
+            return

@@ -240,12 +240,12 @@ class PostgresDialect(Dialect):
         if not self.schema:
             return (lock, create)
         quoted = f'"{self.schema}"'
-        return (
-            lock,
-            f"CREATE SCHEMA IF NOT EXISTS {quoted}",
-            f"SET LOCAL search_path TO {quoted}",
-            create,
+        # Even where it exists, CREATE asks for a privilege on the database; so look first.
+        create_schema = (
+            f"DO $$ BEGIN IF to_regnamespace('{quoted}') IS NULL THEN "
+            f"CREATE SCHEMA IF NOT EXISTS {quoted}; END IF; END $$"
         )
+        return (lock, create_schema, f"SET LOCAL search_path TO {quoted}", create)
 
     def rows_of(self, columns: str, *, lock: str = "", table: str = "") -> str:
         declared = [column.split() for column in columns.split(",")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -15,6 +16,8 @@ FORMS = (
     "sqlite:///relative/path.db, sqlite:////absolute/path.db, sqlite:// (in memory) or "
     "postgresql://user:password@host/database"
 )
+
+_PASSWORD = re.compile(r"password\s*=\s*('(\\.|[^'\\])*'?|\S+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ def redacted(url: str) -> str:
     except ValueError:
         return url.partition(":")[0] + ":…"
     if not parts.netloc:  # a file; putting its URL together again would lose slashes
-        return url.partition("?")[0]
+        return _PASSWORD.sub("password=…", url.partition("?")[0])
     user, at, host = parts.netloc.rpartition("@")
     shown = parts._replace(netloc=user.partition(":")[0] + at + host, query="", fragment="")
     return urlunsplit(shown)
@@ -116,7 +119,7 @@ def _hint(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if scheme.startswith(("postgresql+", "postgres+", "sqlite+")):
         return f" Leave out {scheme[scheme.index('+') :]!r}: pulsed brings its own drivers."
-    if not separator and url:
+    if not separator and url and "=" not in url:  # libpq's keywords are no file's name
         return f" For a file, write sqlite:///{url}."
     return ""
 

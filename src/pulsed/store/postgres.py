@@ -11,6 +11,7 @@ import atexit
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -90,7 +91,12 @@ class PostgresStore(SqlStore):
             pool = await self._pool_of_this_loop()
             return await pool.run(verb)
         except DRIVER_ERRORS as error:
-            raise translate(error, verb.name, self.address.where) from error
+            raise translate(error, verb.name, self.address.where, broad=verb.broad) from error
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+        if verb.urgent:
+            verb = replace(verb, within=within)
+        return await super().run(verb, within=within)
 
     async def hint(self, queues: set[str]) -> None:
         for wanted, wake in list(self._listeners):

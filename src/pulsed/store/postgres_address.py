@@ -6,6 +6,7 @@ the server as settings, which then refuses the connection; so those are left out
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,8 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    Claims (2) and heartbeats (1) have their own beside them, and so has a listener.
+    Claims (2) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside
+    the blocking ones.
     """
     prepared_statements: bool = True
     """False behind a PgBouncer in transaction mode: nothing is then kept in a session."""
@@ -102,11 +104,17 @@ class Address:
         said = self.keywords.get("connect_timeout", "")
         return float(said) if said.isdecimal() and int(said) > 0 else default
 
-    def for_psycopg(self, settings: dict[str, str], timeout: float) -> dict[str, Any]:
-        """Return the arguments of ``psycopg.connect``, with settings for the session."""
+    def for_psycopg(
+        self, settings: dict[str, str], timeout: float, *, most: float = math.inf
+    ) -> dict[str, Any]:
+        """Return the arguments of ``psycopg.connect``, with settings for the session.
+
+        ``most`` bounds the time to connect, whatever the URL says; libpq knows only whole seconds,
+        and takes 1 for 2.
+        """
         arguments: dict[str, Any] = dict(self.keywords)
         arguments["application_name"] = settings["application_name"]
-        arguments["connect_timeout"] = max(2, round(self.connect_timeout(timeout)))
+        arguments["connect_timeout"] = max(2, round(min(self.connect_timeout(timeout), most)))
         said = [arguments["options"]] if arguments.get("options") else []
         ours = [
             f"-c {name}={_escaped(value)}"
@@ -115,10 +123,12 @@ class Address:
         ]
         if said or ours:
             arguments["options"] = " ".join(said + ours)
-        # A server that vanished without a word is noticed within a minute, not in two hours.
+        # A server that vanished without a word is noticed within a minute, not in two hours; and
+        # one that does not acknowledge what it was sent, in half a minute, not in fifteen.
         for name, value in (("keepalives_idle", 20), ("keepalives_interval", 10)):
             arguments.setdefault(name, value)
         arguments.setdefault("keepalives_count", 4)
+        arguments.setdefault("tcp_user_timeout", 30_000)
         return arguments
 
     def for_asyncpg(self, settings: dict[str, str], timeout: float) -> dict[str, Any]:

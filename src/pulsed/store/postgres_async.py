@@ -19,7 +19,7 @@ import asyncpg
 
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import lost_the_server
-from pulsed.store.postgres_session import COMMIT, Lane, Sessions, lane_of
+from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
 from pulsed.store.postgres_values import arguments
 from pulsed.store.runner import adrive
 from pulsed.store.verb import Rows, Statement, Verb
@@ -27,10 +27,7 @@ from pulsed.store.verb import Rows, Statement, Verb
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], datetime]
 
-IDLE_FOR_TOO_LONG = 300.0
-"""Seconds after which a firewall may have forgotten a quiet connection."""
-
-CLOSE_WITHIN = 5.0
+CLOSE_WITHIN = 2.0
 
 
 async def connect(
@@ -78,13 +75,15 @@ class LanePool:
         self.opened.discard(connection)
         connection.terminate()
 
-    def drop_cancelled(self, connection: asyncpg.Connection) -> None:
+    async def drop_cancelled(self, connection: asyncpg.Connection) -> None:
         """Let go of a connection whose statement was cancelled, once the server has heard of that.
 
         Cut off at once, the statement would run on with its locks until its timeout.
         """
         self.opened.discard(connection)
-        _keep(asyncio.ensure_future(_close(connection)))
+        closing = asyncio.ensure_future(_close(connection))
+        _keep(closing)
+        await asyncio.shield(closing)  # lest the loop ends before the server has been told
 
     def drop_idle(self) -> None:
         """Let go of all that nobody uses."""
@@ -172,7 +171,7 @@ class LoopPool:
             try:
                 answer = await self._run_on(connection, verb, lane)
             except asyncio.CancelledError:
-                pool.drop_cancelled(connection)
+                await pool.drop_cancelled(connection)
                 raise
             except BaseException as error:
                 pool.drop(connection)

@@ -11,11 +11,12 @@ _SERVER = """SELECT current_setting('server_version'), current_database(), curre
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::text,
     current_setting('autovacuum'), current_setting('transaction_isolation')"""
 
-# A transaction that is left open keeps dead rows from being removed, for everybody.
+# A transaction that is left open keeps dead rows of its own database from being removed.
 _IDLE = """SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint,
         coalesce(nullif(application_name, ''), 'unnamed'), coalesce(usename::text, '?')
     FROM pg_stat_activity
-    WHERE state LIKE 'idle in transaction%' AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+    WHERE state LIKE 'idle in transaction%' AND xact_start IS NOT NULL
+        AND datname = current_database() AND pid <> pg_backend_pid()
     ORDER BY xact_start LIMIT 1"""
 
 

@@ -12,6 +12,7 @@ from pulsed.errors import (
     SchemaError,
     StorageError,
     StorageFull,
+    StorageRefused,
     TransientStorageError,
 )
 
@@ -24,19 +25,28 @@ DRIVER_ERRORS: Final = (
 )
 """Everything that a call into a driver may raise, but for cancellation."""
 
-_DISCONNECTED = {"57P01", "57P02", "57P03", "57P05", "25P03", "25006"}
+_DISCONNECTED = {"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "25006"}
 _TRANSIENT = _DISCONNECTED | {
     "40001",  # serialization_failure
+    "40003",  # statement_completion_unknown
     "40P01",  # deadlock_detected
+    "53000",  # insufficient_resources
+    "53200",  # out_of_memory
     "53300",  # too_many_connections
     "55P03",  # lock_not_available
+    "57000",  # operator_intervention
     "57014",  # query_canceled: the statement timeout
+    "58000",  # system_error
+    "58030",  # io_error
 }
+_TOOK_TOO_LONG = "57014"
+_ABOUT_THE_ROW = ("22", "23")  # data_exception, integrity_constraint_violation
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
 _PLAN_IS_STALE = "0A000"  # among other things that are "not supported"
 _CACHED_PLAN = re.compile("cached (statement )?plan")
 _SESSION_LOST_ITS_STATEMENT = {"26000", "42P05"}
-_KEPT_OUT = {"28000", "28P01", "3D000", "42501"}
+_KEPT_OUT = {"28000", "28P01", "3D000"}
+_MAY_NOT = "42501"  # insufficient_privilege
 
 # libpq does not tell the SQLSTATE of a refused connection, only the server's words.
 _KEPT_OUT_WORDS = (
@@ -44,15 +54,20 @@ _KEPT_OUT_WORDS = (
     "no password supplied",
     "pg_hba.conf",
     "does not exist",
-    "permission denied",
     "is not permitted to log in",
 )
+_MAY_NOT_WORDS = "permission denied"
 
 
-def translate(error: BaseException, verb: str, where: str) -> StorageError:
-    """Turn a driver's error into one of ours."""
+def translate(error: BaseException, verb: str, where: str, *, broad: bool = False) -> StorageError:
+    """Turn a driver's error into one of ours. A ``broad`` verb may look at the whole table."""
     state = _state(error)
     text = f"{verb} failed on the {where}: {_message(error)}"
+    if broad and state == _TOOK_TOO_LONG:
+        return StorageError(
+            f"{text}. There are too many jobs to look at in the time that a statement has, and "
+            "another try would take as long. Ask for fewer: one queue, one topic, a span of time."
+        )
     if _is_transient(error, state):
         return TransientStorageError(f"{text}.")
     if state == "53100":
@@ -61,6 +76,13 @@ def translate(error: BaseException, verb: str, where: str) -> StorageError:
         return SchemaError(
             f"{text}. Its pulsed tables are missing or too old; run `pulsed migrate up` there."
         )
+    if state == _MAY_NOT or (state is None and _MAY_NOT_WORDS in str(error)):
+        return StorageError(
+            f"{text}. The role lacks a privilege: grant it what the message names. pulsed reads "
+            "and writes its tables, and creates them unless migrate=False."
+        )
+    if _is_about_the_row(error, state):
+        return StorageRefused(f"{text}.")
     if state in _KEPT_OUT or _is_kept_out(error):
         return StorageError(f"{text}. Check the user, the password and the database's name.")
     if state in _SESSION_LOST_ITS_STATEMENT:
@@ -96,8 +118,21 @@ def _is_transient(error: BaseException, state: str | None) -> bool:
 
 def _is_kept_out(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError) and any(
-        words in str(error) for words in _KEPT_OUT_WORDS
+        words in str(error) for words in (*_KEPT_OUT_WORDS, _MAY_NOT_WORDS)
     )
+
+
+def _is_about_the_row(error: BaseException, state: str | None) -> bool:
+    if state is not None:
+        return state.startswith(_ABOUT_THE_ROW)
+    return isinstance(error, psycopg.DataError | psycopg.IntegrityError)  # found by the driver
+
+
+def with_type(error: BaseException) -> str:
+    """Describe an error for a log, also one that has nothing to say."""
+    said = _message(error)
+    name = type(error).__name__
+    return name if said == name else f"{name}: {said}"
 
 
 def _state(error: BaseException) -> str | None:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pulsed.store.base import Listener
-from pulsed.store.postgres_errors import DRIVER_ERRORS
+from pulsed.store.postgres_errors import DRIVER_ERRORS, with_type
 
 CHECK_EVERY = 15.0
 CHECK_WITHIN = 5.0
@@ -60,7 +60,7 @@ class ChannelListener(Listener):
             except DRIVER_ERRORS as error:
                 failures = 1 if self._healthy else failures + 1
                 level = logging.WARNING if failures == 1 else logging.DEBUG
-                log.log(level, "wake-ups stopped, polling goes on: %s", error)
+                log.log(level, "wake-ups stopped, polling goes on: %s", with_type(error))
             finally:
                 self._healthy = False
                 self._drop()

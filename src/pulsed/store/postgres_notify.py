@@ -89,21 +89,37 @@ class Notifier:
             at_once -= self._owed
             self._last.update(dict.fromkeys(at_once, now))
             late = queues - at_once - self._owed
-            if late:
-                self._owed |= late
+            self._owed |= late
+            if not self._owed.isdisjoint(queues):
                 self._see_to_it()
         return at_once
 
     def _see_to_it(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="pulsed-notify", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._serve, name="pulsed-notify", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads, or the program ends: then it flushes
+                log.debug("workers are woken later: %s", error)
+                return
+            self._thread = thread
         self._changed.notify_all()
 
     def _serve(self) -> None:
-        while queues := self._next():
-            run_blocking(self._send(queues))
-            with self._changed:
+        try:
+            while queues := self._next():
+                run_blocking(self._send(queues))
+                with self._changed:
+                    self._sending = False
+                    self._changed.notify_all()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Let the next announcement start a thread, whatever ended this one."""
+        with self._changed:
+            if self._thread is threading.current_thread():
+                self._thread = None
                 self._sending = False
                 self._changed.notify_all()
 
@@ -133,3 +149,6 @@ class Notifier:
             await self._perform(notify(self._channel, queues))
         except StorageError as error:
             log.debug("workers were not woken, they will find the jobs by polling: %s", error)
+        except Exception:
+            # The jobs are stored: nothing that goes wrong here may say otherwise to a producer.
+            log.exception("workers were not woken, they will find the jobs by polling")

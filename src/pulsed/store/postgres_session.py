@@ -19,6 +19,17 @@ COMMIT = "COMMIT"
 PATIENCE = 86_400.0
 """Seconds a migration may wait for another one."""
 
+URGENT_WITHIN = 5.0
+"""Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
+
+TRIES_IN_TIME = 3
+"""How many tries of an urgent verb must fit into the time that its caller has…"""
+SHORTEST_TRY = 0.5
+"""…unless that is too short to tell a slow server from a dead one."""
+
+IDLE_FOR_TOO_LONG = 300.0
+"""Seconds after which a firewall may have forgotten a quiet connection."""
+
 _ONE_PLAN = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -41,16 +52,13 @@ class Lane(Enum):
     WORK = "work"
     CLAIM = "claim"
     """Commits without waiting for the disk, and so beside the settles, not behind them."""
-    BEAT = "beat"
     SYNC = "sync"
     LISTEN = "listen"
 
 
 def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
-    if verb.relaxed:
-        return Lane.CLAIM
-    return Lane.BEAT if verb.urgent else Lane.WORK
+    return Lane.CLAIM if verb.relaxed else Lane.WORK
 
 
 class Sessions:
@@ -62,7 +70,7 @@ class Sessions:
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
-        return {Lane.WORK: self._options.pool_size, Lane.CLAIM: 2, Lane.BEAT: 1}
+        return {Lane.WORK: self._options.pool_size, Lane.CLAIM: 2}
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
         """Return what a new session is set to; a transaction pooler only takes its name."""
@@ -81,7 +89,14 @@ class Sessions:
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return when to stop waiting for a server that does not even time out."""
-        return PATIENCE if verb.name == "migrate" else self._options.statement_timeout + 5
+        if verb.name == "migrate":
+            return PATIENCE
+        most = self._options.statement_timeout + 5
+        if not verb.urgent:
+            return most
+        if verb.within is not None:
+            most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
+        return min(most, URGENT_WITHIN)
 
     def _make_opening(self, lane: Lane, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}

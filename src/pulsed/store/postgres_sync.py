@@ -1,11 +1,16 @@
-"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them."""
+"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them.
+
+libpq waits for an answer as long as the network takes to say that there will be none, which may be
+for ever. So every wait has a deadline here; a connection that missed it is dropped.
+"""
 
 from __future__ import annotations
 
+import math
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -16,16 +21,42 @@ from psycopg import RawCursor
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import lost_the_server
-from pulsed.store.postgres_session import COMMIT, Lane, Sessions
+from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], datetime]
-Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
-IDLE_FOR_TOO_LONG = 300.0
+
+class NoAnswer(psycopg.OperationalError):
+    """The server, or the network before it, was silent for too long."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for an answer for only so long."""
+
+    patience: float = math.inf
+    """Seconds that a statement may take."""
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
+        """Run a statement, or whatever else the driver waits for."""
+        return super().wait(_within(self.patience, gen), *args, **options)
+
+
+def _within(seconds: float, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Pass on a driver's generator, which hears ten times a second that nothing has come yet."""
+    deadline = time.monotonic() + seconds
+    try:
+        state = next(gen)
+        while True:
+            state = gen.send((yield state))
+            if time.monotonic() >= deadline:
+                raise NoAnswer(f"no answer within {seconds:g} s")
+    except StopIteration as finished:
+        value: T = finished.value
+        return value
 
 
 class ThreadPool:
@@ -75,7 +106,9 @@ class ThreadPool:
 
     def _run(self, verb: Verb[T]) -> T:
         try:
-            connection = self._take()
+            patience = self._sessions.client_timeout(verb)
+            connection = self._take(patience)
+            connection.patience = patience
             try:
                 answer = self._run_on(connection, verb)
             except BaseException:  # as in postgres_async: never used again
@@ -106,20 +139,20 @@ class ThreadPool:
         connection.execute(COMMIT, prepare=False)
         return answer
 
-    def _take(self) -> Connection:
+    def _take(self, patience: float) -> Connection:
         while True:
             with self._lock:
                 connection, since = self._idle.pop() if self._idle else (None, 0.0)
             if connection is None:
-                return self._connect()
+                return self._connect(patience)
             if time.monotonic() - since < IDLE_FOR_TOO_LONG and _is_quiet(connection):
                 return connection
             self._drop(connection)
 
-    def _connect(self) -> Connection:
+    def _connect(self, patience: float) -> Connection:
         settings = self._sessions.at_connect(Lane.SYNC)
-        connection = psycopg.connect(
-            **self._address.for_psycopg(settings, self._options.connect_timeout),
+        connection = Connection.connect(
+            **self._address.for_psycopg(settings, self._options.connect_timeout, most=patience),
             autocommit=True,
             cursor_factory=RawCursor,
             prepare_threshold=0 if self._options.prepared_statements else None,

@@ -136,7 +136,18 @@ def _time(d: Dialect, value: Any) -> datetime | None:
 
 
 def _headers(text: str | None) -> dict[str, str]:
-    return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+    """Read headers, also those of a producer that did not keep to strings.
+
+    A row that cannot be read would fail the claim of every other row it is claimed with.
+    """
+    if not text:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.ValidationError:
+        found = msgspec.json.decode(text)
+        pairs = found.items() if isinstance(found, dict) else ()
+        return {name: str(value) for name, value in pairs}
 
 
 def _texts(text: str | None) -> tuple[str, ...]:

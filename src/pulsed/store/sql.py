@@ -186,10 +186,12 @@ class Statements:
         )
 
         # Stamp the watchdogs' common clock. If none of them looked for two ticks, the workers
-        # were cut off as well: give them time to beat before anything is reaped.
+        # were cut off as well: give them time to beat before anything is reaped. Once: watchdogs
+        # that look rarely would otherwise find a reason to wait at every look.
         self.stamp_tick = d.sql(
             f"""UPDATE {d.meta} SET
                 reap_after = CASE WHEN last_tick < {d.now} - {d.seconds("2 * :tick::float8")}
+                        AND NOT coalesce(reap_after > last_tick, {d.false})
                     THEN {d.now} + {d.seconds(":grace::float8")} ELSE reap_after END,
                 last_tick = {d.now}
             FROM (SELECT 1 FROM {d.meta} {d.skip_locked}) AS unlocked

@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ from pulsed.errors import (
     StorageError,
     StorageFull,
     StorageReadOnly,
+    StorageRefused,
     TransientStorageError,
 )
 from pulsed.store.base import Listener
@@ -51,6 +53,7 @@ MOST_IDLE_READERS = 8
 WAL_RESET_FIXED = (3, 51, 3)
 """Before it, a checkpoint beside another process's write can damage the log."""
 
+REFUSED = {"SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG"}
 TRANSIENT = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
 
 
@@ -83,10 +86,12 @@ class SqliteStore(SqlStore):
             )
         self.sqlite_options = options or SqliteOptions()
         super().__init__(SqliteDialect(), self.sqlite_options)
-        self.path = None if path is None else Path(path).absolute()
+        # Resolved, because SQLite names its log after the file that a link points to.
+        self.path = None if path is None else Path(path).resolve()
         self._clock = clock
         self._writer = Writer(self._open_writer, self._execute, self._translate, self._checkpoint)
         self._idle_readers: list[sqlite3.Connection] = []
+        self._reading = _reading_threads()
         self._listeners: list[Callable[[], None]] = []
         self._checkpoint_at = CHECKPOINT_AT
         watch_forks(self)
@@ -96,6 +101,7 @@ class SqliteStore(SqlStore):
         inherited = [self._writer.forget_inherited(), *self._idle_readers]
         if self.path is not None:
             self._idle_readers = []
+        self._reading = _reading_threads()
         self._listeners = []
         self._memory_is_gone()
         return inherited
@@ -104,7 +110,10 @@ class SqliteStore(SqlStore):
 
     async def perform(self, verb: Verb[T]) -> T:
         if verb.kind is Kind.READ and self.path is not None:
-            return self._read(verb) if is_blocking() else await asyncio.to_thread(self._read, verb)
+            if is_blocking():
+                return self._read(verb)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reading, self._read, verb)
         return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
 
     async def hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
@@ -270,6 +279,11 @@ class JoinedSqliteStore(JoinedStore):
         """Leave the connection to its owner."""
 
 
+def _reading_threads() -> ThreadPoolExecutor:
+    """Return threads of our own: the loop's may all be busy with what handlers gave them."""
+    return ThreadPoolExecutor(MOST_IDLE_READERS, thread_name_prefix="pulsed-read")
+
+
 def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     """Run a statement; one with a batch of rows is run for each of them."""
     params: dict[str, Any] = {name: _adapt(value) for name, value in statement.params.items()}
@@ -319,6 +333,8 @@ def translate(error: sqlite3.Error, verb: str, where: str) -> StorageError:
         return NotADatabase(f"{where} is not an SQLite database. Point pulsed at another file.")
     if kind == "SQLITE_CANTOPEN":
         return StorageError(f"{where} cannot be opened: check that its folder exists and is ours.")
+    if kind in REFUSED:
+        return StorageRefused(f"{text}.")
     if "no such table: pulse_" in str(error) or "has no column named" in str(error):
         return SchemaError(
             f"{text}. Its pulsed tables are missing or too old; run `pulsed migrate up` there."

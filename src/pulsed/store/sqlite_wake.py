@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import select
+import selectors
 import sqlite3
 import struct
 import sys
@@ -78,33 +78,33 @@ class FileWatcher(Listener):
 
     def stop(self) -> None:
         """End the thread."""
-        os.write(self._stop_writer, b"x")
+        with contextlib.suppress(OSError):  # it has ended by itself
+            os.write(self._stop_writer, b"x")
         self._thread.join(timeout=5)
         os.close(self._stop_writer)
 
     def _watch(self) -> None:
-        events = _watch_folder(self._path.parent)
-        watched = [self._stop_reader] if events is None else [self._stop_reader, events]
-        idle = LOOK_WITHOUT_EVENTS if events is None else None
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        try:
-            seen = _data_version(connection)
-            while True:
-                ready, _, _ = select.select(watched, [], [], idle)
-                if self._stop_reader in ready:
-                    return
-                if events is not None and not _log_changed(events, f"{self._path.name}-wal"):
-                    continue
-                version = self._look(connection, seen, LOOK_FOR if events is not None else 0)
-                if version != seen:
-                    seen = version
-                    self._changed()
-                    time.sleep(REST)
-        finally:
-            connection.close()
-            os.close(self._stop_reader)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, self._stop_reader)
+            events = _watch_folder(self._path.parent)
             if events is not None:
-                os.close(events)
+                stack.callback(os.close, events)
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            stack.callback(connection.close)
+            self._tell_changes(connection, events)
+
+    def _tell_changes(self, connection: sqlite3.Connection, events: int | None) -> None:
+        idle = LOOK_WITHOUT_EVENTS if events is None else None
+        watched = [self._stop_reader] if events is None else [self._stop_reader, events]
+        seen = _data_version(connection)
+        while self._stop_reader not in _readable(watched, idle):
+            if events is not None and not _log_changed(events, f"{self._path.name}-wal"):
+                continue
+            version = self._look(connection, seen, LOOK_FOR if events is not None else 0)
+            if version != seen:
+                seen = version
+                self._changed()
+                time.sleep(REST)
 
     @staticmethod
     def _look(connection: sqlite3.Connection, seen: int, patience: float) -> int:
@@ -114,6 +114,14 @@ class FileWatcher(Listener):
             if version != seen or time.monotonic() >= give_up_at:
                 return version
             time.sleep(LOOK_EVERY)
+
+
+def _readable(descriptors: list[int], patience: float | None) -> list[int]:
+    """Return those that can be read. Not by ``select``, which knows no descriptor above 1023."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor in descriptors:
+            selector.register(descriptor, selectors.EVENT_READ)
+        return [key.fd for key, _ in selector.select(patience)]
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

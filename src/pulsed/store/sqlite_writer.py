@@ -16,7 +16,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pulsed.errors import StorageError
+from pulsed.errors import StorageError, TransientStorageError
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
 
@@ -63,6 +63,7 @@ class Writer:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
+        self._thread_lock = threading.Lock()
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
         self._calls: SimpleQueue[bool] = SimpleQueue()
@@ -101,11 +102,12 @@ class Writer:
 
     def close(self) -> None:
         """Close the connection and end the thread; the next verb starts anew."""
-        with self._lock:
+        with self._thread_lock:
             if self._thread is not None:
                 self._calls.put(False)
                 self._thread = None
                 self._calls = SimpleQueue()
+        with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -117,19 +119,19 @@ class Writer:
             self._waiting.append(request)
 
     def _call_thread(self) -> None:
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
-                    )
-                    self._thread.start()
-        self._calls.put(True)
+        with self._thread_lock:  # a call must not fall into a queue that nobody reads any more
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
+                )
+                self._thread.start()
+            self._calls.put(True)
 
     def _serve(self, calls: SimpleQueue[bool]) -> None:
         while calls.get():
-            with self._lock:
-                self._commit_waiting()
+            while self._waiting:  # blocking callers may have come before the one that called
+                with self._lock:
+                    self._commit_waiting()
 
     def _commit_waiting(self) -> None:
         """Run what waits in one transaction. The lock is held."""
@@ -142,14 +144,20 @@ class Writer:
             self._roll_back()
             for request in group:
                 request.error = self._translate(error, request.verb.name)
-        except BaseException as error:  # noqa: BLE001 - goes to the callers
+        except Exception as error:  # noqa: BLE001 - goes to the callers
             self._roll_back()
             for request in group:
                 request.error = request.error or error
-        for request in group:
-            request.done = True
-            if request.on_done is not None:
-                request.on_done()
+        except BaseException:  # Ctrl-C is for the thread that it reached, not for all who wait
+            self._roll_back()
+            for request in group:
+                request.error = TransientStorageError(f"{request.verb.name} was interrupted.")
+            raise
+        finally:
+            for request in group:
+                request.done = True
+                if request.on_done is not None:
+                    request.on_done()
 
     def _run_group(self, group: list[Request[Any]]) -> None:
         if self._connection is None:
@@ -162,7 +170,8 @@ class Writer:
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
-        self._after_commit(connection)
+        with contextlib.suppress(sqlite3.Error):  # nobody's write has failed
+            self._after_commit(connection)
 
     def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
         """Run one of several, so that its failure is its own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import StorageError, TransientStorageError
+from pulsed.errors import StorageError
 from pulsed.job import (
     Assignment,
     Beat,
@@ -122,7 +121,7 @@ class SqlStore(Store):
         async def attempt() -> list[Assignment]:
             try:
                 return await self.perform(verb)
-            except (TransientStorageError, asyncio.CancelledError):
+            except BaseException:  # whatever it is, the claim may have been committed
                 self.doubtful_claims += 1
                 raise
 

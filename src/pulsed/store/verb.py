@@ -25,7 +25,7 @@ class Sql:
     text: str
     names: tuple[str, ...]
     columns: tuple[str, ...] = ()
-    """The columns of its ``{rows}``, if it works on a batch of them."""
+    """The columns of its batch of rows, if it works on one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Verb(Generic[T]):
     script: Callable[[], Script[T]]
     urgent: bool = False
     """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
+    within: float | None = None
+    """Seconds until an urgent verb is of no use any more."""
     relaxed: bool = False
     """May be forgotten by a crash of the server: a lost claim is only a re-run."""
     broad: bool = False

@@ -35,6 +35,9 @@ CREATE TABLE pulse_jobs (
     started_at       timestamptz,
     completed_at     timestamptz,
     progress         json,
+    -- A policy is there as a whole or not at all: half of one would fail every batch it is in.
+    CHECK (num_nulls(backoff_base, backoff_power, backoff_factor, backoff_cap, backoff_jitter)
+        IN (0, 5)),
     CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL AND lease_until IS NOT NULL))
 ) WITH (
     -- A queue's table churns: look at it often, and leave room for updates in place.

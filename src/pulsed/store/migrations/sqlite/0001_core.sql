@@ -35,6 +35,9 @@ CREATE TABLE pulse_jobs (
     started_at       INTEGER,
     completed_at     INTEGER,
     progress         TEXT,
+    -- A policy is there as a whole or not at all: half of one would fail every batch it is in.
+    CHECK ((backoff_base IS NULL) + (backoff_power IS NULL) + (backoff_factor IS NULL)
+        + (backoff_cap IS NULL) + (backoff_jitter IS NULL) IN (0, 5)),
     CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL AND lease_until IS NOT NULL))
 ) STRICT;
 

@@ -1,0 +1,64 @@
+"""Acts on many jobs: retry, cancel, delete. One transaction does a page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from pulsed.job import JobFilter, Status
+from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE
+from pulsed.store.base import Store
+
+PAGE = 1_000
+"""How many jobs are taken at a time."""
+
+Answers: TypeAlias = dict[UUID, tuple[bool, Status]]
+"""Of each job that exists: whether it was done, and the status that says why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something to do to jobs."""
+
+    verb: str
+    done: str
+    allowed: tuple[Status, ...]
+    perform: Callable[[Store, Sequence[UUID]], Coroutine[Any, Any, Answers]]
+
+
+def is_cancelled(status: Status) -> bool:
+    """Whether a job with this status after a cancel has ended by it, or been asked to stop."""
+    return status in (Status.CANCELLED, Status.RUNNING)
+
+
+async def _cancel(store: Store, ids: Sequence[UUID]) -> Answers:
+    answers = await store.cancel(ids)
+    return {job_id: (is_cancelled(status), status) for job_id, status in answers.items()}
+
+
+RETRY = Act("retry", "retried", REPLAYABLE, lambda store, ids: store.replay(ids))
+CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel)
+DELETE = Act("delete", "deleted", DELETABLE, lambda store, ids: store.delete(ids))
+
+
+async def act_on_matching(
+    store: Store,
+    act: Act,
+    where: JobFilter,
+    tell: Callable[[list[UUID]], object] = lambda _: None,
+) -> int:
+    """Act on all that match, and ``tell`` of each page what was done; returns how many.
+
+    Pages go by id, so a job that stays behind is passed by.
+    """
+    total = 0
+    before: UUID | None = None
+    while rows := await store.list_jobs(where, limit=PAGE, before=before):
+        answers = await act.perform(store, [row.id for row in rows])
+        done = [job_id for job_id, (worked, _) in answers.items() if worked]
+        tell(done)
+        total += len(done)
+        before = rows[-1].id
+    return total

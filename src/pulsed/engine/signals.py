@@ -1,0 +1,117 @@
+"""SIGTERM and SIGINT: drain at the first, abort at the next; and none of it in a forked child."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+log = logging.getLogger("pulsed.worker")
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
+ECHO = 1.0
+"""Seconds in which another signal is the same request: ``timeout`` and some service managers signal
+a process and its group, and a terminal everybody at once."""
+
+
+class Insistence:
+    """Tells impatience from an echo."""
+
+    def __init__(self) -> None:
+        self._heard_at = -math.inf
+
+    def again(self, now: float) -> bool:
+        """Whether a request at ``now`` is a new one."""
+        if now - self._heard_at < ECHO:
+            return False
+        self._heard_at = now
+        return True
+
+
+class Stop(Protocol):
+    """``Worker.stop``."""
+
+    def __call__(self, *, abort: bool) -> None:
+        """Drain or abort."""
+
+
+@contextlib.contextmanager
+def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[None]:
+    """Call ``stop`` when a signal arrives, and with ``abort`` from the second one on."""
+    asked = Insistence()
+    abort = False
+
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal abort
+        if not asked.again(loop.time()):
+            log.info("%s: taken for the same request; once more to abort", number.name)
+            return
+        log.info("%s: %s", number.name, "aborting" if abort else "draining; again to abort")
+        stop(abort=abort)
+        abort = True
+
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOPS}
+    _outside.update(before)
+    for number in STOPS:
+        _listen(loop, number, on_signal)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        _outside.clear()
+
+
+def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, on_signal: Any) -> None:
+    try:
+        loop.add_signal_handler(number, on_signal, number)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(on_signal, number))
+
+
+# -- forks ----------------------------------------------------------------------------------------
+# A forked child has its parent's handlers, and the descriptor by which asyncio hears of signals is
+# the same socket: a signal to the child would be heard by the parent, and by nobody else.
+
+_outside: dict[signal.Signals, Any] = {}
+"""What signals did before a worker came; empty when none listens."""
+_masks = threading.local()
+
+
+def _before_fork() -> None:
+    """Hold signals back, so that the child gets none before its handlers are in order."""
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if _outside else None
+
+
+def _in_child() -> None:
+    """Put the handlers back; the thread that forked is the main one here, so it may."""
+    if _outside:
+        signal.set_wakeup_fd(-1)
+        for number, handler in _outside.items():
+            signal.signal(number, _without_runner(handler))
+        _outside.clear()
+    _unblock()
+
+
+def _unblock() -> None:
+    if _masks.before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _without_runner(handler: Any) -> Any:
+    """Return what was there before ``asyncio.run``, whose handler is about the parent's task."""
+    owner = getattr(getattr(handler, "func", None), "__self__", None)
+    return signal.default_int_handler if isinstance(owner, asyncio.Runner) else handler
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_unblock, after_in_child=_in_child)

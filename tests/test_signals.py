@@ -1,0 +1,169 @@
+"""SIGTERM and SIGINT: what a worker makes of them, and what its forked children must not."""
+
+import asyncio
+import functools
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsed import Pulse
+from pulsed.engine import signals
+from pulsed.engine.signals import ECHO, Insistence, on_stop_signals
+from tests.support.commands import Command, until
+from tests.support.waiting import until as eventually
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
+
+APP = """
+import asyncio, multiprocessing, os, pathlib, time
+from pulsed import Pulse
+from pulsed.engine import signals
+
+app = Pulse()
+here = pathlib.Path(__file__).parent
+fork = multiprocessing.get_context("fork")
+
+def sleep(ready):
+    ready.set()
+    time.sleep(60)
+
+def ended_by(end, *, after_start):
+    ready = fork.Event()
+    child = fork.Process(target=sleep, args=(ready,))
+    child.start()
+    if after_start:
+        ready.wait()
+    end(child)
+    child.join(5)
+    alive, code = child.is_alive(), child.exitcode
+    child.kill()
+    return [alive, code]
+
+def interrupt(child):
+    os.kill(child.pid, 2)
+
+@app.job(max_attempts=1)
+def in_a_thread() -> list:
+    return [ended_by(lambda child: child.terminate(), after_start=True) for _ in range(2)]
+
+@app.job(max_attempts=1)
+async def on_the_loop() -> list:
+    return [ended_by(lambda child: child.terminate(), after_start=True)]
+
+@app.job(max_attempts=1)
+def at_once() -> list:
+    return [ended_by(lambda child: child.terminate(), after_start=False) for _ in range(30)]
+
+@app.job(max_attempts=1)
+def interrupted() -> list:
+    return [ended_by(interrupt, after_start=True)]
+
+@app.job
+async def wait() -> str:
+    (here / "started").touch()
+    while not (here / "go").exists():
+        await asyncio.sleep(0.01)
+    return "gone"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Pulse]:
+    with Pulse(f"sqlite:///{tmp_path}/jobs.db") as app:
+        yield app
+
+
+def a_worker(folder: Path, app: Pulse, *args: str) -> Command:
+    return Command(folder, "worker", "shop:app", "--poll", "50ms", *args, PULSED_URL=app.url)
+
+
+class TestForkedChildren:
+    @pytest.mark.parametrize(
+        "topic, code",
+        [
+            ("in_a_thread", -signal.SIGTERM),
+            ("on_the_loop", -signal.SIGTERM),
+            ("at_once", -signal.SIGTERM),
+            ("interrupted", 1),
+        ],
+    )
+    def test_a_signal_to_a_child_of_a_handler_ends_the_child_only(self, folder, app, topic, code):
+        with a_worker(folder, app) as worker:
+            ends = app.enqueue(topic).result(30)
+            assert ends == [[False, code]] * len(ends)
+            assert "SIG" not in worker.log
+            worker.signal(signal.SIGTERM)
+            assert worker.ended() == 0
+        assert worker.log.count("SIGTERM: draining") == 1
+
+
+class TestRepeats:
+    def test_an_echo_of_the_first_signal_is_no_impatience(self, folder, app):
+        with (folder / "shop.py").open("a") as source:
+            source.write("\nsignals.ECHO = 60.0\n")
+        job = app.enqueue("wait")
+        with a_worker(folder, app) as worker:
+            until((folder / "started").exists)
+            worker.signal(signal.SIGTERM)
+            worker.said("draining 1 running jobs")
+            worker.signal(signal.SIGINT)
+            worker.said("SIGINT: taken for the same request")
+            (folder / "go").touch()
+            assert worker.ended() == 0
+        assert job.result(1) == "gone"
+
+    def test_about_a_second_tells_them_apart(self):
+        asked = Insistence()
+        assert ECHO == 1.0
+        assert [asked.again(now) for now in (5.0, 5.0, 5.9, 6.0, 6.1, 6.9, 7.1)] == [
+            *(True, False, False, True, False, False, True)
+        ]
+
+    async def test_only_signals_count_as_impatience(self, monkeypatch):
+        """A drain that a supervisor asked for, and a signal to everybody, are one request."""
+        monkeypatch.setattr(signals, "ECHO", 0.0)
+        heard: list[bool] = []
+        with on_stop_signals(asyncio.get_running_loop(), lambda *, abort: heard.append(abort)):
+            for times in (1, 2, 3):
+                signal.raise_signal(signal.SIGTERM)
+                await eventually(functools.partial(lambda times: len(heard) == times, times))
+        assert heard == [False, True, True]
+
+
+class TestHandlers:
+    @pytest.fixture(params=["loop", "none"])
+    def loop_kind(self, request, monkeypatch) -> None:
+        def refuse(*_: Any) -> None:
+            raise NotImplementedError
+
+        if request.param == "none":  # as on Windows
+            loop = asyncio.SelectorEventLoop
+            monkeypatch.setattr(loop, "add_signal_handler", refuse)
+            monkeypatch.setattr(loop, "remove_signal_handler", refuse)
+
+    def test_they_work_and_what_was_there_before_comes_back(self, loop_kind):
+        def mine(*_: Any) -> None: ...
+
+        async def main() -> list[bool]:
+            heard: list[bool] = []
+            with on_stop_signals(asyncio.get_running_loop(), lambda *, abort: heard.append(abort)):
+                signal.raise_signal(signal.SIGTERM)
+                await eventually(lambda: heard)
+            assert signal.getsignal(signal.SIGTERM) is mine
+            return heard
+
+        before = signal.signal(signal.SIGTERM, mine)
+        try:
+            assert asyncio.run(main()) == [False]
+        finally:
+            signal.signal(signal.SIGTERM, before)
