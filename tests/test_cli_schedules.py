@@ -462,7 +462,7 @@ class TestElsewhere:
         told: list[bool] = []
         commands: list[list[str]] = []
 
-        async def run_worker(_app: Pulse, working: dict[str, Any], **_: Any) -> int:
+        async def run_worker(_app: Pulse, working: dict[str, Any], *_: Any) -> int:
             told.append(working["schedules"])
             return 0
 

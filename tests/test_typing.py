@@ -38,14 +38,14 @@ def pyright(file: Path, cache: Path) -> dict[int, str]:
         json.dumps(
             {
                 "typeCheckingMode": "standard",
-                "include": [str(file)],
+                "include": [os.path.relpath(file, cache)],  # as pyright wants it
                 "extraPaths": [str(ROOT / "src")],
                 "enableTypeIgnoreComments": True,
             }
         )
     )
     run = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error",
+        [sys.executable, "-m", "pyright", "--outputjson", "--level", "error",
          "--project", str(config), "--pythonpath", sys.executable],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
