@@ -15,7 +15,7 @@ import pytest
 from pulsed import Context
 from pulsed.engine import scheduler as scheduler_module
 from pulsed.engine.scheduler import BATCH, LONGEST_SLEEP, SHORTEST_SLEEP, Scheduler
-from pulsed.errors import SchemaError, TransientStorageError
+from pulsed.errors import SchemaError, StorageError, TransientStorageError
 from pulsed.job import Status
 from pulsed.schedule import CatchUp, ScheduleState
 from pulsed.store.base import SCHEDULES, Store
@@ -147,16 +147,19 @@ async def test_the_loop_survives_whatever_happens(store, clock, caplog, error):
     assert "cannot fire schedules" in caplog.text
 
 
-async def test_a_database_that_is_away_does_not_park_a_schedule(store, clock):
+@pytest.mark.parametrize(
+    "trouble", [TransientStorageError("away"), StorageError("disk I/O error")], ids=repr
+)
+async def test_a_database_in_trouble_does_not_park_a_schedule(store, clock, trouble):
     await put(store)
     clock.advance(61)
 
-    async def away(fires: Any) -> Any:
-        raise TransientStorageError("away")
+    async def in_trouble(fires: Any) -> Any:
+        raise trouble
 
     fire = store.fire
-    store.fire = away
-    with pytest.raises(TransientStorageError):
+    store.fire = in_trouble
+    with pytest.raises(StorageError):
         await tick(store)
     store.fire = fire
     assert (await read(store)).state is ScheduleState.ACTIVE

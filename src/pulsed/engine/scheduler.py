@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from pulsed.errors import StorageError, TransientStorageError
+from pulsed.errors import StorageError, StorageRefused
 from pulsed.handler import clean_text
 from pulsed.job import NewJob
 from pulsed.schedule import ScheduleRow, occurrence_id, plan
@@ -104,9 +104,9 @@ class Scheduler:
                 await self._park(row, error)
         try:
             return await self._store.fire(fires)
-        except TransientStorageError:
-            raise
-        except Exception:  # noqa: BLE001 - refused by the database or by its driver
+        except Exception as error:
+            if _is_trouble_of_the_database(error):
+                raise
             return await self._fire_one_by_one(fires)
 
     async def _fire_one_by_one(self, fires: list[Fire]) -> list[NewJob]:
@@ -115,9 +115,9 @@ class Scheduler:
         for fire in fires:
             try:
                 made += await self._store.fire([fire])
-            except TransientStorageError:
-                raise
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
+                if _is_trouble_of_the_database(error):
+                    raise
                 await self._park(fire.row, error)
         return made
 
@@ -132,6 +132,11 @@ class Scheduler:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds - first)
         self._woken.clear()
+
+
+def _is_trouble_of_the_database(error: Exception) -> bool:
+    """Whether an error says nothing about the schedule; it will be fired when that is over."""
+    return isinstance(error, StorageError) and not isinstance(error, StorageRefused)
 
 
 def decide(row: ScheduleRow, now: datetime) -> Fire:
