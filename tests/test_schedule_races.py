@@ -20,6 +20,7 @@ import pytest
 from pulsed.errors import StorageError
 from pulsed.schedule import CatchUp, ScheduleState
 from pulsed.store.blocking import run_blocking
+from pulsed.store.schedule_sql import NOT_ACTIVE
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend, PostgresBackend, close_blocking
 from tests.support.processes import together
@@ -301,7 +302,7 @@ Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
 CURSOR = "AND (s.next_run_at = r.old_cursor) IS TRUE"
 REVISION = "AND s.revision = r.old_revision"
-STATE = "AND s.state = 'ACTIVE'"
+STATE = f"AND s.state NOT IN {NOT_ACTIVE}"
 
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
@@ -402,7 +403,7 @@ async def test_what_changed_is_not_parked(backend, guard):
     guards = {
         "revision": "AND revision = " + ("$4::bigint" if postgres else ":revision"),
         "cursor": f"AND (next_run_at = {'$5::timestamptz' if postgres else ':cursor'}) IS TRUE",
-        "state": "AND state = 'ACTIVE'",
+        "state": f"AND state NOT IN {NOT_ACTIVE}",
     }
     assert await passes(backend, scenario, "park")
     assert not await passes(backend, scenario, "park", guards[guard])

@@ -8,12 +8,15 @@ keep an occurrence from becoming two jobs: that guard, the deterministic id, and
 from __future__ import annotations
 
 from pulsed.job import Status
+from pulsed.schedule import ScheduleState
 from pulsed.store.dialect import Dialect
 from pulsed.store.sql import JOB_COLUMNS, words
 
 SCHEDULE_COLUMNS = """id, app, name, spec::text, state, error, anchor, next_run_at,
     last_occurrence, last_fired_at, missed, revision, created_at, updated_at,
     declared"""
+
+NOT_ACTIVE = words(tuple(s for s in ScheduleState if s is not ScheduleState.ACTIVE))
 
 CURSOR = """schedule uuid, old_cursor timestamptz, old_revision bigint, new_cursor timestamptz,
     latest timestamptz, passed bigint, fired bool"""
@@ -59,7 +62,7 @@ class ScheduleStatements:
                 revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
               AND (next_run_at = :cursor::timestamptz) IS TRUE
-              AND state = 'ACTIVE'"""
+              AND state NOT IN {NOT_ACTIVE}"""
         )
         self.delete = d.sql(
             f"DELETE FROM {d.schedules} WHERE app = :app::text AND name = :name::text RETURNING id"
@@ -88,8 +91,10 @@ class ScheduleStatements:
             WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL ORDER BY next_run_at LIMIT 1"""
         )
 
-        # Move cursors, each only if nobody else has: a fire, an edit, a pause. IS TRUE keeps the
-        # planner from looking cursors up: ten thousand schedules may share an instant.
+        # Move cursors, each only if nobody else has: a fire, an edit, a pause. The guards are
+        # worded so that they imply nothing about the index of what is due: ten thousand schedules
+        # may be due at one instant, and a planner that goes through them for each would take
+        # minutes.
         self.advance = d.sql(
             f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
                 state = CASE WHEN r.new_cursor IS NULL THEN 'DONE' ELSE state END,
@@ -98,7 +103,7 @@ class ScheduleStatements:
             FROM {d.rows_of(CURSOR, lock="wait", table=d.schedules)}
             WHERE {d.same_id("s.id", "r.schedule")}
               AND (s.next_run_at = r.old_cursor) IS TRUE AND s.revision = r.old_revision
-              AND s.state = 'ACTIVE'
+              AND s.state NOT IN {NOT_ACTIVE}
             RETURNING id""",
             CURSOR,
         )
