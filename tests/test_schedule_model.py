@@ -23,10 +23,11 @@ from hypothesis.stateful import (
 
 from pulsed.engine.scheduler import decide
 from pulsed.job import NewJob
-from pulsed.schedule import CatchUp, Every, Overlap, ScheduleRow, ScheduleState
+from pulsed.schedule import CatchUp, Overlap, ScheduleRow, ScheduleState
 from pulsed.store.base import Fire
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlstore import SqlStore
+from pulsed.timetable import Every
 from tests.support.backends import Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.faults import Fault

@@ -13,26 +13,19 @@ from hypothesis import strategies as st
 
 from pulsed.engine.scheduler import decide, job_of
 from pulsed.schedule import (
-    EPOCH,
     MOST_COUNTED,
     NAMESPACE,
     ON_TIME,
     CatchUp,
-    Cron,
-    Every,
-    Once,
     Plan,
     ScheduleRow,
     ScheduleSpec,
     ScheduleState,
-    Timetable,
-    latest_until,
-    next_after,
     occurrence_id,
     plan,
-    upcoming,
 )
 from pulsed.store.schedule_verbs import encode_spec
+from pulsed.timetable import EPOCH, Cron, Every, Once, Timetable, latest_until, next_after, upcoming
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

@@ -19,7 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulsed.errors import InvalidOption
-from pulsed.schedule import (
+from pulsed.schedule import first_occurrence
+from pulsed.timetable import (
     EPOCH,
     Cron,
     Every,
@@ -28,7 +29,6 @@ from pulsed.schedule import (
     cron_timetable,
     describe,
     every_timetable,
-    first_occurrence,
     latest_until,
     next_after,
     normalized_cron,

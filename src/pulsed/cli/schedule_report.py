@@ -15,7 +15,8 @@ from pulsed.cli.plain import harmless
 from pulsed.cli.times import brief, iso, relative
 from pulsed.client import Schedule, ScheduleFire
 from pulsed.engine.doctor import WAITED_TOO_LONG
-from pulsed.schedule import Cron, ScheduleState
+from pulsed.schedule import ScheduleState
+from pulsed.timetable import Cron
 
 WIDE = 116
 """From so many columns on, what a schedule says has a column of its own; else it stands below."""

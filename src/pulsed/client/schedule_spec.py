@@ -11,14 +11,8 @@ from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
 from pulsed.handler import Call, Registry, checked_options, encode_by_name
 from pulsed.handler.options import checked_count, checked_instant, checked_name
-from pulsed.schedule import (
-    CatchUp,
-    Overlap,
-    ScheduleSpec,
-    checked_jitter,
-    cron_timetable,
-    every_timetable,
-)
+from pulsed.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
+from pulsed.timetable import cron_timetable, every_timetable
 
 Target: TypeAlias = JobType[..., Any] | Call[Any] | str
 """What a schedule runs: a job without arguments, ``job.bind(...)``, or a topic by name."""

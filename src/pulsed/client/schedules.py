@@ -26,19 +26,10 @@ from pulsed.errors import ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_count, checked_instant, checked_name
 from pulsed.job import Status, new_job_id
-from pulsed.schedule import (
-    MICROSECOND,
-    CatchUp,
-    Cron,
-    ScheduleRow,
-    ScheduleSpec,
-    ScheduleState,
-    describe,
-    upcoming,
-    zone_of,
-)
+from pulsed.schedule import CatchUp, ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
+from pulsed.timetable import MICROSECOND, Cron, describe, upcoming, zone_of
 
 
 class ScheduleFire(NamedTuple):

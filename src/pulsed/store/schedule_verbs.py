@@ -12,7 +12,6 @@ import msgspec
 from pulsed.errors import InvalidOption
 from pulsed.job import JobRow, NewJob
 from pulsed.schedule import (
-    Once,
     Overlap,
     Plan,
     ScheduleRow,
@@ -27,6 +26,7 @@ from pulsed.store.dialect import Dialect
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Script, Statement, Verb
+from pulsed.timetable import Once
 
 
 class AllStatements(NamedTuple):
