@@ -20,7 +20,6 @@ import msgspec
 from pulsed.backoff import Backoff
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.timetable import (
-    EPOCH,
     MICROSECOND,
     Cron,
     Every,
@@ -28,6 +27,7 @@ from pulsed.timetable import (
     Timetable,
     latest_until,
     next_after,
+    to_micros,
     upcoming,
 )
 
@@ -269,5 +269,4 @@ def _within(occurrence: datetime | None, end: datetime | None) -> datetime | Non
 
 def occurrence_id(schedule_id: UUID, occurrence: datetime) -> UUID:
     """Return the id of the job of one occurrence: the same from whoever fires it."""
-    micros = (occurrence - EPOCH) // MICROSECOND
-    return uuid.uuid5(NAMESPACE, f"{schedule_id}|{micros}")
+    return uuid.uuid5(NAMESPACE, f"{schedule_id}|{to_micros(occurrence)}")

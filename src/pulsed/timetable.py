@@ -33,6 +33,11 @@ NICKNAMES = {
 FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 
 
+def to_micros(instant: datetime) -> int:
+    """Return microseconds since the epoch, exactly."""
+    return (instant - EPOCH) // MICROSECOND
+
+
 @dataclass(frozen=True, slots=True)
 class Once:
     """One instant."""

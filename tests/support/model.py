@@ -33,7 +33,7 @@ from pulsed.lifecycle import (
     status_after,
     status_after_cancel,
 )
-from pulsed.store.dialect import to_micros
+from pulsed.timetable import to_micros
 from tests.support.clock import Clock
 
 

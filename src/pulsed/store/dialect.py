@@ -7,23 +7,16 @@ dialect drops. Times are ``timestamptz`` there and integer microseconds here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from pulsed.backoff import LARGEST_EXPONENT
 from pulsed.store.verb import Sql, named, numbered
+from pulsed.timetable import EPOCH
 
 MIGRATION_LOCK = 0x70756C736564
 """The advisory lock of a migration: ``pulsed`` in ASCII."""
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-
-
-def to_micros(instant: datetime) -> int:
-    """Return microseconds since the epoch, exactly."""
-    return (instant - EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:

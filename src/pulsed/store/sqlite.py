@@ -31,7 +31,7 @@ from pulsed.errors import (
 )
 from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking
-from pulsed.store.dialect import SqliteDialect, to_micros
+from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import watch_forks
 from pulsed.store.runner import drive
 from pulsed.store.sqlite_place import file_system
@@ -39,6 +39,7 @@ from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
 from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions
 from pulsed.store.verb import Kind, Rows, Script, Sql, Statement, Verb
+from pulsed.timetable import to_micros
 
 T = TypeVar("T")
 
