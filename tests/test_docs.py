@@ -35,6 +35,8 @@ import pulsed
 from pulsed import Pulse
 from pulsed.cli.root import COMMANDS, root
 from pulsed.engine.worker import Worker
+from pulsed.store.blocking import run_blocking
+from pulsed.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -183,12 +185,22 @@ def page_run(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PageRun]:
     page: Path = request.param
+    opened: list[SqliteStore] = []
+    open_store = SqliteStore.__init__
+
+    def remember(store: SqliteStore, *args: Any, **kwargs: Any) -> None:
+        opened.append(store)  # a page may drop an app that it has not closed
+        open_store(store, *args, **kwargs)
+
+    monkeypatch.setattr(SqliteStore, "__init__", remember)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     needs_postgres = PLACEHOLDER in page.read_text("utf-8")
     run = PageRun(page, request.getfixturevalue("postgres_url") if needs_postgres else None)
     yield run
     run.close()
+    for store in opened:
+        run_blocking(store.aclose())
 
 
 WITH_CODE = [page for page in GUIDES if any(block.language == "python" for block in blocks(page))]
