@@ -124,6 +124,7 @@ async def test_sessions_of_a_server_that_lost_its_role_are_given_up(store, admin
         ("INSERT INTO pulse_meta (one) VALUES (1)", StorageRefused),
         ("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$", TransientStorageError),
+        ("DO $$ BEGIN RAISE SQLSTATE '55P03'; END $$", TransientStorageError),  # lock timeout
         ("DO $$ BEGIN RAISE SQLSTATE '53200'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '53400'; END $$", StorageError),
