@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from contextlib import closing
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -23,39 +22,24 @@ from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_errors import translate
 from pulsed.store.verb import Kind, Sql, Statement, Verb
 from tests.support.jobs import a_job
+from tests.support.own_sessions import AT_ONCE, administering, impatient_store, sessions
 from tests.support.raw_verbs import a_verb, both_drivers, perform, run
 from tests.support.scratch_postgres import ScratchPostgres
 
 ONCE = RetryPolicy.disabled()
-AT_ONCE = RetryPolicy(initial=0, max=0)
 
 
 @pytest.fixture
 def admin(postgres_url):
-    """A session that sees and can end the others; the tables are emptied before each test."""
-    store = PostgresStore(postgres_url)
-    run_blocking(store.migrate())
-    run_blocking(store.aclose())
-    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
-        connection.execute("DELETE FROM pulse_jobs")
+    with administering(postgres_url) as connection:
         yield connection
 
 
 @pytest.fixture
 async def store(postgres_url, admin):
-    store = PostgresStore(postgres_url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+    store = impatient_store(postgres_url)
     yield store
     await store.aclose()
-
-
-def sessions(admin, role="%"):
-    """The backends of our sessions in this database, by what they are for."""
-    rows = admin.execute(
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-        "AND application_name LIKE %s",
-        [f"pulsed/{role}"],
-    )
-    return {pid for (pid,) in rows}
 
 
 @both_drivers

@@ -7,45 +7,28 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Literal, Self
+from typing import Literal
+
+from tests.support.relay import Relay, close
 
 Moment = Literal["before", "during", "after"]
 
 
-class CuttingProxy:
+class CuttingProxy(Relay):
     """Stands between a client and ``host:port``; ``arm()`` it for one cut."""
 
     def __init__(self, host: str, port: int) -> None:
+        super().__init__()
         self._server = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
         self.cuts = 0
         self._marker: bytes | None = None
         self._moment: Moment = "before"
         self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._sockets: list[socket.socket] = []
 
     def arm(self, marker: bytes, moment: Moment) -> None:
         """Cut the next connection on which the client sends ``marker``."""
         with self._lock:
             self._marker, self._moment = marker, moment
-
-    def __enter__(self) -> Self:
-        self._start(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _close(self._listener)
-        for each in self._sockets:
-            _close(each)
-        for thread in self._threads:
-            thread.join(5)
-
-    def _start(self, target: object, *args: object) -> None:
-        thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -71,8 +54,8 @@ class CuttingProxy:
                 if moment == "during":
                     break
         if not doomed.is_set():
-            _close(client)
-            _close(server)
+            close(client)
+            close(server)
 
     def _to_client(
         self, client: socket.socket, server: socket.socket, doomed: threading.Event
@@ -82,8 +65,8 @@ class CuttingProxy:
                 if doomed.is_set():
                     break
                 client.sendall(data)
-        _close(client)
-        _close(server)
+        close(client)
+        close(server)
 
     def _take(self, data: bytes) -> Moment | None:
         with self._lock:
@@ -92,9 +75,3 @@ class CuttingProxy:
             self._marker = None
             self.cuts += 1
             return self._moment
-
-
-def _close(each: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
-    each.close()

@@ -1,0 +1,39 @@
+"""The sessions that a store has on a PostgreSQL server, seen from one of our own."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+
+from pulsed.backoff import RetryPolicy
+from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+
+AT_ONCE = RetryPolicy(initial=0, max=0)
+
+
+@contextmanager
+def administering(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A session that sees and can end the others, on a database without jobs."""
+    store = PostgresStore(url)
+    run_blocking(store.migrate())
+    run_blocking(store.aclose())
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        connection.execute("DELETE FROM pulse_jobs")
+        yield connection
+
+
+def impatient_store(url: str) -> PostgresStore:
+    """A store that tries again without a pause."""
+    return PostgresStore(url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+
+
+def sessions(admin: psycopg.Connection[Any], role: str = "%") -> set[int]:
+    """The backends of our sessions in this database, by what they are for."""
+    rows = admin.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        "AND application_name LIKE %s",
+        [f"pulsed/{role}"],
+    )
+    return {pid for (pid,) in rows}
