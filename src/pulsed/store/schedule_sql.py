@@ -80,14 +80,14 @@ class ScheduleStatements:
             WHERE app = coalesce(:app::text, app) ORDER BY app, name"""
         )
 
-        # What is due, the longest waiting first, and the instant that decided it.
+        # What is due, the longest waiting first.
         self.due = d.sql(
-            f"""SELECT {SCHEDULE_COLUMNS}, {d.now} FROM {d.schedules}
+            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at <= {d.now}
             ORDER BY next_run_at LIMIT :most::int"""
         )
         self.next_due = d.sql(
-            f"""SELECT next_run_at, {d.now} FROM {d.schedules}
+            f"""SELECT next_run_at FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL ORDER BY next_run_at LIMIT 1"""
         )
 

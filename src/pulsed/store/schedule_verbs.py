@@ -61,7 +61,7 @@ def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
 
     def script() -> Script[Put]:
         nonlocal meant
-        (now,) = [s.dialect.time(row[0]) for row in (yield Statement(s.jobs.read_clock, {}))]
+        now = yield from verbs.clock(s.jobs)
         for _ in range(2):  # the second time if another process inserted it meanwhile
             found = yield Statement(s.schedules.get, {"app": wanted.app, "name": wanted.name})
             if found:
@@ -195,7 +195,7 @@ def resume(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
     """Go on with the next occurrence to come; what passed meanwhile is not made up for."""
 
     def script() -> Script[ScheduleRow | None]:
-        (now,) = [s.dialect.time(row[0]) for row in (yield Statement(s.jobs.read_clock, {}))]
+        now = yield from verbs.clock(s.jobs)
         found = yield Statement(s.schedules.get, {"app": app, "name": name})
         if not found:
             return None
@@ -256,7 +256,7 @@ def due(s: AllStatements, limit: int) -> Verb[Due]:
     def script() -> Script[Due]:
         found = yield Statement(s.schedules.due, {"most": limit})
         upcoming = yield Statement(s.schedules.next_due, {})
-        (now,) = [s.dialect.time(row[0]) for row in (yield Statement(s.jobs.read_clock, {}))]
+        now = yield from verbs.clock(s.jobs)
         return Due(
             [decode.schedule(s.dialect, row) for row in found],
             s.dialect.time(upcoming[0][0]) if upcoming else None,

@@ -310,11 +310,12 @@ def backlog(s: Statements) -> Verb[list[Backlog]]:
 
 def now(s: Statements) -> Verb[datetime]:
     """Read the clock."""
+    return Verb("now", Kind.READ, lambda: clock(s))
 
-    def script() -> Script[datetime]:
-        return s.dialect.time((yield Statement(s.read_clock, {}))[0][0])
 
-    return Verb("now", Kind.READ, script)
+def clock(s: Statements) -> Script[datetime]:
+    """Read the clock, as part of a verb."""
+    return s.dialect.time((yield Statement(s.read_clock, {}))[0][0])
 
 
 # -- parts ---------------------------------------------------------------------------------------
