@@ -26,11 +26,13 @@ class Sql:
     names: tuple[str, ...]
     columns: tuple[str, ...] = ()
     """The columns of its batch of rows, if it works on one."""
+    unpack: Callable[[str], Rows] | None = None
+    """Reads the one text that its rows come in, if they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement to run. ``rows`` go in as arrays, or one by one where there are none."""
+    """One statement to run. ``rows`` go in as a batch."""
 
     sql: Sql
     params: Mapping[str, Any]

@@ -70,7 +70,7 @@ def claim(
             for (priority,) in (yield Statement(s.levels, {"queue": queue})):
                 if priority is not None and len(claimed) < limit:
                     level = {"priority": priority, "most": limit - len(claimed)}
-                    claimed += yield Statement(s.claim, params | level)
+                    claimed += yield from _claim_level(s, worker_id, params | level)
         assignments = [decode.assignment(s.dialect, row, worker_id) for row in claimed]
         assignments.sort(key=lambda a: (-a.priority, a.next_run_at, a.job_id))
         return assignments
@@ -78,16 +78,38 @@ def claim(
     return Verb("claim", Kind.SINGLE, script, relaxed=True)
 
 
+def _claim_level(s: Statements, worker_id: UUID, params: dict[str, Any]) -> Script[list[Row]]:
+    """Lease the due jobs of one priority: look, then lease what was seen."""
+    picked = {row[0]: row[1:] for row in (yield Statement(s.pick, params))}
+    if not picked:
+        return []
+    seen = _json([(number, topic) for number, (_, topic, *_) in picked.items()])
+    leased = yield Statement(s.claim, params | {"picked": seen})
+    if len(leased) != len(picked):  # impossible under the write lock; but only a lease counts
+        held = {tuple(lease) for lease in (yield Statement(s.held, {"worker": worker_id}))}
+        picked = {n: row for n, row in picked.items() if (row[0].bytes, row[7]) in held}
+    if long := [number for number, row in picked.items() if row[4] is None]:
+        for number, payload, headers in (yield Statement(s.long_texts, {"picked": _json(long)})):
+            row = picked[number]
+            picked[number] = (*row[:4], payload, *row[5:10], headers, *row[11:])
+    return list(picked.values())
+
+
 def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     """Extend leases. What was not extended is lost, unless its row is only locked just now."""
 
     def script() -> Script[dict[UUID, Beat]]:
         answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
-        for job_id, cancel_requested in (yield Statement(s.beat, {}, leases)):
+        extended = yield Statement(s.beat, {}, leases)
+        if not s.dialect.answers:
+            if len(extended) == len(answers):
+                answers = dict.fromkeys(answers, Beat.OK)
+            extended = yield Statement(s.still_held, {}, leases)
+        for job_id, cancel_requested in extended:
             answers[s.dialect.uuid(job_id)] = Beat.CANCEL if cancel_requested else Beat.OK
         missing = [lease for lease in leases if answers[lease.job_id] is Beat.LOST]
-        if missing:
-            for (job_id,) in (yield Statement(s.still_held, {}, missing)):
+        if missing and s.dialect.answers:
+            for job_id, _ in (yield Statement(s.still_held, {}, missing)):
                 answers[s.dialect.uuid(job_id)] = Beat.UNKNOWN
         return answers
 
@@ -101,12 +123,17 @@ def settle(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
     }
 
     def script() -> Script[set[UUID]]:
-        ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
+        values = [_report_values(report) for report in reports]
+        ended = yield Statement(s.settle, {}, values)
+        if not s.dialect.answers:
+            if len(ended) == len(reports) and not failed:
+                return {report.lease.job_id for report in reports}
+            ended = yield Statement(s.settled_before, {}, values)
         accepted = {s.dialect.uuid(row[0]) for row in ended}
         if failed:
             yield from _record_failures(s, _failures_among(s, ended, failed))
         missing = [report for report in reports if report.lease.job_id not in accepted]
-        if missing:
+        if missing and s.dialect.answers:
             values = [_report_values(report) for report in missing]
             before = yield Statement(s.settled_before, {}, values)
             accepted |= {s.dialect.uuid(row[0]) for row in before}
