@@ -6,6 +6,7 @@ dialect drops. Times are ``timestamptz`` there and integer microseconds here.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from datetime import datetime, timedelta
 from typing import Any
@@ -87,8 +88,8 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def new_rows(self, columns: str) -> str:
-        """Return a relation ``r`` of rows to insert."""
+    def inserted(self, values: str, columns: str) -> str:
+        """Return what an INSERT inserts for each row of the batch, ``r``."""
 
     @abstractmethod
     def returning(self, columns: str) -> str:
@@ -130,6 +131,9 @@ class Dialect(ABC):
 def column_names(columns: str) -> tuple[str, ...]:
     """Return the names in a declaration such as ``"id uuid, token bigint"``."""
     return tuple(column.split()[0] for column in columns.split(","))
+
+
+_OF_ROW = re.compile(r"\br\.(?=[a-z_])")
 
 
 class SqliteDialect(Dialect):
@@ -178,9 +182,8 @@ class SqliteDialect(Dialect):
         batch = f"SELECT {fields} FROM json_each(:rows)"
         return f"(WITH l AS MATERIALIZED ({batch}) SELECT * FROM l) AS r"
 
-    def new_rows(self, columns: str) -> str:
-        names = column_names(columns)
-        return f"(SELECT {', '.join(f':{name} AS {name}' for name in names)}) AS r"
+    def inserted(self, values: str, columns: str) -> str:  # noqa: ARG002 - bound one by one
+        return f"VALUES ({_OF_ROW.sub(':', values)})"
 
     def returning(self, columns: str) -> str:  # noqa: ARG002 - each row would be a step
         return ""
@@ -284,8 +287,8 @@ class PostgresDialect(Dialect):
             f"ORDER BY {key} FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
         )
 
-    def new_rows(self, columns: str) -> str:
-        return self.rows_of(columns)
+    def inserted(self, values: str, columns: str) -> str:
+        return f"SELECT {values} FROM {self.rows_of(columns)} WHERE true"
 
     def returning(self, columns: str) -> str:
         return f"RETURNING {columns}"

@@ -137,18 +137,22 @@ class Statements:
         this_job = d.same_id("j.id", "r.job_id")
         held = f"{this_job} AND {_FENCE}"
 
+        new_job = d.inserted(
+            f"""r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
+                r.job_payload::json,
+                {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
+                r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
+                r.job_headers::json, r.job_tags::json, r.schedule, r.due, {d.now}""",
+            NEW_JOB,
+        )
+
         # Many jobs in one statement. An id that exists is the same job submitted again.
         self.submit = d.sql(
             f"""INSERT INTO {d.jobs} (id, queue, topic, status, priority, payload, next_run_at,
                 max_attempts, backoff_base, backoff_power, backoff_factor, backoff_cap,
                 backoff_jitter, timeout_ms, lease_ms, headers, tags, schedule_id, occurrence,
                 submitted_at)
-            SELECT r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
-                r.job_payload::json,
-                {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
-                r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
-                r.job_headers::json, r.job_tags::json, r.schedule, r.due, {d.now}
-            FROM {d.new_rows(NEW_JOB)} WHERE true
+            {new_job}
             ON CONFLICT DO NOTHING {d.returning("1")}""",
             NEW_JOB,
         )

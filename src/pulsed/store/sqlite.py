@@ -47,7 +47,7 @@ T = TypeVar("T")
 OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables; everything else that pulsed uses is older."""
 
-CHECKPOINT_AT = 8 * 1024 * 1024
+CHECKPOINT_AT = 4 * 1024 * 1024
 """Bytes of write-ahead log after which it is written back into the database."""
 
 MOST_IDLE_READERS = 8

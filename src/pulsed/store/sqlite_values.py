@@ -25,6 +25,8 @@ from pulsed.timetable import to_micros
 MOST_TEXT = 4 * 1024 * 1024
 """Characters that go in at once: a batch of large results is cut into pieces."""
 
+_PLAIN = {str, int, float, bool, bytes, type(None)}
+
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
@@ -70,6 +72,10 @@ def _one_by_one(
     cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], rows: Sequence[tuple[Any, ...]]
 ) -> Rows:
     text, names = _positional(sql.text)
+    if len(rows) == 1:
+        params.update(zip(sql.columns, rows[0], strict=True))
+        cursor.execute(text, [_adapt(params[name]) for name in names])
+        return [()] * cursor.rowcount
     columns = dict(zip(sql.columns, zip(*rows, strict=True), strict=True))
     values = (_bindable(columns[n]) if n in columns else repeat(params[n]) for n in names)
     cursor.executemany(text, zip(*values, strict=False))
@@ -112,6 +118,8 @@ def _length(column: Sequence[Any]) -> int:
 
 
 def _adapt(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, UUID):
         return value.bytes
     if isinstance(value, datetime):
