@@ -46,7 +46,9 @@ LOOKS = {"claim": "pick"}
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
     """Take guards out of one of a store's statements, or of the look that goes before it."""
-    parts = [name for name in (statement, LOOKS.get(statement, "")) if hasattr(store._statements, name)]
+    parts = [
+        name for name in (statement, LOOKS.get(statement, "")) if hasattr(store._statements, name)
+    ]
     for guard in guards:
         guarded = [name for name in parts if guard in getattr(store._statements, name).text]
         assert guarded, f"{statement} has lost its guard {guard!r}"

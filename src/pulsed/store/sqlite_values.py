@@ -33,8 +33,9 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     """Run a statement. One that returns nothing answers with an empty row for each row changed."""
     sql = statement.sql
-    params = {name: _adapt(value) for name, value in statement.params.items()}
-    params["now"] = now
+    params: dict[str, Any] = {"now": now}
+    for name, value in statement.params.items():
+        params[name] = _adapt(value)
     if not sql.columns:
         return _answer(cursor.execute(sql.text, params), sql)
     if not statement.rows:
@@ -72,13 +73,13 @@ def _one_by_one(
     cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], rows: Sequence[tuple[Any, ...]]
 ) -> Rows:
     text, names = _positional(sql.text)
-    if len(rows) == 1:
-        params.update(zip(sql.columns, rows[0], strict=True))
-        cursor.execute(text, [_adapt(params[name]) for name in names])
-        return [()] * cursor.rowcount
     columns = dict(zip(sql.columns, zip(*rows, strict=True), strict=True))
-    values = (_bindable(columns[n]) if n in columns else repeat(params[n]) for n in names)
-    cursor.executemany(text, zip(*values, strict=False))
+    if len(rows) == 1:
+        values = [columns[name][0] if name in columns else params[name] for name in names]
+        cursor.execute(text, [v if type(v) in _PLAIN else _adapt(v) for v in values])
+    else:
+        bound = (_bindable(columns[n]) if n in columns else repeat(params[n]) for n in names)
+        cursor.executemany(text, zip(*bound, strict=False))
     return [()] * cursor.rowcount
 
 
@@ -118,8 +119,6 @@ def _length(column: Sequence[Any]) -> int:
 
 
 def _adapt(value: Any) -> Any:
-    if type(value) in _PLAIN:
-        return value
     if isinstance(value, UUID):
         return value.bytes
     if isinstance(value, datetime):
