@@ -17,8 +17,8 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
     completed_at, progress::text, schedule_id, occurrence"""
 
-ASSIGNMENT_COLUMNS = """id, topic, queue, priority, payload::text, attempts, max_attempts,
-    lease_token, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
+ASSIGNMENT_COLUMNS = """id, lease_token, topic, queue, priority, payload::text, attempts,
+    max_attempts, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
     occurrence"""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
