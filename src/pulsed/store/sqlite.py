@@ -125,6 +125,9 @@ class SqliteStore(SqlStore):
         for wake in list(self._listeners):
             wake()
 
+    def seconds(self) -> float:
+        return super().seconds() if self._clock is None else self._clock().timestamp()
+
     def joined(self, connection: Any) -> JoinedSqliteStore:
         return JoinedSqliteStore(connection, self)
 

@@ -31,7 +31,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
-    """Run a statement. One that returns nothing answers with an empty row for each row changed."""
+    """Run a statement."""
     sql = statement.sql
     params: dict[str, Any] = {"now": now}
     for name, value in statement.params.items():
@@ -39,15 +39,15 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     if not sql.columns:
         return _answer(cursor.execute(sql.text, params), sql)
     if not statement.rows:
-        return []
+        return [(0,)] if sql.counted else []
     if "rows" in sql.names:
         return _at_once(cursor, sql, params, statement.rows)
     return _one_by_one(cursor, sql, params, statement.rows)
 
 
 def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
-    if cursor.description is None:
-        return [()] * cursor.rowcount
+    if sql.counted:
+        return [(cursor.rowcount,)]
     if sql.unpack is not None:
         return sql.unpack(cursor.fetchone()[0])
     return cursor.fetchall()
@@ -60,7 +60,7 @@ def _at_once(
     if len(rows) > 1 and sum(map(_length, columns)) > MOST_TEXT:
         half = len(rows) // 2
         first, second = (_at_once(cursor, sql, params, part) for part in (rows[:half], rows[half:]))
-        return [*first, *second]
+        return [(first[0][0] + second[0][0],)] if sql.counted else [*first, *second]
     ids = bytearray()
     places: dict[bytes, int] = {}
     encoded = [_encodable(column, ids, places) for column in columns]
@@ -80,7 +80,7 @@ def _one_by_one(
     else:
         bound = (_bindable(columns[n]) if n in columns else repeat(params[n]) for n in names)
         cursor.executemany(text, zip(*bound, strict=False))
-    return [()] * cursor.rowcount
+    return _answer(cursor, sql)
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -34,19 +36,30 @@ from pulsed.job import (
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
-from pulsed.store.sql import JOB_COLUMNS, Statements, words
+from pulsed.store.dialect import column_names
+from pulsed.store.floors import Floors, Walk
+from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
 
 T = TypeVar("T")
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
 
+HIGHEST, LOWEST = 100, -100
+"""Priorities."""
+
+# Of ASSIGNMENT_COLUMNS, in the words of the driver, which compare faster than ours.
+_BY_TIME = itemgetter(11, 0)
+_BY_PRIORITY = itemgetter(4)
+_LEVEL = column_names(LEVEL)
+
 
 def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert jobs, leaving alone those whose id exists."""
 
     def script() -> Script[int]:
-        return len((yield insertion(s, jobs)))
+        inserted = yield insertion(s, jobs)
+        return inserted[0][0] if s.submit.counted else len(inserted)
 
     return Verb("submit", Kind.SINGLE, script)
 
@@ -57,41 +70,67 @@ def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
 
 
 def claim(
-    s: Statements, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    s: Statements, worker_id: UUID, queue: str, topics: str, limit: int, floors: Floors
 ) -> Verb[list[Assignment]]:
-    """Lease due jobs, best first."""
-    params = {"worker": worker_id, "queue": queue, "topics": _topics_as_json(topics)}
+    """Lease due jobs, best first. ``topics`` is what ``topics_as_json`` makes of them."""
+    params = {"worker": worker_id, "queue": queue, "topics": topics}
+    tried = False
 
     def script() -> Script[list[Assignment]]:
+        nonlocal tried
+        if tried:  # and undone: what it claimed lies below the floors again
+            floors.forget()
+        tried = True
+        walk = floors.walk()
         claimed: list[Row] = []
-        if s.dialect.lateral:
-            claimed += yield Statement(s.claim, params | {"most": limit})
-        else:
-            for (priority,) in (yield Statement(s.levels, {"queue": queue})):
-                if priority is not None and len(claimed) < limit:
-                    level = {"priority": priority, "most": limit - len(claimed)}
-                    claimed += yield from _claim_level(s, worker_id, params | level)
-        assignments = [decode.assignment(s.dialect, row, worker_id) for row in claimed]
-        assignments.sort(key=lambda a: (-a.priority, a.next_run_at, a.job_id))
-        return assignments
+        if not walk.must_look:
+            claimed = yield from _visit(s, params, limit, walk)
+        if walk.must_look or (not claimed and walk.may_look):
+            levels = yield Statement(s.levels, {"queue": queue})
+            walk.look(priority for (priority,) in levels if priority is not None)
+            claimed = yield from _visit(s, params, limit, walk)
+        return [decode.assignment(s.dialect, row, worker_id) for row in claimed]
 
     return Verb("claim", Kind.SINGLE, script, relaxed=True)
 
 
-def _claim_level(s: Statements, worker_id: UUID, params: dict[str, Any]) -> Script[list[Row]]:
+def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Script[list[Row]]:
+    """Claim from one priority after the other, beginning at their floors."""
+    claimed: list[Row] = []
+    if s.dialect.lateral:
+        levels = walk.levels()
+        visited = [level[0] for level in levels]
+        gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
+        claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
+        claimed.sort(key=_BY_TIME)
+        claimed.sort(key=_BY_PRIORITY, reverse=True)
+    else:
+        visited = []
+        for (priority,) in (yield Statement(s.levels, {"queue": params["queue"]})):
+            if priority is not None and len(claimed) < limit:
+                visited.append(priority)
+                level = dict(zip(_LEVEL, walk.level(priority), strict=True))
+                level["most"] = limit - len(claimed)
+                claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
+    last = (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
+    walk.claimed(visited, last, full=len(claimed) == limit)
+    return claimed
+
+
+def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
     """Lease the due jobs of one priority: look, then lease what was seen."""
     picked = {row[0]: row[1:] for row in (yield Statement(s.pick, params))}
     if not picked:
         return []
-    seen = _json([(number, topic) for number, (_, topic, *_) in picked.items()])
-    leased = yield Statement(s.claim, params | {"picked": seen})
-    if len(leased) != len(picked):  # impossible under the write lock; but only a lease counts
-        held = {tuple(lease) for lease in (yield Statement(s.held, {"worker": worker_id}))}
-        picked = {n: row for n, row in picked.items() if (row[0].bytes, row[7]) in held}
-    if long := [number for number, row in picked.items() if row[4] is None]:
+    seen = _json([(number, row[2]) for number, row in picked.items()])
+    [(count,)] = yield Statement(s.claim, params | {"picked": seen})
+    if count != len(picked):  # impossible under the write lock; but only a lease counts
+        held = {tuple(lease) for lease in (yield Statement(s.held, params))}
+        picked = {n: row for n, row in picked.items() if (row[0].bytes, row[1]) in held}
+    if long := [number for number, row in picked.items() if row[5] is None]:
         for number, payload, headers in (yield Statement(s.long_texts, {"picked": _json(long)})):
             row = picked[number]
-            picked[number] = (*row[:4], payload, *row[5:10], headers, *row[11:])
+            picked[number] = (*row[:5], payload, *row[6:10], headers, *row[11:])
     return list(picked.values())
 
 
@@ -101,14 +140,14 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     def script() -> Script[dict[UUID, Beat]]:
         answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
         extended = yield Statement(s.beat, {}, leases)
-        if not s.dialect.answers:
-            if len(extended) == len(answers):
+        if s.beat.counted:
+            if extended[0][0] == len(answers):
                 answers = dict.fromkeys(answers, Beat.OK)
             extended = yield Statement(s.still_held, {}, leases)
         for job_id, cancel_requested in extended:
             answers[s.dialect.uuid(job_id)] = Beat.CANCEL if cancel_requested else Beat.OK
         missing = [lease for lease in leases if answers[lease.job_id] is Beat.LOST]
-        if missing and s.dialect.answers:
+        if missing and not s.beat.counted:
             for job_id, _ in (yield Statement(s.still_held, {}, missing)):
                 answers[s.dialect.uuid(job_id)] = Beat.UNKNOWN
         return answers
@@ -116,30 +155,47 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     return Verb("beat", Kind.SINGLE, script, urgent=True)
 
 
+def settle_succeeded(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
+    """End runs that all succeeded; the answer has the accepted ones."""
+    values = [
+        (*report.lease, report.outcome.result)
+        for report in reports
+        if isinstance(report.outcome, Succeeded)
+    ]
+
+    def script() -> Script[set[UUID]]:
+        [(count,)] = yield Statement(s.settle_succeeded, {}, values)
+        if count == len(reports):
+            return {report.lease.job_id for report in reports}
+        return (yield from _settled_before(s, reports))
+
+    return Verb("settle", Kind.SINGLE, script)
+
+
 def settle(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
-    """End runs; the answer has the accepted ones."""
+    """End runs in any way; the answer has the accepted ones."""
     failed = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
     }
 
     def script() -> Script[set[UUID]]:
-        values = [_report_values(report) for report in reports]
-        ended = yield Statement(s.settle, {}, values)
-        if not s.dialect.answers:
-            if len(ended) == len(reports) and not failed:
-                return {report.lease.job_id for report in reports}
-            ended = yield Statement(s.settled_before, {}, values)
+        ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
         accepted = {s.dialect.uuid(row[0]) for row in ended}
         if failed:
             yield from _record_failures(s, _failures_among(s, ended, failed))
         missing = [report for report in reports if report.lease.job_id not in accepted]
-        if missing and s.dialect.answers:
-            values = [_report_values(report) for report in missing]
-            before = yield Statement(s.settled_before, {}, values)
-            accepted |= {s.dialect.uuid(row[0]) for row in before}
+        if missing:
+            accepted |= yield from _settled_before(s, missing)
         return accepted
 
     return Verb("settle", Kind.TRANSACTION if failed else Kind.SINGLE, script)
+
+
+def _settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[UUID]]:
+    """Find those whose very report went through, in this try or in an earlier one."""
+    values = [_report_values(report) for report in reports]
+    before = yield Statement(s.settled_before, {}, values)
+    return {s.dialect.uuid(row[0]) for row in before}
 
 
 def watchdog(s: Statements, tick: float, grace: float, limit: int) -> Verb[WatchdogTick]:
@@ -389,7 +445,9 @@ def _new_job_values(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-def _topics_as_json(topics: Iterable[TopicPolicy]) -> str:
+@functools.lru_cache(maxsize=64)
+def topics_as_json(topics: tuple[TopicPolicy, ...]) -> str:
+    """Write what a worker's handlers say about their topics."""
     return _json(
         [
             {
