@@ -69,6 +69,7 @@ class Worker:
         self._lifespan = lifespan or contextlib.nullcontext
         self._declare = declare
         self._runner = Runner(
+            self.options.concurrency,
             on_outcome=self._report,
             on_free_slot=self._slot_freed,
             on_stuck=self._end_if_too_many_are_stuck,
