@@ -45,6 +45,8 @@ class Dialect(ABC):
     skip_locked: str = ""
     for_update: str = ""
     lateral: bool = False
+    row_by_row: bool = False
+    """Whether a statement with a batch is run for each of its rows, whose columns it binds."""
 
     def __init__(self, schema: str | None = None) -> None:
         prefix = f'"{schema}".' if schema else ""
@@ -137,6 +139,7 @@ class SqliteDialect(Dialect):
     greatest = "max"
     true = "1"
     false = "0"
+    row_by_row = True
 
     def sql(self, text: str, rows: str = "") -> Sql:
         return named(text, column_names(rows) if rows else ())
