@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 from pulsed.errors import StorageError
@@ -26,9 +27,12 @@ FLUSH_WITHIN = 2.0
 log = logging.getLogger("pulsed.store")
 
 # A transaction that notifies has a commit record, and would wait for the disk for nothing.
-_NOTIFY = numbered(
-    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel::text, queue) "
-    "FROM unnest(:queues::text[]) AS queue"
+_NOTIFY = replace(
+    numbered(
+        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel::text, queue) "
+        "FROM unnest(:queues::text[]) AS queue"
+    ),
+    counted=True,
 )
 
 

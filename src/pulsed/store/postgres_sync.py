@@ -20,6 +20,7 @@ from psycopg import RawCursor
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import Address, PostgresOptions
+from pulsed.store.postgres_direct import Prepared, count
 from pulsed.store.postgres_errors import lost_the_server
 from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions
 from pulsed.store.postgres_values import arguments, texts
@@ -39,6 +40,10 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     patience: float = math.inf
     """Seconds that a statement may take."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.prepared: Prepared = {}
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run a statement, or whatever else the driver waits for."""
@@ -127,8 +132,11 @@ class ThreadPool:
         opening = self._sessions.opening(verb, Lane.SYNC)
 
         def execute(statement: Statement) -> Rows:
-            cursor = RawCursor(connection)
             values = texts(arguments(statement, self._clock))
+            if statement.sql.counted:
+                prepared = connection.prepared if prepare else None
+                return [()] * count(connection, statement.sql.text, values, prepared)
+            cursor = RawCursor(connection)
             cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
             return fetched(cursor)
 
@@ -175,7 +183,7 @@ def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
 
 def fetched(cursor: RawCursor[Any]) -> Rows:
     """Return the rows of what was just run, if it is something that has rows."""
-    return cursor.fetchall() if cursor.description is not None else []
+    return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def _is_quiet(connection: Connection) -> bool:

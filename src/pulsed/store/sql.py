@@ -7,6 +7,7 @@ itself*: no row means that the lease is lost, which is an answer and not an erro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
@@ -339,11 +340,12 @@ class Statements:
         batch = ", ".join(f"{name} {NEW_JOB[name]}" for name in own)
         listed = ", ".join(values.values())
         source = f"SELECT {listed} FROM {d.rows_of(batch)}" if as_batch else f"VALUES ({listed})"
-        return d.sql(
+        insertion = d.sql(
             f"""INSERT INTO {d.jobs} ({", ".join(values)}) {source}
             ON CONFLICT DO NOTHING RETURNING 1""",
             batch,
         )
+        return replace(insertion, counted=True)
 
     def _start(self, given: dict[str, str]) -> str:
         """Return when a new job may start: at its instant, after its delay, or now."""

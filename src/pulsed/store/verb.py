@@ -26,6 +26,8 @@ class Sql:
     names: tuple[str, ...]
     columns: tuple[str, ...] = ()
     """The columns of its batch of rows, if it works on one."""
+    counted: bool = False
+    """Only the number of the rows that it returns matters; a runner may leave them empty."""
 
 
 @dataclass(frozen=True, slots=True)
