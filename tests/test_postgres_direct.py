@@ -9,11 +9,14 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from tests.support.jobs import EVERYTHING, a_job
 from tests.support.own_sessions import administering
+from tests.support.raw_verbs import a_verb
 
 
 @pytest.fixture(params=[True, False], ids=["prepared", "unprepared"])
 def store(request, postgres_url):
-    store = PostgresStore(postgres_url, PostgresOptions(prepared_statements=request.param))
+    store = PostgresStore(
+        postgres_url, PostgresOptions(pool_size=1, prepared_statements=request.param)
+    )
     with administering(postgres_url):
         yield store
     run_blocking(store.aclose())
@@ -63,7 +66,6 @@ def test_a_connection_prepares_only_so_many_statements(store, monkeypatch):
     for _ in range(2):
         for form in forms:
             assert submit(store, a_job(**form)) == 1
-    ((connection, _),) = store._threads._idle
-    used = connection.execute("SELECT name FROM pg_prepared_statements", prepare=False).fetchall()
+    used = run_blocking(store.perform(a_verb("SELECT name FROM pg_prepared_statements")))
     ours = [name for (name,) in used if name.startswith("pulsed_")]
     assert len(ours) == (2 if store.postgres_options.prepared_statements else 0)
