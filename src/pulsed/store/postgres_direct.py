@@ -1,4 +1,4 @@
-"""A statement sent to libpq without a cursor, where nobody looks into the rows that come back.
+"""A statement sent to libpq without a cursor, where only the number of its rows is asked for.
 
 A cursor adapts parameters, describes columns and prepares loaders. For an insert of one job that
 costs more of this process's time than sending it and waiting for the answer does.
@@ -30,7 +30,7 @@ def count(
     values: Sequence[str | None],
     prepared: Prepared | None,
 ) -> int:
-    """Run a statement and return the number of its rows; ``prepared`` is None for never."""
+    """Run a statement and return how many rows it changed; ``prepared`` is None for never."""
     libpq, encoding = connection.pgconn, connection.info.encoding
     encoded = [None if value is None else _encoded(value, encoding) for value in values]
     if prepared is not None and (text in prepared or len(prepared) < MOST_PREPARED):
@@ -42,7 +42,7 @@ def count(
         libpq.send_query_prepared(prepared[text], encoded)
     else:
         libpq.send_query_params(text.encode(encoding), encoded)
-    return _answer(connection, encoding).ntuples
+    return _answer(connection, encoding).command_tuples or 0
 
 
 def _encoded(value: str, encoding: str) -> bytes:

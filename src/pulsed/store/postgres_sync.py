@@ -135,10 +135,10 @@ class ThreadPool:
             values = texts(arguments(statement, self._clock))
             if statement.sql.counted:
                 prepared = connection.prepared if prepare else None
-                return [()] * count(connection, statement.sql.text, values, prepared)
+                return [(count(connection, statement.sql.text, values, prepared),)]
             cursor = RawCursor(connection)
             cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
-            return fetched(cursor)
+            return cursor.fetchall() if cursor.rownumber is not None else []
 
         if opening is None:
             return drive(verb, execute)
@@ -179,11 +179,6 @@ class ThreadPool:
 def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
     """Return the arguments of ``cursor.execute``."""
     return (statement.sql.text, values) if values else (statement.sql.text,)
-
-
-def fetched(cursor: RawCursor[Any]) -> Rows:
-    """Return the rows of what was just run, if it is something that has rows."""
-    return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def _is_quiet(connection: Connection) -> bool:
