@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 import msgspec
 
@@ -262,13 +262,16 @@ def new_job_id() -> UUID:
         if random is None:
             _random = iter(_RANDOM_BLOCK.unpack(os.urandom(_RANDOM_BLOCK.size)))
             random = next(_random)
-    return UUID(
-        int=(instant >> 12) << 80
-        | 0x7 << 76
-        | (instant & 0xFFF) << 64
-        | 0b10 << 62
-        | random & 0x3FFF_FFFF_FFFF_FFFF
-    )
+    number = (instant >> 12) << 80 | 0x7 << 76 | (instant & 0xFFF) << 64
+    return _uuid(number | 0b10 << 62 | random & 0x3FFF_FFFF_FFFF_FFFF)
+
+
+def _uuid(number: int) -> UUID:
+    """Return the UUID of a number without the constructor's checks, in half of its time."""
+    made = object.__new__(UUID)
+    object.__setattr__(made, "int", number)
+    object.__setattr__(made, "is_safe", SafeUUID.unknown)
+    return made
 
 
 def _reset_after_fork() -> None:

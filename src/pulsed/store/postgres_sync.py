@@ -44,6 +44,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.prepared: Prepared = {}
+        self._hears = _ear(self.fileno())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the server has sent nothing since: what an idle session hears is its end."""
+        return not self.closed and not self._hears()
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run a statement, or whatever else the driver waits for."""
@@ -153,7 +159,7 @@ class ThreadPool:
                 connection, since = self._idle.pop() if self._idle else (None, 0.0)
             if connection is None:
                 return self._connect(patience)
-            if time.monotonic() - since < IDLE_FOR_TOO_LONG and _is_quiet(connection):
+            if time.monotonic() - since < IDLE_FOR_TOO_LONG and connection.is_quiet:
                 return connection
             self._drop(connection)
 
@@ -181,12 +187,10 @@ def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
     return (statement.sql.text, values) if values else (statement.sql.text,)
 
 
-def _is_quiet(connection: Connection) -> bool:
-    """Whether the server has sent nothing since: what an idle session hears is its end."""
-    if connection.closed:
-        return False
+def _ear(descriptor: int) -> Callable[[], object]:
+    """Return what tells whether the server has sent something that nobody has read."""
     if not hasattr(select, "poll"):  # Windows
-        return not select.select([connection.fileno()], [], [], 0)[0]
+        return lambda: select.select([descriptor], [], [], 0)[0]
     poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
+    poll.register(descriptor, select.POLLIN)
+    return lambda: poll.poll(0)
