@@ -71,7 +71,7 @@ class Notifier:
 
     async def announce(self, queues: Iterable[str]) -> None:
         """Announce jobs that were just committed, now or within 5 ms."""
-        if at_once := self._split(set(queues)):
+        if at_once := self._split(queues):
             await self._send(at_once)
 
     async def flush(self) -> None:
@@ -86,17 +86,19 @@ class Notifier:
         with self._changed:
             self._changed.wait_for(lambda: not self._sending, FLUSH_WITHIN)
 
-    def _split(self, queues: set[str]) -> set[str]:
+    def _split(self, queues: Iterable[str]) -> set[str]:
         """Return the queues to announce now; owe the others, and see that they are sent."""
         now = self._clock()
+        at_once = set()
         with self._changed:
-            at_once = {q for q in queues if now - self._last.get(q, -1e9) >= AT_MOST_EVERY}
-            self._last.update(dict.fromkeys(at_once, now))
-            self._owed -= at_once
-            late = queues - at_once
-            if late and (self._thread is None or not late <= self._owed):
-                self._owed |= late
-                self._see_to_it()
+            for queue in queues:
+                if now - self._last.get(queue, -1e9) >= AT_MOST_EVERY:
+                    at_once.add(queue)
+                    self._last[queue] = now
+                    self._owed.discard(queue)
+                elif queue not in self._owed or self._thread is None:
+                    self._owed.add(queue)
+                    self._see_to_it()
         return at_once
 
     def _see_to_it(self) -> None:
