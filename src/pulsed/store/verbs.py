@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
 from pulsed.backoff import Backoff
 from pulsed.errors import LONGEST_DELAY
@@ -70,18 +71,18 @@ def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
 
     The fewer columns it names the faster it is, and most jobs of a batch differ in little.
     """
-    shared: dict[str, Any] = {}
+    if len(jobs) == 1:
+        alone = _shared(zip(_NEW_JOB_FIELDS.items(), astuple(jobs[0]), strict=True))
+        return Statement(s.submit(tuple(alone), ()), alone)
+    alike: list[tuple[tuple[str, Any], Any]] = []
     own: dict[str, Sequence[Any]] = {}
-    alone = len(jobs) == 1
-    columns = zip(*map(msgspec.structs.astuple, jobs), strict=True)
-    for (name, unset), values in zip(_NEW_JOB_FIELDS.items(), columns, strict=True):
-        first = values[0]
-        if not alone and (name == "id" or values.count(first) < len(values)):
-            own.update(_stored(name, values))
-        elif name in _CONVERTED and first != unset:
-            shared.update((column, one) for column, (one,) in _stored(name, values[:1]))
-        elif first is not unset and (unset is None or first != unset):
-            shared[name] = first
+    columns = zip(*map(astuple, jobs), strict=True)
+    for field, values in zip(_NEW_JOB_FIELDS.items(), columns, strict=True):
+        if field[0] == "id" or values.count(values[0]) < len(values):
+            own.update(_stored(field[0], values))
+        else:
+            alike.append((field, values[0]))
+    shared = _shared(alike)
     rows = list(zip(*own.values(), strict=True))
     return Statement(s.submit(tuple(shared), tuple(own)), shared, rows)
 
@@ -443,7 +444,19 @@ _NEW_JOB_FIELDS = {
 """The fields of a new job, and the value of each that need not be stored."""
 
 
-_CONVERTED = ("backoff", "timeout", "lease", "headers", "tags")
+def _shared(fields: Iterable[tuple[tuple[str, Any], Any]]) -> dict[str, Any]:
+    """Return the columns of fields that jobs have in common, without those left unset."""
+    given = {
+        name: value
+        for (name, unset), value in fields
+        if value is not unset and (unset is None or value != unset)
+    }
+    for name in _CONVERTED & given.keys():
+        given.update((column, one) for column, (one,) in _stored(name, [given.pop(name)]))
+    return given
+
+
+_CONVERTED = {"backoff", "timeout", "lease", "headers", "tags"}
 
 
 def _stored(name: str, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
