@@ -244,6 +244,18 @@ async def test_the_first_announcement_is_immediate_and_the_last_is_never_dropped
     assert record.sent[2] == ["a"]
 
 
+async def test_in_a_burst_what_is_owed_goes_with_the_next_submit(monkeypatch):
+    now = 0.0
+    record = Recorder()
+    notifier = Notifier("pulsed", record, clock=lambda: now)
+    monkeypatch.setattr(notifier, "_see_to_it", lambda: None)
+    for at, sent in ((0.0, 1), (0.4, 1), (0.9, 1), (1.1, 2), (1.9, 2), (2.2, 3)):
+        now = at * AT_MOST_EVERY
+        await notifier.announce({"a"})
+        assert len(record.sent) == sent
+        assert notifier._owed == (set() if at in (0.0, 1.1, 2.2) else {"a"})
+
+
 async def test_what_is_owed_can_be_flushed(monkeypatch):
     now = 0.0
     record = Recorder()

@@ -34,6 +34,7 @@ class Codec:
 
     def __init__(self, topic: str, function: Callable[..., Any]) -> None:
         self.topic = topic
+        self._payload = f"The payload of {topic!r}"
         hints = resolved_hints(topic, function)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and is_context(hints[parameters[0].name])
@@ -52,7 +53,7 @@ class Codec:
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Bind arguments to the parameters and encode them; what is wrong is said here."""
         named = self.bind(args, kwargs)
-        payload = encode_payload(f"The payload of {self.topic!r}", named)
+        payload = encode_payload(self._payload, named)
         self._decode(payload)
         for name in self._texts:
             # JSON would quietly turn bytes into base64 and a date into its text.
@@ -62,6 +63,8 @@ class Codec:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Name positional arguments, as a call of the function would."""
+        if not kwargs and len(args) == len(self._hints) == len(self._positional):
+            return dict(zip(self._positional, args, strict=True))
         if len(args) > len(self._positional):
             raise InvalidArguments(
                 f"{self.topic!r} takes {len(self._positional)} positional arguments "
@@ -114,9 +117,7 @@ class Codec:
         except msgspec.ValidationError as error:
             raise self._explained(error) from error
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidPayload(
-                f"The payload of {self.topic!r} is not valid JSON: {error}."
-            ) from error
+            raise InvalidPayload(f"{self._payload} is not valid JSON: {error}.") from error
 
     def _explained(self, error: msgspec.ValidationError) -> InvalidArguments:
         match = _PATH.match(str(error))
