@@ -160,7 +160,23 @@ class Store(ABC):
         so that workers which lived through the same outage can beat first.
         """
 
+    @abstractmethod
+    async def take_turn(self, *, length: float) -> bool:
+        """Take the turn at pruning for ``length`` seconds; False if somebody has it."""
+
+    @abstractmethod
+    async def prune(self, ages: Mapping[Status, float], *, limit: int = 500) -> dict[Status, int]:
+        """Remove jobs that ended more than so many seconds ago, ``limit`` at the most.
+
+        Their failures go with them; of a status, those that ended first go first. Returns how
+        many of each. Only the turn keeps others from doing the same, and nothing depends on it.
+        """
+
     # -- operators ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+        """Count what a prune without a limit would remove."""
 
     @abstractmethod
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -153,6 +153,15 @@ class SqlStore(Store):
 
     async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
         return await self.run(verbs.watchdog(self._statements, tick, grace, limit))
+
+    async def take_turn(self, *, length: float) -> bool:
+        return await self.run(verbs.take_turn(self._statements, length))
+
+    async def prune(self, ages: Mapping[Status, float], *, limit: int = 500) -> dict[Status, int]:
+        return await self.run(verbs.prune(self._statements, ages, limit))
+
+    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+        return await self.run(verbs.prunable(self._statements, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
         return await self.run(verbs.get(self._statements, ids)) if ids else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -205,6 +205,47 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
         return {job_id: (job_id not in left, status) for job_id, status in seen.items()}
 
     return Verb("delete", Kind.TRANSACTION, script)
+
+
+def prune(s: Statements, ages: Mapping[Status, float], limit: int) -> Verb[dict[Status, int]]:
+    """Remove finished jobs that ended too long ago, with their failures."""
+
+    def script() -> Script[dict[Status, int]]:
+        removed = dict.fromkeys(ages, 0)
+        left = limit
+        for status, age in ages.items():
+            if left > 0:
+                params = {"status": status.value, "age": age, "most": left}
+                gone = yield Statement(s.prune, params)
+                if gone:
+                    yield Statement(s.delete_failures, {}, [tuple(row) for row in gone])
+                removed[status] = len(gone)
+                left -= len(gone)
+        return removed
+
+    return Verb("prune", Kind.TRANSACTION, script)
+
+
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, int]]:
+    """Count the finished jobs that ended too long ago."""
+
+    def script() -> Script[dict[Status, int]]:
+        found = {}
+        for status, age in ages.items():
+            counted = yield Statement(s.prunable, {"status": status.value, "age": age})
+            found[status] = counted[0][0]
+        return found
+
+    return Verb("prunable", Kind.READ, script, broad=True)
+
+
+def take_turn(s: Statements, length: float) -> Verb[bool]:
+    """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(s.take_turn, {"length": length})))
+
+    return Verb("take_turn", Kind.SINGLE, script)
 
 
 def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
