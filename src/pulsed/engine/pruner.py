@@ -13,6 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from pulsed.errors import StorageError
@@ -71,13 +72,15 @@ class Pruner:
             return {}
         removed: Counter[Status] = Counter()
         give_up_at = self._clock() + BUDGET
+        reached: Mapping[Status, datetime] = {}
         while True:
             began = self._clock()
-            batch = await self._store.prune(self._ages, limit=BATCH)
-            removed.update(batch)
+            batch = await self._store.prune(self._ages, limit=BATCH, since=reached)
             ended = self._clock()
-            if sum(batch.values()) < BATCH or ended > give_up_at:
+            removed.update(batch.removed)
+            if batch.total < BATCH or ended > give_up_at:
                 break
+            reached = batch.reached
             await self._rest(REST * (ended - began))
         if total := removed.total():
             log.info("removed %d jobs that ended long ago: %s", total, _by_status(removed))
@@ -91,13 +94,15 @@ async def prune_all(store: Store, ages: Mapping[Status, float]) -> dict[Status, 
     """
     removed: Counter[Status] = Counter(dict.fromkeys(ages, 0))
     started = time.monotonic()
+    reached: Mapping[Status, datetime] = {}
     while True:
         began = time.monotonic()
-        passed = began - started
-        batch = await store.prune({each: age + passed for each, age in ages.items()}, limit=BATCH)
-        removed.update(batch)
-        if sum(batch.values()) < BATCH:
+        standing = {status: age + began - started for status, age in ages.items()}
+        batch = await store.prune(standing, limit=BATCH, since=reached)
+        removed.update(batch.removed)
+        if batch.total < BATCH:
             return dict(removed)
+        reached = batch.reached
         await pause(REST_WHEN_ASKED * (time.monotonic() - began))
 
 

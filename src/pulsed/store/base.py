@@ -50,6 +50,19 @@ class WatchdogTick(NamedTuple):
     """Nothing was reaped because the watchdogs themselves were away for too long."""
 
 
+class Pruned(NamedTuple):
+    """What one prune removed, and how far it came."""
+
+    removed: dict[Status, int]
+    reached: dict[Status, datetime]
+    """When the last of them had ended; where the next batch may begin."""
+
+    @property
+    def total(self) -> int:
+        """How many jobs were removed."""
+        return sum(self.removed.values())
+
+
 class Audit(NamedTuple):
     """How many jobs break what must always hold, and when a watchdog last looked."""
 
@@ -165,11 +178,18 @@ class Store(ABC):
         """Take the turn at pruning for ``length`` seconds; False if somebody has it."""
 
     @abstractmethod
-    async def prune(self, ages: Mapping[Status, float], *, limit: int = 500) -> dict[Status, int]:
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+    ) -> Pruned:
         """Remove jobs that ended more than so many seconds ago, ``limit`` at the most.
 
-        Their failures go with them; of a status, those that ended first go first. Returns how
-        many of each. Only the turn keeps others from doing the same, and nothing depends on it.
+        Their failures go with them; of a status, those that ended first go first. With ``since``,
+        what ended before that is not looked for again. Any number of processes may prune at once;
+        the turn is there so that they do not.
         """
 
     # -- operators ------------------------------------------------------------------------------

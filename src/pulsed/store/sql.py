@@ -253,15 +253,18 @@ class Statements:
         # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
         # deleted: a dead letter may have been replayed in between. As in a reap, that second look
         # is written so that no planner takes the index of finished jobs for it, once for each job.
+        # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
+        # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
         picked = f"""SELECT id FROM {d.jobs}
                 WHERE status = :status::text AND completed_at < {cutoff}
+                  AND completed_at >= :since::timestamptz
                 ORDER BY completed_at LIMIT :most::int {d.skip_locked}"""
         self.prune = d.sql(
             f"""DELETE FROM {d.jobs} WHERE {d.id_among("id", picked)}
               AND status = :status::text AND status IN {words(TERMINAL)}
               AND coalesce(completed_at, {d.now}) < {cutoff}
-            RETURNING id"""
+            RETURNING id, completed_at"""
         )
 
         # How many a prune would remove.

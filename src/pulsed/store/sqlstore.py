@@ -27,7 +27,17 @@ from pulsed.job import (
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec
 from pulsed.store import migrations, schedule_verbs, verbs
-from pulsed.store.base import SCHEDULES, Audit, Backlog, Due, Fire, Put, Store, WatchdogTick
+from pulsed.store.base import (
+    SCHEDULES,
+    Audit,
+    Backlog,
+    Due,
+    Fire,
+    Pruned,
+    Put,
+    Store,
+    WatchdogTick,
+)
 from pulsed.store.dialect import Dialect
 from pulsed.store.retrying import retrying
 from pulsed.store.schedule_sql import ScheduleStatements
@@ -157,8 +167,14 @@ class SqlStore(Store):
     async def take_turn(self, *, length: float) -> bool:
         return await self.run(verbs.take_turn(self._statements, length))
 
-    async def prune(self, ages: Mapping[Status, float], *, limit: int = 500) -> dict[Status, int]:
-        return await self.run(verbs.prune(self._statements, ages, limit))
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+    ) -> Pruned:
+        return await self.run(verbs.prune(self._statements, ages, limit, since or {}))
 
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
         return await self.run(verbs.prunable(self._statements, ages))

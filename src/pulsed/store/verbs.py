@@ -33,9 +33,10 @@ from pulsed.job import (
 )
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
-from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
+from pulsed.store.base import Audit, Backlog, Pruned, Reaped, WatchdogTick
 from pulsed.store.sql import JOB_COLUMNS, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.timetable import EPOCH
 
 T = TypeVar("T")
 
@@ -207,21 +208,23 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
     return Verb("delete", Kind.TRANSACTION, script)
 
 
-def prune(s: Statements, ages: Mapping[Status, float], limit: int) -> Verb[dict[Status, int]]:
+def prune(
+    s: Statements, ages: Mapping[Status, float], limit: int, since: Mapping[Status, datetime]
+) -> Verb[Pruned]:
     """Remove finished jobs that ended too long ago, with their failures."""
 
-    def script() -> Script[dict[Status, int]]:
-        removed = dict.fromkeys(ages, 0)
-        left = limit
+    def script() -> Script[Pruned]:
+        removed, reached = dict.fromkeys(ages, 0), dict(since)
         for status, age in ages.items():
+            left = limit - sum(removed.values())
             if left > 0:
                 params = {"status": status.value, "age": age, "most": left}
-                gone = yield Statement(s.prune, params)
+                gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
                 if gone:
-                    yield Statement(s.delete_failures, {}, [tuple(row) for row in gone])
-                removed[status] = len(gone)
-                left -= len(gone)
-        return removed
+                    yield Statement(s.delete_failures, {}, [(job_id,) for job_id, _ in gone])
+                    removed[status] = len(gone)
+                    reached[status] = s.dialect.time(max(ended for _, ended in gone))
+        return Pruned(removed, reached)
 
     return Verb("prune", Kind.TRANSACTION, script)
 
