@@ -186,10 +186,11 @@ class TestKeep:
 
 @pytest.mark.usefixtures("history")
 class TestDoctor:
-    def history_of(self, url: str, app: str) -> dict[str, str]:
+    def history_of(self, url: str, app: str) -> dict[str, Any]:
         result = run("doctor", "--json", "--url", url, "--app", app)
         found = {each["check"]: each for each in map(json.loads, result.stdout.splitlines())}
-        return found.get("history", {})
+        history: dict[str, Any] = found["history"]
+        return history
 
     def test_all_is_well_while_workers_may_be_catching_up(self, url, live, shop):
         assert self.history_of(url, "pruned_shop:app")["level"] == "ok"

@@ -140,36 +140,34 @@ async def test_to_keep_everything_asks_the_database_nothing(store, clock: Clock)
 # -- the loop -------------------------------------------------------------------------------------
 
 
-async def slept(pruner: Pruner, number: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Run the loop until it wanted to sleep so many times."""
+async def slept(store: SqlStore, number: int) -> list[float]:
+    """Run the loop until it wanted to rest so many times; returns how long."""
     seconds: list[float] = []
 
-    async def sleep(wanted: float) -> None:
+    async def rest(wanted: float) -> None:
         seconds.append(wanted)
         if len(seconds) == number:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(pruner_module.asyncio, "sleep", sleep)
     with contextlib.suppress(asyncio.CancelledError):
-        await pruner.run()
-    monkeypatch.undo()
+        await Pruner(store, POLICY, rest=rest).run()
     return seconds
 
 
-async def test_workers_that_start_together_spread_out(store, monkeypatch):
-    first = [(await slept(Pruner(store, POLICY), 2, monkeypatch)) for _ in range(8)]
+async def test_workers_that_start_together_spread_out(store):
+    first = [await slept(store, 2) for _ in range(8)]
     assert len({seconds for seconds, _ in first}) == 8
     assert all(0 <= seconds <= EVERY for seconds, _ in first)
     assert all(0.9 * EVERY <= seconds <= 1.1 * EVERY for _, seconds in first)
 
 
-async def test_trouble_does_not_end_the_loop(store, monkeypatch, caplog):
+async def test_trouble_does_not_end_the_loop(store, caplog):
     async def away(**_: Any) -> bool:
         raise TransientStorageError("the database is away")
 
     store.take_turn = away
     with caplog.at_level(logging.WARNING, "pulsed.retention"):
-        assert len(await slept(Pruner(store, POLICY), 3, monkeypatch)) == 3
+        assert len(await slept(store, 3)) == 3
     assert [record.message for record in caplog.records] == [
         "cannot prune (the database is away); again in a minute"
     ] * 2
@@ -229,7 +227,11 @@ async def test_what_ends_meanwhile_is_not_waited_for(store, clock: Clock, monkey
     """Otherwise a prune of everything would go on for as long as workers do."""
     await ended(store, BATCH)
     clock.advance(61)
-    watch = SimpleNamespace(monotonic=lambda: clock.now.timestamp())
+
+    def seconds() -> float:
+        return clock.now.timestamp()
+
+    watch = SimpleNamespace(monotonic=seconds)
     monkeypatch.setattr(pruner_module, "time", watch)
 
     async def more(seconds: float) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulsed.job import Cancelled, Failed, Released, Report, Status, Succeeded
+from pulsed.job import Cancelled, Failed, Outcome, Released, Report, Status, Succeeded
 from pulsed.lifecycle import TERMINAL
 from pulsed.store import migrations
 from pulsed.store.dialect import SqliteDialect
@@ -30,7 +30,7 @@ from tests.support.schedules import jobs_of, put, tick
 AT_ONCE = dict.fromkeys(TERMINAL, 0.0)
 HOUR = 3600.0
 
-ENDS = {
+ENDS: dict[Status, Outcome] = {
     Status.SUCCEEDED: Succeeded("1"),
     Status.CANCELLED: Cancelled("no"),
     Status.DEAD_LETTERED: Failed("boom", final=True),

@@ -58,7 +58,7 @@ class Pruner:
         """Prune for ever."""
         jitter = 0.0, 1.0  # at first; workers that start together spread out, and stay so
         while True:
-            await asyncio.sleep(EVERY * random.uniform(*jitter))  # noqa: S311
+            await self._rest(EVERY * random.uniform(*jitter))  # noqa: S311
             jitter = 0.9, 1.1
             try:
                 await self.tick()
