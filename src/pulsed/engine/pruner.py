@@ -24,9 +24,9 @@ from pulsed.store.blocking import pause
 
 log = logging.getLogger("pulsed.retention")
 
-BATCH = 200
-"""Jobs in one transaction: a few milliseconds, which others may have to wait on SQLite."""
-REST = 4.0
+BATCH = 500
+"""Jobs in one transaction: some milliseconds, for which other writers wait on SQLite."""
+REST = 2.0
 """How many times as long as a batch took the pruner rests after it…"""
 REST_WHEN_ASKED = 1.0
 """…and how many times when somebody waits for it to be done."""
@@ -78,10 +78,11 @@ class Pruner:
             batch = await self._store.prune(self._ages, limit=BATCH, since=reached)
             ended = self._clock()
             removed.update(batch.removed)
-            if batch.total < BATCH or ended > give_up_at:
+            rest = REST * (ended - began)
+            if batch.total < BATCH or ended + rest > give_up_at:
                 break
             reached = batch.reached
-            await self._rest(REST * (ended - began))
+            await self._rest(rest)
         if total := removed.total():
             log.info("removed %d jobs that ended long ago: %s", total, _by_status(removed))
         return dict(removed)
