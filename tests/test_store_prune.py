@@ -252,6 +252,44 @@ async def test_a_job_that_somebody_holds_is_passed_over(postgres_url, clock):
     await store.aclose()
 
 
+async def test_an_old_snapshot_does_not_slow_the_next_batch(postgres_url, clock):
+    """While one is held, what was removed stays in the index; only the first batch wades in it."""
+    backend = PostgresBackend(postgres_url, clock)
+    store = backend.open()
+    await store.now()
+    backend.empty()
+    backend.execute(
+        f"""INSERT INTO pulse_jobs (id, queue, topic, status, payload, next_run_at, submitted_at,
+            completed_at) SELECT gen_random_uuid(), 'default', 't', 'SUCCEEDED', '{{}}', now(),
+            now(), '{clock.now}'::timestamptz + i * interval '1 ms'
+        FROM generate_series(1, 4000) AS i ORDER BY md5(i::text)"""
+    )
+    clock.advance(60)
+
+    def blocks_read(connection, since):
+        sql = store._statements.prune
+        values = {"status": "'SUCCEEDED'", "age": "0", "most": "10"}
+        values |= {"now": f"'{clock.now}'", "since": f"'{since}'"}
+        connection.execute(f"PREPARE pruning AS {sql.text}")
+        explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE pruning"
+        with connection.transaction(force_rollback=True):
+            connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+            arguments = ", ".join(values[name] for name in sql.names)
+            [plan] = connection.execute(f"{explain}({arguments})").fetchone()
+        connection.execute("DEALLOCATE pruning")
+        return plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+
+    with closing(backend.connect()) as holder, closing(backend.connect()) as looking:
+        holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT FROM pulse_jobs LIMIT 1")
+        pruned = await store.prune({Status.SUCCEEDED: 0.0}, limit=3500)
+        assert pruned.total == 3500
+        from_the_beginning = blocks_read(looking, "1970-01-01Z")
+        from_where_it_was = blocks_read(looking, pruned.reached[Status.SUCCEEDED])
+    assert 10 * from_where_it_was < from_the_beginning
+    await store.aclose()
+
+
 async def test_a_worker_s_report_on_a_removed_job_is_refused(store, clock):
     run = await running(store)
     await settle(store, run, Succeeded())
@@ -354,7 +392,16 @@ def test_sqlite_looks_finished_jobs_up_by_their_index_and_no_others(tmp_path, cl
         for analyzed in (False, True):
             if analyzed:
                 connection.execute("ANALYZE")
-            for name in ("prune", "claim", "settle", "beat", "reap", "replay", "delete"):
+            for name in (
+                "prune",
+                "claim",
+                "settle",
+                "settle_succeeded",
+                "beat",
+                "reap",
+                "replay",
+                "delete",
+            ):
                 sql = getattr(statements, name)
                 params = dict.fromkeys([*sql.names, *sql.columns, "now"])
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {sql.text}", params).fetchall()

@@ -270,7 +270,7 @@ class Pulse:
             options["queues"] = [queue]
         for name in options.get("queues", ()):
             checked_name("queue", name)
-        options["retention"] = checked_retention(options.get("retention", self._retention))
+        options["retention"] = checked_retention(options.get("retention") or self._retention)
         registry = self.registry
         declared = self._declared_schedules()  # what is wrong with one is said before the start
         return Worker(
