@@ -26,7 +26,7 @@ log = logging.getLogger("pulsed.retention")
 
 BATCH = 500
 """Jobs in one transaction: some milliseconds, for which other writers wait on SQLite."""
-REST = 2.0
+REST = 4.0
 """How many times as long as a batch took the pruner rests after it…"""
 REST_WHEN_ASKED = 1.0
 """…and how many times when somebody waits for it to be done."""
