@@ -320,6 +320,41 @@ class Statements:
             "job_id uuid",
         )
 
+        # Remove finished jobs of one status, the longest finished first. A row that somebody holds
+        # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
+        # deleted: a dead letter may have been replayed in between. As in a reap, that second look
+        # is written so that no planner takes the index of finished jobs for it, once for each job.
+        # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
+        # index still has what was removed, and would be walked through from its beginning.
+        cutoff = f"{d.now} - {d.seconds(':age::float8')}"
+        picked = f"""SELECT id FROM {d.jobs}
+                WHERE status = :status::text AND completed_at < {cutoff}
+                  AND completed_at >= :since::timestamptz
+                ORDER BY completed_at LIMIT :most::int {d.skip_locked}"""
+        self.prune = d.sql(
+            f"""DELETE FROM {d.jobs} WHERE {d.id_among("id", picked)}
+              AND status = :status::text AND status IN {words(TERMINAL)}
+              AND coalesce(completed_at, {d.now}) < {cutoff}
+            RETURNING id, completed_at"""
+        )
+
+        # How many a prune would remove.
+        self.prunable = d.sql(
+            f"""SELECT count(*) FROM {d.jobs}
+            WHERE status = :status::text AND completed_at < {cutoff}"""
+        )
+
+        # Whose turn it is to prune: one process at a time, or a hundred of them would all delete
+        # at once. The turn ends by itself, so that it is not lost with a process that dies; one
+        # that ends too far in the future was taken under a clock that has been set back since.
+        end_of_turn = f"{d.now} + {d.seconds(':length::float8')}"
+        self.take_turn = d.sql(
+            f"""UPDATE {d.meta} SET prune_after = {end_of_turn}
+            FROM (SELECT 1 FROM {d.meta} {d.skip_locked}) AS unlocked
+            WHERE prune_after IS NULL OR prune_after <= {d.now} OR prune_after > {end_of_turn}
+            RETURNING 1"""
+        )
+
         # Where jobs stand after an act, and whose replay made them so.
         self.standing = d.sql(
             f"""SELECT j.id, j.status, j.last_outcome, j.last_worker

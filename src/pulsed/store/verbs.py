@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -37,11 +37,12 @@ from pulsed.job import (
 )
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
-from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
+from pulsed.store.base import Audit, Backlog, Pruned, Reaped, WatchdogTick
 from pulsed.store.dialect import column_names
 from pulsed.store.floors import Floors, Walk
 from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.timetable import EPOCH
 
 T = TypeVar("T")
 
@@ -306,6 +307,49 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
         return {job_id: (job_id not in left, status) for job_id, status in seen.items()}
 
     return Verb("delete", Kind.TRANSACTION, script)
+
+
+def prune(
+    s: Statements, ages: Mapping[Status, float], limit: int, since: Mapping[Status, datetime]
+) -> Verb[Pruned]:
+    """Remove finished jobs that ended too long ago, with their failures."""
+
+    def script() -> Script[Pruned]:
+        removed, reached = dict.fromkeys(ages, 0), dict(since)
+        for status, age in ages.items():
+            left = limit - sum(removed.values())
+            if left > 0:
+                params = {"status": status.value, "age": age, "most": left}
+                gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
+                if gone:
+                    yield Statement(s.delete_failures, {}, [(job_id,) for job_id, _ in gone])
+                    removed[status] = len(gone)
+                    reached[status] = s.dialect.time(max(ended for _, ended in gone))
+        return Pruned(removed, reached)
+
+    return Verb("prune", Kind.TRANSACTION, script)
+
+
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, int]]:
+    """Count the finished jobs that ended too long ago."""
+
+    def script() -> Script[dict[Status, int]]:
+        found = {}
+        for status, age in ages.items():
+            counted = yield Statement(s.prunable, {"status": status.value, "age": age})
+            found[status] = counted[0][0]
+        return found
+
+    return Verb("prunable", Kind.READ, script, broad=True)
+
+
+def take_turn(s: Statements, length: float) -> Verb[bool]:
+    """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(s.take_turn, {"length": length})))
+
+    return Verb("take_turn", Kind.SINGLE, script)
 
 
 def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
