@@ -82,8 +82,9 @@ def encode_cleaned(what: str, value: Any) -> str:
         raise _too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
-    check_size(what, data)
-    check_depth(what, data)
+    if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
+        check_size(what, data)
+        check_depth(what, data)
     return data.decode()
 
 
