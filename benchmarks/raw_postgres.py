@@ -9,13 +9,16 @@ to the indexes as pulsed binds it. There is no handler, no decoding, no retry an
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Coroutine
 from typing import Any
 
 import asyncpg
 import psycopg
-from psycopg import AsyncRawCursor
+from psycopg import AsyncRawCursor, RawCursor
+
+from benchmarks.databases import ordered_id
 
 PLANNER = {
     "enable_seqscan": "off",
@@ -46,6 +49,18 @@ UPDATE pulse_jobs AS j SET status = 'SUCCEEDED', completed_at = now(), result = 
 FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS r(id, token, result)
 WHERE j.id = ANY (ARRAY[r.id]) AND j.status = 'RUNNING' AND j.lease_token = r.token
   AND j.locked_by = $4::uuid"""
+
+INSERT = """
+INSERT INTO pulse_jobs (id, queue, topic, status, priority, payload, next_run_at, submitted_at)
+VALUES ($1, $2, $3, 'PENDING', $4, $5, now(), now())"""
+
+INSERT_MANY = """
+INSERT INTO pulse_jobs (id, queue, topic, status, priority, payload, next_run_at, submitted_at)
+SELECT r.id, r.queue, r.topic, 'PENDING', r.priority, r.payload::json, now(), now()
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::int[], $5::text[])
+    AS r(id, queue, topic, priority, payload)"""
+
+CHUNK = 5_000
 
 
 class AsyncpgLoop:
@@ -134,6 +149,48 @@ async def _drain(driver: str, url: str, batch: int) -> int:
         await completing
     await loop.close()
     return done
+
+
+def insert_singly(url: str, jobs: int) -> float:
+    """Insert one job for each commit with psycopg; returns the seconds."""
+    with psycopg.connect(
+        url, autocommit=True, prepare_threshold=0, cursor_factory=RawCursor
+    ) as connection:
+        connection.execute(INSERT, _row(0))
+        began = time.perf_counter()
+        for number in range(jobs):
+            connection.execute(INSERT, _row(number))
+        return time.perf_counter() - began
+
+
+def insert_many(driver: str, url: str, jobs: int) -> float:
+    """Insert all jobs in one transaction; returns the seconds, without making the rows."""
+    columns = [list(column) for column in zip(*map(_row, range(jobs)), strict=True)]
+    chunks = [[column[at : at + CHUNK] for column in columns] for at in range(0, jobs, CHUNK)]
+    if driver == "asyncpg":
+        seconds: float = run(_insert_with_asyncpg(url, chunks))
+        return seconds
+    with psycopg.connect(url, cursor_factory=RawCursor) as connection:
+        began = time.perf_counter()
+        for chunk in chunks:
+            connection.execute(INSERT_MANY, chunk)
+        connection.commit()
+        return time.perf_counter() - began
+
+
+async def _insert_with_asyncpg(url: str, chunks: list[Any]) -> float:
+    connection = await asyncpg.connect(url)
+    began = time.perf_counter()
+    async with connection.transaction():
+        for chunk in chunks:
+            await connection.execute(INSERT_MANY, *chunk)
+    took = time.perf_counter() - began
+    await connection.close()
+    return took
+
+
+def _row(number: int) -> tuple[uuid.UUID, str, str, int, str]:
+    return ordered_id(), "default", "noop", 0, f'{{"number":{number}}}'
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

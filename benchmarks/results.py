@@ -60,9 +60,7 @@ class Results:
 
     def drop(self, workload: str, engine: str) -> None:
         """Forget a workload that is about to be measured again."""
-        self._found = {
-            key: m for key, m in self._found.items() if key[:2] != (workload, engine)
-        }
+        self._found = {key: m for key, m in self._found.items() if key[:2] != (workload, engine)}
 
     def as_json(self) -> list[dict[str, Any]]:
         return [asdict(measurement) for measurement in self]

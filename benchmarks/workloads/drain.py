@@ -22,7 +22,9 @@ def measure_drain(server: Server, results: Results, scale: Scale) -> None:
     database = server.database()
     for _ in range(scale.repeat):
         for subject, (topic, act) in subjects(server.engine, scale).items():
-            results.add("drain", server.engine, subject, "jobs/s", once(database, topic, act, scale))
+            results.add(
+                "drain", server.engine, subject, "jobs/s", once(database, topic, act, scale)
+            )
 
 
 def once(database: Database, topic: str, act: Drain, scale: Scale) -> float:
