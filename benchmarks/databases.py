@@ -128,7 +128,7 @@ class PostgresDatabase:
             _FILL[kind].format(
                 id="(lpad(to_hex(n), 12, '0') || '7' || substr(md5(n::text), 1, 19))::uuid",
                 worker="gen_random_uuid()",
-                numbers="generate_series(1, {count}) AS numbers(n)".format(count=count),
+                numbers=f"generate_series(1, {count}) AS numbers(n)",
                 ago="now() - make_interval(secs => 3600 - n / 1000.0)",
                 ahead="now() + make_interval(secs => 3600 + n)",
             )

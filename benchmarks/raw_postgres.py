@@ -123,7 +123,7 @@ class PsycopgLoop:
         await self._completing.close()
 
 
-DRIVERS: dict[str, type[AsyncpgLoop] | type[PsycopgLoop]] = {
+DRIVERS: dict[str, type[AsyncpgLoop | PsycopgLoop]] = {
     "asyncpg": AsyncpgLoop,
     "psycopg": PsycopgLoop,
 }
@@ -131,7 +131,8 @@ DRIVERS: dict[str, type[AsyncpgLoop] | type[PsycopgLoop]] = {
 
 def drain(driver: str, url: str, batch: int) -> int:
     """Claim and complete until nothing is left; returns how many."""
-    return run(_drain(driver, url, batch))
+    done: int = run(_drain(driver, url, batch))
+    return done
 
 
 async def _drain(driver: str, url: str, batch: int) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 PULSED = "pulsed"
 
@@ -44,7 +43,7 @@ class Results:
         if measurement.run != self.run:  # of an earlier, saved run
             measurement.samples, measurement.run = [], self.run
         measurement.samples += samples
-        shown = ", ".join(f"{sample:,.6g}" for sample in samples)
+        shown = ", ".join(map(readable, samples[:5])) + (", …" if len(samples) > 5 else "")
         print(f"  {workload} · {engine} · {subject}: {shown} {metric}", file=sys.stderr, flush=True)
 
     def find(self, workload: str, engine: str, subject: str, metric: str) -> Measurement | None:
@@ -61,9 +60,6 @@ class Results:
     def drop(self, workload: str, engine: str) -> None:
         """Forget a workload that is about to be measured again."""
         self._found = {key: m for key, m in self._found.items() if key[:2] != (workload, engine)}
-
-    def as_json(self) -> list[dict[str, Any]]:
-        return [asdict(measurement) for measurement in self]
 
     @staticmethod
     def _key(measurement: Measurement) -> tuple[str, str, str, str]:
@@ -89,3 +85,10 @@ def percentile(samples: list[float], percent: float) -> float:
     """Return the sample below which so many percent lie."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def readable(value: float) -> str:
+    """Write a figure with three digits that mean something."""
+    if abs(value) >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"

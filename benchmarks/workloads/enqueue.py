@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import raw_postgres, raw_sqlite
 from benchmarks.app import declare
-from benchmarks.databases import Server, SqliteDatabase
+from benchmarks.databases import Database, Server, SqliteDatabase
 from benchmarks.processes import in_processes
 from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
@@ -26,17 +26,18 @@ Act = tuple[Callable[..., float], Sequence[Any]]
 def measure_enqueue(server: Server, results: Results, scale: Scale) -> None:
     """Enqueue one by one through the sync API."""
     database = server.database()
-    if isinstance(database, SqliteDatabase):
-        raw: Act = (raw_sqlite.insert_singly, (str(database.path), scale.enqueue))
-        driver = "sqlite3"
-    else:
-        raw = (raw_postgres.insert_singly, (database.url, scale.enqueue))
-        driver = "psycopg"
+    driver = "sqlite3" if server.engine == "sqlite" else "psycopg"
     acts: dict[str, Act] = {
-        f"raw {driver}": raw,
+        f"raw {driver}": raw_singly(database, scale.enqueue),
         PULSED: (enqueue_singly, (database.url, scale.enqueue)),
     }
     _in_turns(server, results, "enqueue", acts, scale.enqueue, scale.repeat)
+
+
+def raw_singly(database: Database, jobs: int) -> Act:
+    if isinstance(database, SqliteDatabase):
+        return raw_sqlite.insert_singly, (str(database.path), jobs)
+    return raw_postgres.insert_singly, (database.url, jobs)
 
 
 def measure_bulk(server: Server, results: Results, scale: Scale) -> None:
