@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -108,5 +109,5 @@ def wait_until_done(database: Database, batch: Batch, limit: float) -> bool:
 
 def in_processes(task: Callable[..., Any], *calls: Sequence[Any]) -> list[Any]:
     """Run ``task(*call)`` for each call in a process of its own, all at once."""
-    with SPAWN.Pool(len(calls)) as pool:
-        return pool.starmap(task, calls, chunksize=1)
+    with ProcessPoolExecutor(len(calls), mp_context=SPAWN) as pool:
+        return [running.result() for running in [pool.submit(task, *call) for call in calls]]

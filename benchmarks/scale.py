@@ -13,6 +13,8 @@ class Scale:
     """Samples of each figure, taken in turns with what it is compared to."""
     drain: int = 40_000
     """Jobs in a drain."""
+    every_ceiling: bool = True
+    """Whether slower drivers and raw loops in two processes drain as well."""
     enqueue: int = 1_500
     """Jobs enqueued one by one."""
     bulk: int = 50_000
@@ -41,14 +43,15 @@ FIGURE = Scale()
 LONG = Scale(memory=1_000_000, repeat=5)
 GLANCE = Scale(
     repeat=1,
-    drain=10_000,
+    drain=6_000,
+    every_ceiling=False,
     enqueue=300,
     bulk=10_000,
     beside=50_000,
     under_snapshot=10_000,
     steady_seconds=2.0,
     steady_rates=(200,),
-    pickups=50,
+    pickups=40,
     kills=1,
     idle_seconds=3.0,
     memory=20_000,
