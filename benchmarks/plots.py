@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-OURS, RAW, OTHERS, BAD = "#c2410c", "#6b7280", "#93c5fd", "#b91c1c"
+OURS, RAW, OTHERS, BAD = "#1d4ed8", "#9ca3af", "#fbbf24", "#dc2626"
 ENGINES = {"postgres": "PostgreSQL", "sqlite": "SQLite, synchronous=FULL"}
 
 
@@ -117,10 +117,11 @@ class Plots:
         for engine, resident in memory.items():
             if resident:
                 progress = [100 * n / max(1, len(resident) - 1) for n in range(len(resident))]
-                right.plot(progress, resident, label=ENGINES[engine].split(",")[0])
+                color = OURS if engine == "postgres" else "#047857"
+                right.plot(progress, resident, color=color, label=ENGINES[engine].split(",")[0])
         right.set_ylim(bottom=0)
         right.set_xlabel("% of a long drain")
-        right.set_title("Resident memory of the worker, MB")
+        right.set_title("Worker memory, MB")
         if any(memory.values()):
             right.legend(frameon=False)
         self.save(figure, "flatness.png")
@@ -160,13 +161,14 @@ class Plots:
                     style,
                     marker="o",
                     markersize=3,
-                    color=OURS if engine == "postgres" else "#1d4ed8",
+                    color=OURS if engine == "postgres" else "#047857",
                     label=f"{title.split(',')[0]} p{percent}" if by_rate else None,
                 )
         right.set_xlabel("jobs per second, open loop")
         right.set_ylim(bottom=0)
         right.set_title("Wait for the start under steady load, ms")
-        right.legend(frameon=False, fontsize=8)
+        if right.get_legend_handles_labels()[0]:
+            right.legend(frameon=False, fontsize=8)
         self.save(figure, "latency.png")
 
 

@@ -48,6 +48,11 @@ class WorkerProcess:
     def pid(self) -> int:
         return self.process.pid
 
+    def must_live(self) -> None:
+        """Raise if it has ended: what it said about that is on stderr."""
+        if (code := self.process.poll()) is not None:
+            raise RuntimeError(f"a worker ended with code {code} in the middle of a measurement")
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -89,20 +94,24 @@ def drain(
     options = ("-c", str(concurrency))
     workers = [WorkerProcess(database.url, *options) for _ in range(processes)]
     try:
-        wait_until_done(database, batch, limit)
+        wait_until_done(database, batch, limit, workers)
     finally:
         for worker in workers:
             worker.stop()
     return database.drained(batch)
 
 
-def wait_until_done(database: Database, batch: Batch, limit: float) -> bool:
+def wait_until_done(
+    database: Database, batch: Batch, limit: float, workers: Sequence[WorkerProcess] = ()
+) -> bool:
     """Wait for the end of the last job; each look continues where the one before has stopped."""
     give_up = time.monotonic() + limit
     first: Any = batch.first
     while (first := database.first_unfinished(batch, first)) is not None:
         if time.monotonic() > give_up:
             return False
+        for worker in workers:
+            worker.must_live()
         time.sleep(LOOK_EVERY)
     return True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from benchmarks.results import Measurement, Results, readable
 from benchmarks.saved import FOLDER, Saved
@@ -10,12 +12,12 @@ from benchmarks.targets import TARGETS, Target
 from benchmarks.workloads import WORKLOADS
 
 PAGE = FOLDER / "README.md"
-NOTES = FOLDER / "notes.md"
+NOTES = Path(__file__).with_name("notes.md")
 ENGINES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 PLOTS = {"drain": "drain.png", "beside": "flatness.png", "pickup": "latency.png"}
 
 INTRODUCTION = """\
-<!-- Made by `python3 dev.py bench --save` from results.json; notes.md is written by hand. -->
+<!-- Made by `python3 dev.py bench --save` from results.json and benchmarks/notes.md. -->
 
 # Benchmarks
 
@@ -63,18 +65,21 @@ same disk). The time runs from the first call of the handler to the last.
 
 def write(saved: Saved) -> None:
     """Write the page."""
+    PAGE.write_text(text(saved), "utf-8")
+
+
+def text(saved: Saved) -> str:
     parts = [INTRODUCTION, _about(saved), _targets(saved.results), _notes()]
     parts += [_workload(name, saved) for name in WORKLOADS if any(saved.results.of(name))]
     parts += [_peers(saved), SILENCE]
-    PAGE.write_text("\n".join(part for part in parts if part), "utf-8")
+    return "\n".join(part for part in parts if part)
 
 
 def _about(saved: Saved) -> str:
     runs = sorted({measurement.run for measurement in saved.results})
     when = f"Measured on {runs[-1]}." if len(runs) == 1 else _several(saved.results, runs)
     rows = [(name, value) for name, value in saved.machine.items()]
-    scale = ", ".join(f"{name} {value:,}" for name, value in _sizes(saved))
-    return f"## The run\n\n{when}\n\n{_table(('', ''), rows)}\nSizes: {scale}.\n"
+    return f"## The run\n\n{when} {_sizes(saved.scale)}\n\n{_table(('', ''), rows)}"
 
 
 def _several(results: Results, runs: Sequence[str]) -> str:
@@ -88,16 +93,18 @@ def _several(results: Results, runs: Sequence[str]) -> str:
     )
 
 
-def _sizes(saved: Saved) -> Iterator[tuple[str, float]]:
-    for name, value in saved.scale.items():
-        if isinstance(value, int | float):
-            yield name.replace("_", " "), value
+def _sizes(scale: dict[str, Any]) -> str:
+    return (
+        f"Figures are medians of {scale['repeat']}, with the least and the most. "
+        f"A drain is {scale['drain']:,} jobs, a crowd {scale['beside']:,} rows, "
+        f"a pick-up figure {scale['pickups']} jobs."
+    )
 
 
 def _targets(results: Results) -> str:
     rows = [row for target in TARGETS if (row := _verdict(target, results))]
     head = ("workload", "engine", "wanted", "measured", "met")
-    return f"## What it should reach, and does\n\n{_table(head, rows)}"
+    return f"## What it should reach, and whether it does\n\n{_table(head, rows)}"
 
 
 def _verdict(target: Target, results: Results) -> tuple[str, ...] | None:

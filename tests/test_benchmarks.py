@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import report, saved
 from benchmarks.databases import Database, PostgresDatabase, SqliteDatabase, enqueue
 from benchmarks.processes import drain, in_processes
 from benchmarks.results import Measurement, Results, percentile, ratio, readable
+from benchmarks.targets import TARGETS
 from benchmarks.workloads.drain import DRIVERS, raw
 from benchmarks.workloads.enqueue import Act, enqueue_singly, raw_singly
 from pulsed import Pulse
@@ -80,6 +82,20 @@ def test_enqueueing_one_by_one_keeps_a_fair_share_of_the_raw_driver(database):
 
 
 # -- the page -----------------------------------------------------------------------------------
+
+
+def test_the_page_is_made_from_what_was_saved():
+    kept = saved.read()
+
+    assert kept is not None
+    assert report.PAGE.read_text("utf-8") == report.text(kept)
+
+
+def test_what_was_saved_answers_every_target():
+    kept = saved.read()
+
+    assert kept is not None
+    assert [t for t in TARGETS if t.figure(kept.results) is None] == []
 
 
 def test_figures_taken_in_turns_are_compared_in_pairs():
