@@ -65,8 +65,8 @@ def measure_peers(
                 filled = said["jobs"] / said["enqueue_seconds"]
                 results.add("peers", server.engine, name, "enqueued in bulk/s", filled)
         except (HomeError, PeerError) as error:
-            about[name] = f"did not run: {error}"
-            print(f"  {name} {about[name]}", file=sys.stderr, flush=True)
+            print(f"  {name} did not run: {error}", file=sys.stderr, flush=True)
+            about[name] = f"did not run; {str(error).splitlines()[-1]}"
     return about
 
 
