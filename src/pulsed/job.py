@@ -33,8 +33,11 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to submit. What is ``None`` is decided by the worker's topic when it is claimed."""
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job to submit. What is ``None`` is decided by the worker's topic when it is claimed.
+
+    It refers to plain values only, so the garbage collector need not look at thousands of them.
+    """
 
     id: UUID
     topic: str

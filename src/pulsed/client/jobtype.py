@@ -170,12 +170,9 @@ class JobType(Generic[P, R_co]):
             if isinstance(call, tuple):
                 jobs.append(make(payload=encode(call, _NO_KEYWORDS), id=new_job_id()))
             elif isinstance(call, Call) and call.topic == self.topic:
-                same = call.options is options
-                own = (
-                    make
-                    if same
-                    else job_maker(self.topic, self.handler, {**options, **call.options})
-                )
+                own = make
+                if call.options is not options:
+                    own = job_maker(self.topic, self.handler, {**options, **call.options})
                 jobs.append(own(payload=call.payload, id=new_job_id()))
             else:
                 raise self._not_ours(call)
