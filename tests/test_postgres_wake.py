@@ -4,6 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager, closing
 
@@ -303,6 +304,9 @@ async def test_whatever_goes_wrong_in_the_thread_later_announcements_are_sent(er
     await notifier.announce({"b"})
     await notifier.announce({"b"})
     await until(lambda: len(record.sent) == 4 and not notifier._sending)
+    for thread in threading.enumerate():  # else its end may be told of in the next test
+        if thread.name == "pulsed-notify":
+            await asyncio.to_thread(thread.join)
 
 
 async def test_without_a_thread_to_send_it_the_announcement_waits_for_the_next(monkeypatch):
