@@ -216,7 +216,7 @@ class Statements:
         # End runs that succeeded, as nearly all do. Only the current lease gets through.
         self.settle_succeeded = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _SUCCEEDED)}
-            FROM {d.rows_of(SUCCESS, lock="wait")} WHERE {held}""",
+            FROM {d.rows_of(SUCCESS, lock="order")} WHERE {held}""",
             SUCCESS,
             counted=True,
         )
