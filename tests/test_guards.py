@@ -41,13 +41,21 @@ STATUS = "j.status = 'RUNNING' AND "
 OWNER = "AND j.locked_by = r.worker"
 TOKEN = "AND j.lease_token = r.token"
 
+LOOKS = {"claim": "pick"}
+"""On SQLite, the statement that a statement's choice of rows is in."""
+
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
-    """Take guards out of one of a store's statements."""
+    """Take guards out of one of a store's statements, or of the look that goes before it."""
+    parts = [
+        name for name in (statement, LOOKS.get(statement, "")) if hasattr(store._statements, name)
+    ]
     for guard in guards:
-        sql = getattr(store._statements, statement)
-        assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
-        setattr(store._statements, statement, replace(sql, text=sql.text.replace(guard, " ")))
+        guarded = [name for name in parts if guard in getattr(store._statements, name).text]
+        assert guarded, f"{statement} has lost its guard {guard!r}"
+        for name in guarded:
+            sql = getattr(store._statements, name)
+            setattr(store._statements, name, replace(sql, text=sql.text.replace(guard, " ")))
 
 
 async def check(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> None:
@@ -241,6 +249,49 @@ async def test_only_expired_leases_are_reaped(backend, clock):
     await check(backend, scenario, "reap", f"AND lease_until < {now}", again)
 
 
+async def test_only_jobs_that_have_ended_are_pruned(backend, clock):
+    """No statement of ours leaves the time of an end on a living job; a hand on the table might."""
+
+    async def scenario(store, backend):
+        run = await running(store)
+        past = {"sqlite": "1", "postgres": "to_timestamp(1)"}[backend.engine]
+        backend.execute(f"UPDATE pulse_jobs SET completed_at = {past}")
+        clock.advance(60)
+        pruned = await store.prune({Status.RUNNING: 1.0}, limit=10)
+        assert pruned.total == 0
+        assert (await row(store, run.job_id)).status is Status.RUNNING
+
+    ended = "AND status IN ('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+    await check(backend, scenario, "prune", ended)
+
+
+async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
+    """Both looks at the time of the end say so; here each of them alone, and then neither."""
+
+    async def removes_a_young_job(*looks: str) -> bool:
+        store = backend.open()
+        sql = store._statements.prune
+        for look in looks:
+            assert sql.text.count(f"{look} <") == 1
+            sql = replace(sql, text=sql.text.replace(f"{look} <", f"{look} <>"))
+        store._statements.prune = sql
+        run = await running(store)
+        await settle(store, run, Succeeded())
+        clock.advance(60)
+        pruned = await store.prune({Status.SUCCEEDED: 3600.0}, limit=10)
+        await store.aclose()
+        backend.empty()
+        return bool(pruned.total)
+
+    text = backend.open()._statements.prune.text
+    picked = "AND completed_at"
+    again = text[text.index("AND coalesce(completed_at") : text.rindex(") <") + 1]
+    assert not await removes_a_young_job()
+    assert not await removes_a_young_job(picked)
+    assert not await removes_a_young_job(again)
+    assert await removes_a_young_job(picked, again)
+
+
 # -- races, which only a server with concurrent writers can lose ----------------------------------
 
 
@@ -344,6 +395,41 @@ async def test_a_job_that_has_just_succeeded_is_not_reaped(postgres, clock):
     assert await undone(LOCK, EXPIRED_STILL[0], lease)
 
 
+async def pruned_a_replayed_job(postgres: PostgresBackend, clock: Clock, *removed: str) -> bool:
+    """Let a replay commit between a pruner's choice of rows and its DELETE."""
+    store = postgres.open(retry=RetryPolicy.disabled())
+    run = await running(store, max_attempts=1)
+    await settle(store, run, Failed("x"))
+    clock.advance(60)
+    without(store, "prune", *removed)
+    with contextlib.closing(postgres.connect()) as operator, operator.transaction():
+        operator.execute("UPDATE pulse_jobs SET status = 'PENDING', completed_at = NULL")
+        task = asyncio.create_task(store.prune({Status.DEAD_LETTERED: 1.0}, limit=10))
+        if LOCK in removed:
+            await blocked(postgres)
+        else:
+            assert (await task).total == 0
+    await task
+    left = await store.get([run.job_id])
+    assert len(await store.failures(run.job_id)) == len(left)
+    await store.aclose()
+    postgres.empty()
+    return not left
+
+
+async def test_a_dead_letter_that_is_just_replayed_is_not_pruned(postgres, clock):
+    ended = "AND status IN ('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+    same = "AND status = $1::text AND status IN"
+    text = postgres.open()._statements.prune.text
+    late = text[text.index("AND coalesce(completed_at") : text.index("RETURNING")]
+    every = (same, "('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')", late)
+    assert not await pruned_a_replayed_job(postgres, clock, *every)  # the row lock is enough
+    assert not await pruned_a_replayed_job(postgres, clock, LOCK)  # and so are the guards
+    assert not await pruned_a_replayed_job(postgres, clock, LOCK, ended, late)  # each of them
+    assert not await pruned_a_replayed_job(postgres, clock, LOCK, *every[:2])
+    assert await pruned_a_replayed_job(postgres, clock, LOCK, *every)
+
+
 @pytest.mark.parametrize(
     "statement, outcome", [("settle", Snoozed(7)), ("settle_succeeded", Succeeded())]
 )
@@ -441,8 +527,8 @@ async def test_a_write_cannot_be_overtaken_between_its_look_and_its_act(tmp_path
         intruder = backend.connect()
         intruder.execute("PRAGMA busy_timeout = 0")
 
-        def look_then_let_another_in(connection, statement):
-            rows = looked(connection, statement)
+        def look_then_let_another_in(connection, statement, now):
+            rows = looked(connection, statement, now)
             with contextlib.suppress(sqlite3.OperationalError):
                 intruder.execute("UPDATE pulse_meta SET last_tick = 1")
             return rows

@@ -16,7 +16,7 @@ COMMANDS = {
     "worker": "Run the jobs of an app, in one process or several.",
     "dev": "Run a worker for development: friendly output, --reload.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
-    "jobs": "List, show, retry, cancel and delete jobs.",
+    "jobs": "List, show, retry, cancel, delete and prune jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",
@@ -28,6 +28,7 @@ environment:
   PULSED_APP         the app, when none is given: module:attribute
   PULSED_URL         the database, when neither --url nor the app says
   DATABASE_URL       the database, when PULSED_URL is not set either
+  PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
   PULSED_LOG_FORMAT  the default of --log-format
   PULSED_DEBUG       1 shows the traceback of an error

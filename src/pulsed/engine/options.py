@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pulsed.errors import InvalidOption
+from pulsed.retention import Retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class WorkerOptions:
     """Seconds a drain may take before what still runs is handed back; None waits for ever."""
     schedules: bool = True
     """Whether it writes the declared schedules and fires what is due."""
+    retention: Retention = field(default_factory=Retention)
+    """When finished jobs are removed."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
+from pulsed.backoff import Backoff
 from pulsed.errors import LONGEST_DELAY
 from pulsed.handler import clean_text
 from pulsed.job import (
@@ -35,11 +37,12 @@ from pulsed.job import (
 )
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
-from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
+from pulsed.store.base import Audit, Backlog, Pruned, Reaped, WatchdogTick
 from pulsed.store.dialect import column_names
 from pulsed.store.floors import Floors, Walk
 from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.timetable import EPOCH
 
 T = TypeVar("T")
 
@@ -58,14 +61,31 @@ def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert jobs, leaving alone those whose id exists."""
 
     def script() -> Script[int]:
-        return len((yield insertion(s, jobs)))
+        [(count,)] = yield insertion(s, jobs)
+        return int(count)
 
     return Verb("submit", Kind.SINGLE, script)
 
 
 def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
-    """Return the statement that inserts jobs."""
-    return Statement(s.submit, {}, [_new_job_values(job) for job in jobs])
+    """Return the statement that inserts jobs.
+
+    The fewer columns it names the faster it is, and most jobs of a batch differ in little.
+    """
+    if len(jobs) == 1:
+        alone = _shared(zip(_NEW_JOB_FIELDS.items(), astuple(jobs[0]), strict=True))
+        return Statement(s.submit(tuple(alone), ()), alone)
+    alike: list[tuple[tuple[str, Any], Any]] = []
+    own: dict[str, Sequence[Any]] = {}
+    columns = zip(*map(astuple, jobs), strict=True)
+    for field, values in zip(_NEW_JOB_FIELDS.items(), columns, strict=True):
+        if field[0] == "id" or values.count(values[0]) < len(values):
+            own.update(_stored(field[0], values))
+        else:
+            alike.append((field, values[0]))
+    shared = _shared(alike)
+    rows = list(zip(*own.values(), strict=True))
+    return Statement(s.submit(tuple(shared), tuple(own)), shared, rows)
 
 
 def claim(
@@ -73,8 +93,13 @@ def claim(
 ) -> Verb[list[Assignment]]:
     """Lease due jobs, best first. ``topics`` is what ``topics_as_json`` makes of them."""
     params = {"worker": worker_id, "queue": queue, "topics": topics}
+    tried = False
 
     def script() -> Script[list[Assignment]]:
+        nonlocal tried
+        if tried:  # and undone: what it claimed lies below the floors again
+            floors.forget()
+        tried = True
         walk = floors.walk()
         claimed: list[Row] = []
         if not walk.must_look:
@@ -105,11 +130,27 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
                 visited.append(priority)
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
-                found = list((yield Statement(s.claim, params | level)))
-                claimed += sorted(found, key=_BY_TIME)
+                claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
     last = (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
     walk.claimed(visited, last, full=len(claimed) == limit)
     return claimed
+
+
+def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
+    """Lease the due jobs of one priority: look, then lease what was seen."""
+    picked = {row[0]: row[1:] for row in (yield Statement(s.pick, params))}
+    if not picked:
+        return []
+    seen = _json([(number, row[2]) for number, row in picked.items()])
+    [(count,)] = yield Statement(s.claim, params | {"picked": seen})
+    if count != len(picked):  # impossible under the write lock; but only a lease counts
+        held = {tuple(lease) for lease in (yield Statement(s.held, params))}
+        picked = {n: row for n, row in picked.items() if (row[0].bytes, row[1]) in held}
+    if long := [number for number, row in picked.items() if row[5] is None]:
+        for number, payload, headers in (yield Statement(s.long_texts, {"picked": _json(long)})):
+            row = picked[number]
+            picked[number] = (*row[:5], payload, *row[6:10], headers, *row[11:])
+    return list(picked.values())
 
 
 def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
@@ -117,11 +158,16 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
 
     def script() -> Script[dict[UUID, Beat]]:
         answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
-        for job_id, cancel_requested in (yield Statement(s.beat, {}, leases)):
+        extended = yield Statement(s.beat, {}, leases)
+        if s.beat.counted:
+            if extended[0][0] == len(answers):
+                answers = dict.fromkeys(answers, Beat.OK)
+            extended = yield Statement(s.still_held, {}, leases)
+        for job_id, cancel_requested in extended:
             answers[s.dialect.uuid(job_id)] = Beat.CANCEL if cancel_requested else Beat.OK
         missing = [lease for lease in leases if answers[lease.job_id] is Beat.LOST]
-        if missing:
-            for (job_id,) in (yield Statement(s.still_held, {}, missing)):
+        if missing and not s.beat.counted:
+            for job_id, _ in (yield Statement(s.still_held, {}, missing)):
                 answers[s.dialect.uuid(job_id)] = Beat.UNKNOWN
         return answers
 
@@ -263,6 +309,49 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
     return Verb("delete", Kind.TRANSACTION, script)
 
 
+def prune(
+    s: Statements, ages: Mapping[Status, float], limit: int, since: Mapping[Status, datetime]
+) -> Verb[Pruned]:
+    """Remove finished jobs that ended too long ago, with their failures."""
+
+    def script() -> Script[Pruned]:
+        removed, reached = dict.fromkeys(ages, 0), dict(since)
+        for status, age in ages.items():
+            left = limit - sum(removed.values())
+            if left > 0:
+                params = {"status": status.value, "age": age, "most": left}
+                gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
+                if gone:
+                    yield Statement(s.delete_failures, {}, [(job_id,) for job_id, _ in gone])
+                    removed[status] = len(gone)
+                    reached[status] = s.dialect.time(max(ended for _, ended in gone))
+        return Pruned(removed, reached)
+
+    return Verb("prune", Kind.TRANSACTION, script)
+
+
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, int]]:
+    """Count the finished jobs that ended too long ago."""
+
+    def script() -> Script[dict[Status, int]]:
+        found = {}
+        for status, age in ages.items():
+            counted = yield Statement(s.prunable, {"status": status.value, "age": age})
+            found[status] = counted[0][0]
+        return found
+
+    return Verb("prunable", Kind.READ, script, broad=True)
+
+
+def take_turn(s: Statements, length: float) -> Verb[bool]:
+    """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(s.take_turn, {"length": length})))
+
+    return Verb("take_turn", Kind.SINGLE, script)
+
+
 def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
@@ -393,29 +482,46 @@ def _write(name: str, statement: Statement) -> Verb[None]:
     return Verb(name, Kind.SINGLE, script)
 
 
-def _new_job_values(job: NewJob) -> tuple[Any, ...]:
-    backoff = job.backoff
-    policy: tuple[float | None, ...] = (None,) * 5
-    if backoff is not None:
-        policy = (backoff.base, backoff.power, backoff.factor, backoff.cap, backoff.jitter)
-        policy = tuple(float(value) for value in policy if value is not None)
-    return (
-        job.id,
-        job.queue,
-        job.topic,
-        job.priority,
-        job.payload,
-        job.delay,
-        job.at,
-        job.max_attempts,
-        *policy,
-        _milliseconds(job.timeout),
-        _milliseconds(job.lease),
-        _json(job.headers) if job.headers else None,
-        _json(job.tags) if job.tags else None,
-        job.schedule_id,
-        job.occurrence,
-    )
+_NEW_JOB_FIELDS = {
+    name: {"priority": 0, "delay": 0.0, "tags": ()}.get(name) for name in NewJob.__struct_fields__
+}
+"""The fields of a new job, and the value of each that need not be stored."""
+
+
+def _shared(fields: Iterable[tuple[tuple[str, Any], Any]]) -> dict[str, Any]:
+    """Return the columns of fields that jobs have in common, without those left unset."""
+    given = {
+        name: value
+        for (name, unset), value in fields
+        if value is not unset and (unset is None or value != unset)
+    }
+    for name in _CONVERTED & given.keys():
+        given.update((column, one) for column, (one,) in _stored(name, [given.pop(name)]))
+    return given
+
+
+_CONVERTED = {"backoff", "timeout", "lease", "headers", "tags"}
+
+
+def _stored(name: str, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
+    """Return the columns that a field of some new jobs is stored in."""
+    if name not in _CONVERTED:
+        return [(name, values)]
+    if name in ("timeout", "lease"):
+        return [(f"{name}_ms", [_milliseconds(value) for value in values])]
+    if name in ("headers", "tags"):
+        return [(name, [_json(value) if value else None for value in values])]
+    return zip(_POLICY, zip(*map(_policy, values), strict=True), strict=True)
+
+
+_POLICY = tuple(f"backoff_{part}" for part in ("base", "power", "factor", "cap", "jitter"))
+
+
+def _policy(backoff: Backoff | None) -> tuple[float | None, ...]:
+    if backoff is None:
+        return (None,) * len(_POLICY)
+    parts = (backoff.base, backoff.power, backoff.factor, backoff.cap, backoff.jitter)
+    return tuple(map(float, parts))
 
 
 @functools.lru_cache(maxsize=64)
