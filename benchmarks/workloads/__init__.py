@@ -111,8 +111,8 @@ the table with its indexes (or the file) afterwards.""",
         measure_idle,
         "Idle worker",
         """\
-Processor time of all its threads, transactions by the server's counter (asked from another
-database), and resident memory, while nothing is due.""",
+Processor time of all its threads, statements by the server's log (without BEGIN and COMMIT), and
+resident memory, while nothing is due.""",
         quick=False,
     ),
     "memory": Workload(
