@@ -7,6 +7,7 @@ alike: that neither charges the start of a process nor depends on when somebody 
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import sqlite3
 import tempfile
@@ -252,6 +253,20 @@ class Server:
 
     def remove_empty(self, name: str) -> None:
         self._administer(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def log_statements(self, name: str) -> None:
+        """Let the server write down what new sessions of one database ask it."""
+        if isinstance(self._place, ScratchPostgres):
+            alter = sql.SQL("ALTER DATABASE {} SET log_statement = 'all'")
+            self._administer(alter.format(sql.Identifier(name)))
+
+    def statements(self) -> int:
+        """Count what was written down, without what only frames a transaction."""
+        if not isinstance(self._place, ScratchPostgres):
+            return 0
+        return len(
+            re.findall(r"LOG:  (?:statement|execute [^:]+): (?!BEGIN|COMMIT)", self._place.log)
+        )
 
     @property
     def folder(self) -> Path:

@@ -94,11 +94,14 @@ def _several(results: Results, runs: Sequence[str]) -> str:
 
 
 def _sizes(scale: dict[str, Any]) -> str:
-    return (
-        f"Figures are medians of {scale['repeat']}, with the least and the most. "
-        f"A drain is {scale['drain']:,} jobs, a crowd {scale['beside']:,} rows, "
-        f"a pick-up figure {scale['pickups']} jobs."
+    sizes = (
+        f"A drain is {scale['drain']:,} jobs, a crowd {scale['beside']:,} rows, the first lot "
+        f"under a snapshot {scale['under_snapshot']:,} jobs, a pick-up figure {scale['pickups']} "
+        f"jobs, a long drain {scale['memory']:,}."
     )
+    if scale["repeat"] < 3:
+        return f"{sizes} **Only a glance: too few samples to be quoted.**"
+    return f"{sizes} Figures are medians of {scale['repeat']}, with the least and the most."
 
 
 def _targets(results: Results) -> str:

@@ -35,7 +35,7 @@ class Scale:
     """Jobs over which the memory of a worker is watched."""
     drain_limit: float = 45.0
     """Seconds after which a drain is cut off, and its rate taken from what was done."""
-    peer: int = 20_000
+    peer: int = 40_000
     """Jobs that a peer drains; slow ones get fewer."""
 
 
@@ -53,8 +53,8 @@ GLANCE = Scale(
     steady_rates=(200,),
     pickups=40,
     kills=1,
-    idle_seconds=3.0,
+    idle_seconds=10.0,
     memory=20_000,
     drain_limit=10.0,
-    peer=2_000,
+    peer=10_000,
 )

@@ -120,6 +120,7 @@ def _peer_targets(engine: str) -> list[Target]:
     what = {
         "drain, one process, 100 slots": our_name(1, 100),
         "drain, one process, 500 slots": our_name(1, 500),
+        "drain, one process, 2,000 slots": our_name(1, 2_000),
         "drain, two processes, 100 slots": our_name(2, 100),
     }
     return [

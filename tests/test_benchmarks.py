@@ -19,7 +19,7 @@ JOBS = 4_000
 SINGLES = 150
 CROWD = 40_000
 
-LEAST_OF_RAW = {"postgres": 0.2, "sqlite": 0.06}
+LEAST_OF_RAW = {"postgres": 0.2, "sqlite": 0.08}
 LEAST_OF_RAW_SINGLES = 0.2
 LEAST_BESIDE_A_CROWD = 0.5
 

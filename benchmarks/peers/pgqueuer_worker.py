@@ -32,6 +32,7 @@ async def main() -> None:
         payloads = [b'{"number":%d}' % n for n in range(at, at + size)]
         await queries.enqueue(["noop"] * size, payloads, [0] * size)
     enqueued = time.perf_counter() - began
+    await connection.execute("VACUUM ANALYZE")  # as autovacuum would have, sooner or later
 
     manager = QueueManager(queries)
 

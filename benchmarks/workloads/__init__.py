@@ -78,17 +78,17 @@ clock.""",
         measure_beside,
         "Beside a crowd",
         """\
-One worker, 100 slots, beside a million rows in the same queue: jobs of the future, finished
-jobs, or due jobs, older than all others, of a topic that the worker has no handler for. In
-turns with a database without them.""",
+One worker, 100 slots, beside a crowd of other rows in the same queue: jobs of the future, finished
+jobs, or due jobs, older than all others, of a topic that the worker has no handler for. In turns
+with a database without them.""",
     ),
     "snapshot": Workload(
         measure_snapshot,
         "Under a held snapshot",
         """\
 Another session stays in a transaction that is older than all jobs, so that no dead row or index
-entry can be removed. 100,000 jobs are drained first, in this database and in the control, then
-they take turns.""",
+entry can be removed. A first lot of jobs is drained under it, in this database and in the control;
+then the two take turns.""",
         engines=("postgres",),
     ),
     "recovery": Workload(
@@ -111,8 +111,8 @@ the table with its indexes (or the file) afterwards.""",
         measure_idle,
         "Idle worker",
         """\
-Processor time of all its threads, transactions by the server's counter (asked from another
-database), and resident memory, while nothing is due.""",
+Processor time of all its threads, statements by the server's log (without BEGIN and COMMIT), and
+resident memory, while nothing is due.""",
         quick=False,
     ),
     "memory": Workload(

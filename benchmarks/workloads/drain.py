@@ -21,7 +21,7 @@ DRIVERS = {"postgres": ("asyncpg", "psycopg"), "sqlite": ("sqlite3",)}
 
 
 def measure_drain(server: Server, results: Results, scale: Scale) -> None:
-    """Drain with one and two processes, 100 and 500 slots, async and plain handlers."""
+    """Drain with one and two processes, few and many slots, async and plain handlers."""
     database = server.database()
     for _ in range(scale.repeat):
         for subject, (topic, act) in subjects(server.engine, scale).items():
@@ -45,6 +45,8 @@ def subjects(engine: str, scale: Scale) -> dict[str, tuple[str, Drain]]:
             found[raw_name(driver, batch)] = ("noop", partial(raw, driver, 1, batch))
         found[our_name(1, batch)] = ("noop", ours(1, batch, scale))
         found[our_name(2, batch)] = ("noop", ours(2, batch, scale))
+    # As many at a time as a peer may hold that fetches in batches of thousands.
+    found[our_name(1, 2_000)] = ("noop", ours(1, 2_000, scale))
     if scale.every_ceiling:
         found[f"{raw_name(best, 500)}, 2 processes"] = ("noop", partial(raw, best, 2, 500))
     found[f"{PULSED}, plain functions"] = ("plain", ours(1, 100, scale))
@@ -53,7 +55,7 @@ def subjects(engine: str, scale: Scale) -> dict[str, tuple[str, Drain]]:
 
 def our_name(processes: int, concurrency: int) -> str:
     several = "" if processes == 1 else f", {processes} processes"
-    return f"{PULSED}, {concurrency} slots{several}"
+    return f"{PULSED}, {concurrency:,} slots{several}"
 
 
 def raw_name(driver: str, batch: int) -> str:

@@ -57,31 +57,22 @@ def _kept(database: Database) -> int:
 def measure_idle(server: Server, results: Results, scale: Scale) -> None:
     """Watch a worker that has nothing to do."""
     database = server.database("idle")
+    server.log_statements("idle")
     with WorkerProcess(database.url) as worker:
         wait_until_ready(database)
         time.sleep(2)
         for _ in range(scale.repeat):
-            asked, used = _transactions(server), worker.cpu_seconds()
+            asked, used = server.statements(), worker.cpu_seconds()
             began = time.monotonic()
             time.sleep(scale.idle_seconds)
             passed = time.monotonic() - began
             cpu = 100 * (worker.cpu_seconds() - used) / passed
             results.add("idle", server.engine, PULSED, "% of a core", cpu)
             if server.engine == "postgres":
-                queries = (_transactions(server) - asked) / passed
+                queries = (server.statements() - asked) / passed
                 results.add("idle", server.engine, PULSED, "queries/s", queries)
             results.add("idle", server.engine, PULSED, "MB resident", worker.memory())
     server.drop("idle")
-
-
-def _transactions(server: Server) -> int:
-    """Ask from another database, so that asking does not count."""
-    if server.engine != "postgres":
-        return 0
-    (count,), *_ = server.database().rows(
-        "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'idle'"
-    )
-    return int(count)
 
 
 def measure_memory(server: Server, results: Results, scale: Scale) -> None:
