@@ -42,9 +42,10 @@ from pulsed.handler import (
 )
 from pulsed.handler.options import checked_name
 from pulsed.schedule import ScheduleSpec
+from pulsed.rpc.opening import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
-from pulsed.store.open import StoreSettings, open_store
+from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
     from pulsed.engine.worker import Exit, Worker

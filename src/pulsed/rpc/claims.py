@@ -1,0 +1,248 @@
+"""The worker's end of StreamJobs: claiming as an exchange of a grant for a batch.
+
+A worker that claims again and again keeps a stream of its own. When a queue is empty the server
+remembers to send an offer; until then there is nothing to ask, and claims of that queue are
+answered here. So an idle worker polls nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import grpc
+from grpc import aio
+
+from pulsed.errors import TransientStorageError
+from pulsed.job import Assignment, TopicPolicy
+from pulsed.rpc.convert import assignment_of, topic_message
+from pulsed.rpc.failures import error_of
+from pulsed.rpc.generated import pulse_pb2 as pb
+
+log = logging.getLogger("pulsed.worker")
+
+ASK_AGAIN = 30.0
+"""Seconds after which a queue that is said to be empty is asked for all the same."""
+
+
+def hello_message(
+    worker_id: UUID, queues: Sequence[str], topics: Sequence[TopicPolicy], *, wants_offers: bool
+) -> pb.StreamJobsRequest:
+    """Return the first message of a stream."""
+    return pb.StreamJobsRequest(
+        hello=pb.Hello(
+            worker_id=str(worker_id),
+            queues=queues,
+            topics=map(topic_message, topics),
+            wants_offers=wants_offers,
+        )
+    )
+
+
+def grant_message(grant_id: int, queues: Sequence[str], most: int) -> pb.StreamJobsRequest:
+    """Return a grant that is answered at once."""
+    return pb.StreamJobsRequest(grant=pb.Grant(id=grant_id, credits=most, queues=queues))
+
+
+def claim_blocking(
+    call: Any,
+    metadata: Any,
+    worker_id: UUID,
+    name: str,
+    topics: Sequence[TopicPolicy],
+    limit: int,
+    seconds: float,
+) -> list[Assignment]:
+    """Claim once, on a stream for this claim only, in the calling thread."""
+    outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def requests() -> Iterator[Any]:
+        yield hello_message(worker_id, [name], topics, wants_offers=False)
+        yield grant_message(1, [name], limit)
+        outbox.get()  # keep our side open: closing it early is a message more
+
+    stream = call(requests(), metadata=metadata, timeout=seconds)
+    try:
+        for message in stream:
+            if message.WhichOneof("kind") == "batch":
+                return [assignment_of(each, worker_id) for each in message.batch.assignments]
+    finally:
+        outbox.put(None)
+    raise TransientStorageError("the server ended the stream without an answer")
+
+
+async def claim_once(
+    call: Any,
+    metadata: Any,
+    worker_id: UUID,
+    name: str,
+    topics: Sequence[TopicPolicy],
+    limit: int,
+    seconds: float,
+) -> list[Assignment]:
+    """Claim once, on a stream for this claim only."""
+    stream = call(metadata=metadata, timeout=seconds)
+    try:
+        await stream.write(hello_message(worker_id, [name], topics, wants_offers=False))
+        await stream.write(grant_message(1, [name], limit))
+        await stream.done_writing()
+        while (message := await stream.read()) is not aio.EOF:
+            if message.WhichOneof("kind") == "batch":
+                return [assignment_of(each, worker_id) for each in message.batch.assignments]
+    except asyncio.InvalidStateError as error:  # the call ended before we had written all
+        raise await _failure_of(stream) from error
+    finally:
+        stream.cancel()
+    raise TransientStorageError("the server ended the stream without an answer")
+
+
+class ClaimStream:
+    """The stream of one worker, opened when it claims and again after it broke."""
+
+    def __init__(
+        self,
+        worker_id: UUID,
+        connect: Callable[[], tuple[str, Any]],
+        leave: Callable[[str], None],
+        wake: Callable[[], None],
+        *,
+        seconds: float,
+    ) -> None:
+        self._worker_id = worker_id
+        self._connect = connect
+        self._leave = leave
+        self._wake = wake
+        self._seconds = seconds
+        self._topics: list[TopicPolicy] | None = None
+        self._call: Any = None
+        self._readers: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
+        """Grants without an answer, and the stream that they went to."""
+        self._quiet: dict[str, float] = {}
+        """Queues in which there was nothing, since when; the server has promised an offer."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether offers can arrive."""
+        return self._call is not None
+
+    async def claim(
+        self, name: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        """Exchange a grant for a batch; nothing is asked while the server has nothing."""
+        if self._call is not None and self._topics != list(topics):
+            self._part_from(self._call)
+        since = self._quiet.get(name)
+        if since is not None and time.monotonic() - since < ASK_AGAIN:
+            return []
+        batch = await self._exchange(await self._opened(topics), name, limit)
+        if len(batch.assignments) < limit and self._call is not None:
+            self._quiet[name] = time.monotonic()
+        return [assignment_of(each, self._worker_id) for each in batch.assignments]
+
+    async def _exchange(self, call: Any, name: str, limit: int) -> Any:
+        number = next(self._numbers)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = (call, answer)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await _send(call, grant_message(number, [name], limit))
+                return await answer
+        except TimeoutError:
+            self._part_from(call)
+            raise TransientStorageError("the server did not answer a grant") from None
+        finally:
+            self._asked.pop(number, None)
+
+    async def close(self) -> None:
+        """End the stream; the server forgets us."""
+        if self._call is not None:
+            self._part_from(self._call)
+        for reader in self._readers:
+            reader.cancel()
+        if self._readers:
+            await asyncio.wait(self._readers, timeout=1)
+
+    async def _opened(self, topics: Sequence[TopicPolicy]) -> Any:
+        if self._call is None:
+            host, call = self._connect()
+            self._topics = list(topics)
+            self._call = call
+            reader = asyncio.create_task(self._read(host, call), name="pulsed-stream")
+            self._readers.add(reader)
+            reader.add_done_callback(self._readers.discard)
+            await _send(call, hello_message(self._worker_id, (), topics, wants_offers=True))
+        return self._call
+
+    async def _read(self, host: str, call: Any) -> None:
+        """Take what the server sends until the stream ends."""
+        failure: Exception = TransientStorageError("the stream to the server was closed")
+        try:
+            while (message := await call.read()) is not aio.EOF:
+                self._receive(host, call, message)
+            failure = await _failure_of(call)
+        except grpc.RpcError as error:
+            failure = error_of(error, "claim", host)
+        finally:
+            self._part_from(call)
+            for asked, answer in list(self._asked.values()):
+                if asked is call and not answer.done():
+                    answer.set_exception(failure)
+            self._wake()
+
+    def _receive(self, host: str, call: Any, message: Any) -> None:
+        match message.WhichOneof("kind"):
+            case "batch":
+                _, answer = self._asked.get(message.batch.grant_id, (None, None))
+                if answer is not None and not answer.done():
+                    answer.set_result(message.batch)
+            case "offer":
+                self._quiet.pop(message.offer.queue, None)
+                self._wake()
+            case "go_away":
+                log.info("the server at %s is going away: %s", host, message.go_away.reason)
+                self._leave(host)
+                self._forget(call)
+                self._wake()
+        if call is not self._call and not any(asked is call for asked, _ in self._asked.values()):
+            call.cancel()
+
+    def _part_from(self, call: Any) -> None:
+        self._forget(call)
+        call.cancel()
+
+    def _forget(self, call: Any) -> None:
+        """Use this stream no longer; the next claim opens another."""
+        if self._call is call:
+            self._call = None
+            self._quiet.clear()
+
+
+async def _send(call: Any, message: Any) -> None:
+    try:
+        await call.write(message)
+    except asyncio.InvalidStateError as error:  # it has ended just now
+        raise await _failure_of(call) from error
+
+
+async def _failure_of(call: Any) -> Exception:
+    """Return why a stream ended."""
+    with contextlib.suppress(grpc.RpcError, asyncio.CancelledError):
+        code = await call.code()
+        if code is not grpc.StatusCode.OK:
+            status = aio.AioRpcError(
+                code,
+                await call.initial_metadata(),
+                await call.trailing_metadata(),
+                details=await call.details(),
+            )
+            return error_of(status, "claim", "the other end")
+    return TransientStorageError("the server ended the stream")
