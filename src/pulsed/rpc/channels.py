@@ -7,15 +7,15 @@ drops them all unclosed and makes new ones.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
+from random import Random
 from typing import Any
 
 import grpc
 from grpc import aio
 
 from pulsed.rpc.address import Address
-from pulsed.rpc.wire import METHODS, TOKEN_KEY, Method
+from pulsed.rpc.wire import TOKEN_KEY, Method
 
 KEEPALIVE = 10.0
 """Seconds between two questions whether the other end is still there; it has half as long."""
@@ -26,7 +26,7 @@ class Endpoints:
 
     def __init__(self, hosts: tuple[str, ...]) -> None:
         self._hosts = list(hosts)
-        random.shuffle(self._hosts)  # so that many workers do not all meet at the first
+        Random().shuffle(self._hosts)  # so that many workers do not all meet at the first
         self._lock = threading.Lock()
 
     @property
@@ -115,5 +115,3 @@ class Channels:
             self._calls.clear()
         return channels
 
-
-STREAM = METHODS["StreamJobs"]

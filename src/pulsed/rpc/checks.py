@@ -79,7 +79,7 @@ def new_job(message: Any) -> NewJob:
         raise invalid("delay_seconds and at both say when the job may start; give one of them.")
     checked_options(
         {
-            "delay": job.delay or None,
+            "delay": max(job.delay, 0.0) if job.delay else None,
             "at": job.at,
             "max_attempts": job.max_attempts,
             "timeout": job.timeout,

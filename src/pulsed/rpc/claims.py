@@ -21,8 +21,8 @@ import grpc
 from grpc import aio
 
 from pulsed.errors import TransientStorageError
-from pulsed.job import Assignment, TopicPolicy
-from pulsed.rpc.convert import assignment_of, topic_message
+from pulsed.job import TopicPolicy
+from pulsed.rpc.convert import topic_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
 
@@ -30,6 +30,7 @@ log = logging.getLogger("pulsed.worker")
 
 ASK_AGAIN = 30.0
 """Seconds after which a queue that is said to be empty is asked for all the same."""
+NOTHING = pb.Batch()
 
 
 def hello_message(
@@ -59,8 +60,8 @@ def claim_blocking(
     topics: Sequence[TopicPolicy],
     limit: int,
     seconds: float,
-) -> list[Assignment]:
-    """Claim once, on a stream for this claim only, in the calling thread."""
+) -> Any:
+    """Claim once, on a stream for this claim only, in the calling thread; returns the Batch."""
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def requests() -> Iterator[Any]:
@@ -72,7 +73,7 @@ def claim_blocking(
     try:
         for message in stream:
             if message.WhichOneof("kind") == "batch":
-                return [assignment_of(each, worker_id) for each in message.batch.assignments]
+                return message.batch
     finally:
         outbox.put(None)
     raise TransientStorageError("the server ended the stream without an answer")
@@ -86,8 +87,8 @@ async def claim_once(
     topics: Sequence[TopicPolicy],
     limit: int,
     seconds: float,
-) -> list[Assignment]:
-    """Claim once, on a stream for this claim only."""
+) -> Any:
+    """Claim once, on a stream for this claim only; returns the Batch."""
     stream = call(metadata=metadata, timeout=seconds)
     try:
         await stream.write(hello_message(worker_id, [name], topics, wants_offers=False))
@@ -95,7 +96,7 @@ async def claim_once(
         await stream.done_writing()
         while (message := await stream.read()) is not aio.EOF:
             if message.WhichOneof("kind") == "batch":
-                return [assignment_of(each, worker_id) for each in message.batch.assignments]
+                return message.batch
     except asyncio.InvalidStateError as error:  # the call ended before we had written all
         raise await _failure_of(stream) from error
     finally:
@@ -136,17 +137,17 @@ class ClaimStream:
 
     async def claim(
         self, name: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
-        """Exchange a grant for a batch; nothing is asked while the server has nothing."""
+    ) -> Any:
+        """Exchange a grant for a Batch; nothing is asked while the server has nothing."""
         if self._call is not None and self._topics != list(topics):
             self._part_from(self._call)
         since = self._quiet.get(name)
         if since is not None and time.monotonic() - since < ASK_AGAIN:
-            return []
+            return NOTHING
         batch = await self._exchange(await self._opened(topics), name, limit)
         if len(batch.assignments) < limit and self._call is not None:
             self._quiet[name] = time.monotonic()
-        return [assignment_of(each, self._worker_id) for each in batch.assignments]
+        return batch
 
     async def _exchange(self, call: Any, name: str, limit: int) -> Any:
         number = next(self._numbers)

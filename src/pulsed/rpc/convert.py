@@ -13,6 +13,7 @@ from uuid import UUID
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulsed.backoff import Backoff
+from pulsed.handler import clean_text
 from pulsed.job import (
     Assignment,
     Beat,
@@ -363,6 +364,7 @@ def lease_of(message: Any) -> Lease:
 
 def report_message(report: Report) -> pb.Report:
     """Return how a run ended as a message."""
+    # A message takes no lone surrogates, and a report must get through whatever a handler raised.
     message = pb.Report(lease=lease_message(report.lease))
     match report.outcome:
         case Succeeded(result):
@@ -370,14 +372,17 @@ def report_message(report: Report) -> pb.Report:
             if result is not None:
                 message.succeeded.result = result
         case Failed(error, traceback, delay, final):
-            message.failed.CopyFrom(
-                pb.Failed(error=error, traceback=traceback, delay_seconds=delay, final=final)
-            )
+            message.failed.error = clean_text(error)
+            message.failed.final = final
+            if traceback is not None:
+                message.failed.traceback = clean_text(traceback)
+            if delay is not None:
+                message.failed.delay_seconds = delay
         case Snoozed(delay):
             message.snoozed.delay_seconds = delay
             message.snoozed.SetInParent()
         case Cancelled(reason):
-            message.cancelled.reason = reason
+            message.cancelled.reason = clean_text(reason)
             message.cancelled.SetInParent()
         case Released():
             message.released.SetInParent()

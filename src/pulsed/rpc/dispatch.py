@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from random import Random
 from uuid import UUID
 
 from pulsed.errors import StorageError
@@ -31,6 +31,8 @@ OFFER_PATIENCE = 0.05
 """Seconds after which an offer that was not taken goes to the next."""
 GIVE_BACK_TRIES = 5
 
+_random = Random()  # noqa: S311 - jitter
+
 
 @dataclass(eq=False, slots=True)
 class Grant:
@@ -41,6 +43,7 @@ class Grant:
     credits: int
     queues: tuple[str, ...]
     wait: float
+    lost_answers: int = 0
     stands_in: list[Lane] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
 
@@ -213,7 +216,7 @@ class Dispatcher:
     async def poll(self) -> None:
         """Look from time to time, whatever was heard; for ever."""
         while True:
-            await asyncio.sleep(self._poll * random.uniform(0.9, 1.1))  # noqa: S311
+            await asyncio.sleep(self._poll * _random.uniform(0.9, 1.1))
             for lane in list(self._lanes.values()):
                 lane.hint()
 
@@ -260,7 +263,7 @@ class Dispatcher:
                 looked.append((lane, lane.news))
                 wanted = credit - len(claimed)
                 self.claims += 1
-                found = await self._store.claim(stream.worker_id, queue, stream.topics, wanted)
+                found = await self._claim(grant, queue, wanted)
                 claimed += found
                 lane.looked(grant, full=len(found) == wanted)
                 lane.looked(stream, full=len(found) == wanted)
@@ -278,6 +281,13 @@ class Dispatcher:
             return
         self._finish(grant, claimed, looked, full=len(claimed) == credit)
 
+    async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
+        stream, doubts = grant.stream, self._store.doubtful_claims
+        try:
+            return await self._store.claim(stream.worker_id, queue, stream.topics, most)
+        finally:
+            grant.lost_answers += self._store.doubtful_claims - doubts
+
     def _finish(
         self,
         grant: Grant,
@@ -290,7 +300,7 @@ class Dispatcher:
         if stream.closed:
             self.give_back(claimed)
             return
-        if not claimed and grant.wait > 0:
+        if not claimed and grant.wait > 0 and not grant.lost_answers:
             self._let_stand(grant, looked)
             return
         self._settled(grant)

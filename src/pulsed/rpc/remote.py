@@ -173,7 +173,7 @@ class RemoteStore(Store):
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> list[Assignment]:
         claimed: list[Assignment] = []
-        while limit > len(claimed):
+        while topics and limit > len(claimed):
             most = min(limit - len(claimed), LARGEST_ASSIGNMENT_BATCH)
             batch = await self._claim(worker_id, queue, topics, most)
             claimed += batch
@@ -184,7 +184,7 @@ class RemoteStore(Store):
     async def _claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> list[Assignment]:
-        async def attempt() -> list[Assignment]:
+        async def attempt() -> Any:
             host = self._endpoints.current
             try:
                 if is_blocking() or not self._here().wakes:
@@ -199,11 +199,13 @@ class RemoteStore(Store):
                     self._endpoints.leave(host)
                 raise
 
-        return await retrying(self.options.dequeue_retry, attempt, what="claim")
+        batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
+        self.doubtful_claims += batch.lost_answers
+        return [to.assignment_of(message, worker_id) for message in batch.assignments]
 
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
+    ) -> Any:
         method = METHODS["StreamJobs"]
         asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
         if is_blocking():

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import grpc
@@ -41,6 +41,8 @@ from pulsed.store.base import SCHEDULES, Store
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
+
+_random = Random()  # noqa: S311 - jitter
 
 ANSWERED_ONCE = frozenset(
     {
@@ -278,7 +280,7 @@ class Server:
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
                 log.warning("recovery failed (%s); again at the next tick", error, exc_info=surprise)
-            await asyncio.sleep(self.options.tick * random.uniform(0.9, 1.1))  # noqa: S311
+            await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
 
     def _pass_on_schedules(self) -> None:
         """Wake the workers that fire schedules in our place."""

@@ -122,7 +122,11 @@ class JobStream:
         return Grant(stream, grant.id, grant.credits, queues, min(wait, checks.LONGEST_WAIT))
 
     def _deliver(self, grant: Grant, claimed: list[Assignment]) -> None:
-        batch = pb.Batch(grant_id=grant.id, assignments=map(assignment_message, claimed))
+        batch = pb.Batch(
+            grant_id=grant.id,
+            assignments=map(assignment_message, claimed),
+            lost_answers=grant.lost_answers,
+        )
         self._outbox.put_nowait(Outgoing(pb.StreamJobsResponse(batch=batch), claimed))
 
     def _offer(self, queue: str) -> None:

@@ -505,12 +505,14 @@ class StreamJobsResponse(_message.Message):
     def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("grant_id", "assignments")
+    __slots__ = ("grant_id", "assignments", "lost_answers")
     GRANT_ID_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    LOST_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     grant_id: int
     assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
-    def __init__(self, grant_id: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+    lost_answers: int
+    def __init__(self, grant_id: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., lost_answers: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("queue",)
