@@ -217,6 +217,11 @@ def chaos(arguments: list[str]) -> NoReturn:
     become("-m", "tests.chaos", *arguments)
 
 
+def proto(arguments: list[str]) -> NoReturn:
+    """Make the generated code from proto/; needs a package index."""
+    become("tools/proto.py", *arguments)
+
+
 def setup(arguments: list[str]) -> NoReturn:
     """Only bring .venv up to date."""
     if arguments:
@@ -232,7 +237,8 @@ def postgres(arguments: list[str]) -> NoReturn:
 
 Command = Callable[[list[str]], NoReturn]
 COMMANDS: dict[str, Command] = {
-    command.__name__: command for command in (demo, test, check, bench, chaos, postgres, setup)
+    command.__name__: command
+    for command in (demo, test, check, bench, chaos, postgres, proto, setup)
 }
 
 

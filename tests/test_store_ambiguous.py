@@ -241,6 +241,7 @@ async def test_reads(store, when, times):
         assert fault.hits == times
 
 
+@pytest.mark.embedded("only a database has a schema")
 async def test_migrate(backend, when, times):
     store = backend.open()
     faults = [Fault(store, "read_applied", when, times), Fault(store, "migrate", when, times)]

@@ -29,7 +29,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         venv.EnvBuilder(with_pip=False).create(place / "venv")
-        python = place / "venv" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        python = (
+            place / "venv" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        )
         install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", COMPILER]
         subprocess.run(install, check=True)
         out = place / "out"

@@ -41,8 +41,8 @@ from pulsed.handler import (
     new_job,
 )
 from pulsed.handler.options import checked_name
-from pulsed.schedule import ScheduleSpec
 from pulsed.rpc.opening import open_store
+from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.open import StoreSettings

@@ -32,7 +32,7 @@ class ServerThread:
     def __init__(
         self, make_store: Callable[[], Store], gate: Gate = open_gate, **options: Any
     ) -> None:
-        given = {"listen": "127.0.0.1:0", "poll": 0.02, "upkeep": False} | options
+        given: dict[str, Any] = {"listen": "127.0.0.1:0", "poll": 0.02, "upkeep": False} | options
         self._options = ServerOptions(**given)
         self._gate = gate
         self.store = make_store()

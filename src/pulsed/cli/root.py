@@ -18,6 +18,7 @@ COMMANDS = {
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
     "jobs": "List, show, retry, cancel and delete jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
+    "server": "Serve the jobs over gRPC, to workers without the database.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",

@@ -37,7 +37,7 @@ class Address:
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := set(options) - set(OPTIONS):
             raise InvalidURL(
-                f"{redacted(url)!r} has an option that does not exist: {sorted(unknown)[0]!r}. "
+                f"{redacted(url)!r} has an option that does not exist: {min(unknown)!r}. "
                 f"There are {', '.join(OPTIONS)}."
             )
         if parts.path not in ("", "/") or parts.fragment:
@@ -75,7 +75,9 @@ class Address:
         try:
             return Path(path).read_bytes()
         except OSError as error:
-            raise ConfigError(f"{name}={path} of the server's URL cannot be read: {error}") from error
+            raise ConfigError(
+                f"{name}={path} of the server's URL cannot be read: {error}"
+            ) from error
 
 
 def is_loopback(place: str) -> bool:

@@ -26,7 +26,8 @@ class Endpoints:
 
     def __init__(self, hosts: tuple[str, ...]) -> None:
         self._hosts = list(hosts)
-        Random().shuffle(self._hosts)  # so that many workers do not all meet at the first
+        # So that many workers do not all meet at the first.
+        Random().shuffle(self._hosts)  # noqa: S311
         self._lock = threading.Lock()
 
     @property
@@ -114,4 +115,3 @@ class Channels:
             self._open.clear()
             self._calls.clear()
         return channels
-

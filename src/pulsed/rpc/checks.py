@@ -70,7 +70,7 @@ def checked_json(what: str, text: str, kind: type | None = None) -> None:
 
 def new_job(message: Any) -> NewJob:
     """Return the job of a message, if it can be stored."""
-    job = _converted(new_job_of, message)
+    job: NewJob = _converted(new_job_of, message)
     checked_name("topic", job.topic)
     checked_name("queue", job.queue)
     checked_count("priority", job.priority, *PRIORITIES)
@@ -152,4 +152,3 @@ def _converted(convert: Any, message: Any) -> Any:
         return convert(message)
     except (ValueError, OverflowError, KeyError) as error:
         raise invalid(f"{type(message).__name__} cannot be read: {error}") from error
-

@@ -91,6 +91,7 @@ async def claim_once(
     """Claim once, on a stream for this claim only; returns the Batch."""
     stream = call(metadata=metadata, timeout=seconds)
     try:
+        await stream.wait_for_connection()  # a refusal is lost once we have written into it
         await stream.write(hello_message(worker_id, [name], topics, wants_offers=False))
         await stream.write(grant_message(1, [name], limit))
         await stream.done_writing()
@@ -135,9 +136,7 @@ class ClaimStream:
         """Whether offers can arrive."""
         return self._call is not None
 
-    async def claim(
-        self, name: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> Any:
+    async def claim(self, name: str, topics: Sequence[TopicPolicy], limit: int) -> Any:
         """Exchange a grant for a Batch; nothing is asked while the server has nothing."""
         if self._call is not None and self._topics != list(topics):
             self._part_from(self._call)
@@ -180,8 +179,17 @@ class ClaimStream:
             reader = asyncio.create_task(self._read(host, call), name="pulsed-stream")
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
-            await _send(call, hello_message(self._worker_id, (), topics, wants_offers=True))
+            await self._greet(call, hello_message(self._worker_id, (), topics, wants_offers=True))
         return self._call
+
+    async def _greet(self, call: Any, hello: Any) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await call.wait_for_connection()  # a refusal is lost once we have written into it
+                await _send(call, hello)
+        except BaseException:
+            self._part_from(call)
+            raise
 
     async def _read(self, host: str, call: Any) -> None:
         """Take what the server sends until the stream ends."""

@@ -37,7 +37,7 @@ from pulsed.rpc.wire import (
     REQUEST_ID_KEY,
     Method,
 )
-from pulsed.store.base import SCHEDULES, Store
+from pulsed.store.base import Store
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
@@ -104,6 +104,7 @@ class Server:
         )
         self._streams: set[JobStream] = set()
         self._answers: OrderedDict[tuple[str, str, str], asyncio.Task[Any]] = OrderedDict()
+        self._stream_ended = asyncio.Event()
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._health = health.HealthServicer()
@@ -132,8 +133,8 @@ class Server:
         address, credentials = self.options.listen, self.options.credentials
         try:
             if credentials is None:
-                return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, credentials)
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise StorageError(f"cannot listen on {address}: is it taken? ({error})") from error
 
@@ -142,8 +143,6 @@ class Server:
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             loops += [self._scheduler.run(), self._recover()]
-        else:
-            self.dispatcher.on_schedules = self._pass_on_schedules
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def drain(self) -> None:
@@ -154,9 +153,15 @@ class Server:
             stream.go_away("the server is shutting down")
         self.dispatcher.answer_all()
         give_up_at = asyncio.get_running_loop().time() + self.options.drain_timeout
-        while self._streams and asyncio.get_running_loop().time() < give_up_at:
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(give_up_at):
+                await self._parted_from_streams()
         await self.stop(grace=max(0.5, give_up_at - asyncio.get_running_loop().time()))
+
+    async def _parted_from_streams(self) -> None:
+        while self._streams:
+            self._stream_ended.clear()
+            await self._stream_ended.wait()
 
     async def stop(self, *, grace: float | None = None) -> None:
         """End, giving calls that are under way so many seconds."""
@@ -186,7 +191,7 @@ class Server:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 4),
             ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.max_concurrent_streams", self.options.most_streams),
+            ("grpc.max_concurrent_streams", max(1_000, self.options.most_streams)),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a coin toss
         ]
 
@@ -244,21 +249,26 @@ class Server:
     async def _stream_jobs(self, _: Any, context: Any) -> None:
         try:
             caller = await self._admitted(context, "StreamJobs")
-            if self._draining:
-                raise Refusal(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
-            if len(self._streams) >= self.options.most_streams:
-                raise Refusal(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{self.options.most_streams:,} streams are open already; try another server.",
-                )
+            self._check_room_for_a_stream()
+            await context.send_initial_metadata(())  # a client may wait for this before it writes
             stream = JobStream(self.dispatcher, caller, context)
             self._streams.add(stream)
             try:
                 await stream.run()
             finally:
                 self._streams.discard(stream)
+                self._stream_ended.set()
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await _abort(context, error, "StreamJobs")
+
+    def _check_room_for_a_stream(self) -> None:
+        if self._draining:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+        if len(self._streams) >= self.options.most_streams:
+            raise Refusal(
+                grpc.StatusCode.UNAVAILABLE,
+                f"{self.options.most_streams:,} streams are open already; try another server.",
+            )
 
     def _describe(self) -> pb.GetServerResponse:
         return pb.GetServerResponse(
@@ -279,14 +289,10 @@ class Server:
                     self.dispatcher.hint()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
-                log.warning("recovery failed (%s); again at the next tick", error, exc_info=surprise)
+                log.warning(
+                    "recovery failed (%s); again at the next tick", error, exc_info=surprise
+                )
             await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
-
-    def _pass_on_schedules(self) -> None:
-        """Wake the workers that fire schedules in our place."""
-        for stream in self.dispatcher.streams:
-            if stream.wants_offers:
-                stream.offer(SCHEDULES)
 
 
 async def _abort(context: Any, error: Exception, method: str) -> None:

@@ -222,9 +222,7 @@ class Service:
         caller.check_job(spec.topic, spec.queue)
         if caller.is_limited and (old := await self._schedule(request)) is not None:
             _check_schedule(old, caller)
-        put = await self._store.put_schedule(
-            _app(request), name, spec, declared=request.declared
-        )
+        put = await self._store.put_schedule(_app(request), name, spec, declared=request.declared)
         self._arrived((SCHEDULES,))
         return pb.PutScheduleResponse(
             schedule=to_schedule.schedule_message(put.row), effect=put.effect
@@ -357,9 +355,7 @@ class Service:
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
 
     async def park_schedule(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        await self._store.park_schedule(
-            to_schedule.schedule_of(request.schedule), request.reason
-        )
+        await self._store.park_schedule(to_schedule.schedule_of(request.schedule), request.reason)
         return pb.ParkScheduleResponse()
 
     # -- limits ---------------------------------------------------------------------------------

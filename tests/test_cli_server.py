@@ -1,0 +1,93 @@
+"""``pulsed server`` as a process."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from pulsed import Pulse, Status
+from tests.support.apps import declare_add, work_off
+from tests.support.commands import Command, run
+
+grpc = pytest.importorskip("grpc")
+
+
+def serving(folder: Path, *args: str) -> Command:
+    return Command(folder, "server", "--url", "sqlite:///jobs.db", "--listen", "127.0.0.1:0", *args)
+
+
+def url_of(server: Command) -> str:
+    server.said("serves")
+    found = re.search(r"serves \S+ on (\S+)", server.log)
+    assert found is not None
+    return f"pulse://{found[1]}"
+
+
+def test_it_serves_producers_workers_and_commands_and_drains(tmp_path):
+    with serving(tmp_path) as server:
+        url = url_of(server)
+        with Pulse(url) as app:
+            add = declare_add(app)
+            job = add.enqueue(1, 2)
+            work_off(app, job)
+            assert job.result(10) == 3
+        listed = run("jobs", "list", "--json", PULSED_URL=url)
+        assert listed.exit_code == 0
+        assert str(job.id) in listed.stdout
+        checked = run("doctor", PULSED_URL=url)
+        assert "sqlite" in checked.output.lower()
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+    with Pulse(f"sqlite:///{tmp_path}/jobs.db") as app:
+        assert app.jobs.counts()[Status.SUCCEEDED] == 1
+
+
+def test_it_fires_schedules_by_itself(tmp_path):
+    with serving(tmp_path) as server, Pulse(url_of(server)) as app:
+        add = declare_add(app)
+        app.schedules.put("soon", add.bind(1), every=0.1)
+        job = next(iter(wait_for_jobs(app)))
+        assert job.topic == "add"
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+
+
+def wait_for_jobs(app):
+    import time  # noqa: PLC0415
+
+    give_up_at = time.monotonic() + 15
+    while not (jobs := app.jobs.list()):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    return jobs
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:50051", "[::]:50051", "example.org:50051"])
+def test_it_refuses_to_be_open_to_everybody(listen):
+    refused = run("server", "--url", "sqlite://", "--listen", listen)
+    assert refused.exit_code == 2
+    assert "no TLS and credentials" in refused.output
+    assert "--insecure" in refused.output
+
+
+def test_it_is_loud_when_told_to_be(tmp_path):
+    with serving(tmp_path, "--listen", "0.0.0.0:0", "--insecure") as server:
+        server.said("open to everybody")
+        url_of(server)
+
+
+def test_a_server_before_a_server_is_refused():
+    refused = run("server", "--url", "pulse://127.0.0.1:1")
+    assert refused.exit_code == 2
+    assert "needs a database" in refused.output
+
+
+def test_a_port_that_is_taken_is_said(tmp_path):
+    with serving(tmp_path) as first:
+        taken = url_of(first).removeprefix("pulse://")
+        with serving(tmp_path, "--listen", taken) as second:
+            assert second.ended() == 4
+            assert "is it taken" in second.log
