@@ -16,6 +16,7 @@ import pytest
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageError, TransientStorageError
 from pulsed.job import Beat, Failed, Lease, Released, Report, Snoozed, Status, Succeeded
+from pulsed.store.floors import NOTHING
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend, PostgresBackend, SqliteBackend
 from tests.support.clock import Clock
@@ -72,6 +73,10 @@ async def beat_is_refused(store: SqlStore, lease: Lease) -> None:
 
 
 async def settle_is_refused(store: SqlStore, lease: Lease) -> None:
+    assert not await settle(store, lease, Snoozed(7))
+
+
+async def success_is_refused(store: SqlStore, lease: Lease) -> None:
     assert not await settle(store, lease, Succeeded("7"))
 
 
@@ -91,7 +96,12 @@ async def somebody_with_anothers_token(store: SqlStore) -> Lease:
     return run.lease._replace(worker_id=BOB)
 
 
-WRITES = {"beat": beat_is_refused, "settle": settle_is_refused, "set_progress": progress_is_refused}
+WRITES = {
+    "beat": beat_is_refused,
+    "settle": settle_is_refused,
+    "settle_succeeded": success_is_refused,
+    "set_progress": progress_is_refused,
+}
 every_write = pytest.mark.parametrize("statement", list(WRITES))
 
 
@@ -336,19 +346,24 @@ async def test_a_job_that_has_just_succeeded_is_not_reaped(postgres, clock):
     assert await undone(LOCK, EXPIRED_STILL[0], lease)
 
 
-async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(postgres):
+@pytest.mark.parametrize(
+    "statement, outcome", [("settle", Snoozed(7)), ("settle_succeeded", Succeeded())]
+)
+async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(
+    postgres, statement, outcome
+):
     """Two batches meet at a row that a third session holds; each has locked its first rows."""
 
     async def deadlocks(*removed: str) -> bool:
         stores = [postgres.open(retry=RetryPolicy.disabled()) for _ in range(2)]
         await stores[0].submit([a_job() for _ in range(3)])
-        reports = [Report(run.lease, Succeeded()) for run in await claim(stores[0])]
+        reports = [Report(run.lease, outcome) for run in await claim(stores[0])]
         reports.sort(key=lambda report: report.lease.job_id)
         await stores[1].now()  # connected
         middle = postgres.literal(reports[1].lease.job_id)
         if removed:
             for store in stores:
-                without(store, "settle", *removed)
+                without(store, statement, *removed)
         with contextlib.closing(postgres.connect()) as holder, holder.transaction():
             holder.execute(f"SELECT FROM pulse_jobs WHERE id = {middle} FOR UPDATE")
             first = asyncio.create_task(stores[0].settle(reports))
@@ -378,6 +393,13 @@ async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_lik
         '"t_cap":60,"t_jitter":0,"t_lease_ms":30000}]',
         "most": 5,
         "now": postgres.clock.after(10),
+        "above": "{101}",
+        "below": "{1}",
+        "l_priority": "{1,0}",
+        "l_at": "{1970-01-01,1970-01-01}",
+        "l_id": f"{{{NOTHING},{NOTHING}}}",
+        "l_claimed": "{10,10}",
+        "l_walked": "{10,10}",
     }
     text = sql.text
     for number in range(len(sql.names), 0, -1):

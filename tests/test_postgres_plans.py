@@ -32,6 +32,7 @@ PLANS = {
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
     "settle": [BY_ID, BY_ID],
+    "settle_succeeded": [BY_ID, BY_ID],
     "settled_before": [BY_ID],
     "reap": [LEASES, BY_ID],
     "held": [("pulse_jobs_lease", "")],  # all of it: it has the running jobs and nothing else

@@ -72,7 +72,7 @@ async def test_the_assignment_carries_all_that_a_run_needs(store, clock):
     assert (run.topic, run.queue, run.priority) == ("email", "default", 3)
     assert (run.payload, run.headers) == ('{"n":1}', {"trace": "x"})
     assert (run.attempt, run.max_attempts, run.timeout) == (1, 4, 5.0)
-    assert (run.lease_seconds, run.worker_id) == (12.5, ALICE)
+    assert (run.lease_seconds, run.lease.worker_id) == (12.5, ALICE)
     assert run.submitted_at == run.next_run_at == submitted_at
 
 

@@ -14,7 +14,7 @@ import pytest
 from pulsed.engine.context import Context
 from pulsed.engine.leases import Leases
 from pulsed.errors import LeaseLost, TransientStorageError
-from pulsed.job import Assignment, Beat, Status, Succeeded
+from pulsed.job import Assignment, Beat, Lease, Status, Succeeded
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
@@ -81,9 +81,8 @@ async def test_one_beat_extends_every_lease(
 
 def an_assignment(number: int, lease: float) -> Assignment:
     now = Clock().now
-    return Assignment(
-        UUID(int=number), "t", "default", 0, "{}", 1, 3, 1, lease, None, {}, now, now, ALICE
-    )
+    held = Lease(UUID(int=number), 1, ALICE)
+    return Assignment(held, "t", "default", 0, "{}", 1, 3, lease, None, {}, now, now)
 
 
 class Answering:
@@ -133,10 +132,11 @@ async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
 def test_a_newer_lease_on_the_same_job_supersedes_the_older_one():
     leases = some_leases(Answering())
     first = an_assignment(1, 30)
-    second = msgspec.structs.replace(first, lease_token=first.lease_token + 1)
+    newer = first.lease._replace(token=first.lease_token + 1)
+    second = msgspec.structs.replace(first, lease=newer)
     assert leases.add([first]) == []
     assert leases.add([second]) == [first.lease]
-    leases.drop(first.lease)
+    leases.drop([first.lease])
     assert leases.holds(second.lease)
     assert not leases.holds(first.lease)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine import worker as worker_module
+from pulsed.engine import runner
 from pulsed.engine.context import Context
 from pulsed.engine.run import Stop
 from pulsed.engine.worker import Exit
@@ -34,7 +34,7 @@ from tests.support.workers import (
 
 @pytest.fixture
 def quick_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "UNSTOPPABLE_AFTER", 0.05)
+    monkeypatch.setattr(runner, "UNSTOPPABLE_AFTER", 0.05)
 
 
 # -- timeouts -------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ async def test_a_run_that_is_stopped_before_it_began_still_ends(store: SqlStore)
         await store.cancel([])
         claimed = await store.claim(worker.id, "default", worker.registry.policies(), 1)
         worker._start(claimed)
-        worker._runs[claimed[0].lease].tell_to_stop(Stop.CANCELLED)
+        worker._runner.by_lease()[claimed[0].lease].tell_to_stop(Stop.CANCELLED)
         assert (await finished(store, job_id)).status is Status.CANCELLED
         assert worker.describe().running == 0
 

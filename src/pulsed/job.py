@@ -72,27 +72,30 @@ class Lease(NamedTuple):
 class Assignment(msgspec.Struct, frozen=True):
     """A claimed job, with all that a worker needs in order to run it."""
 
-    job_id: UUID
+    lease: Lease
     topic: str
     queue: str
     priority: int
     payload: str
     attempt: int
     max_attempts: int
-    lease_token: int
     lease_seconds: float
     timeout: float | None
     headers: dict[str, str]
     next_run_at: datetime
     submitted_at: datetime
-    worker_id: UUID
     schedule_id: UUID | None = None
     occurrence: datetime | None = None
 
     @property
-    def lease(self) -> Lease:
-        """The lease this claim granted."""
-        return Lease(self.job_id, self.lease_token, self.worker_id)
+    def job_id(self) -> UUID:
+        """The job."""
+        return self.lease.job_id
+
+    @property
+    def lease_token(self) -> int:
+        """The fencing token of this claim."""
+        return self.lease.token
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsed import Backoff, Context, Pulse, Router
-from pulsed.engine import signals
-from pulsed.engine import worker as worker_module
+from pulsed.engine import runner, signals
 from pulsed.store.base import Store
 from pulsed.store.verb import Script, Statement, Verb
 
@@ -194,7 +193,7 @@ def main(url: str, path: str, point: str = "") -> int:
     logging.basicConfig(
         level=logging.INFO, filename=f"{path}.log", format="%(levelname)s %(message)s"
     )
-    worker_module.UNSTOPPABLE_AFTER = 0.2
+    runner.UNSTOPPABLE_AFTER = 0.2
     signals.ECHO = 0.1
     app = Pulse(url)
     app.include(router)

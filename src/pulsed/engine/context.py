@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
@@ -33,7 +34,12 @@ class Context(HandlerContext):
         self._assignment = assignment
         self._store = store
         self._cancelled = False
-        self.logger: logging.LoggerAdapter[logging.Logger] = _JobLogger(log, self._log_fields())
+
+    @functools.cached_property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that names the job on every line."""
+        fields = {"job_id": str(self.job_id), "topic": self.topic, "attempt": self.attempt}
+        return _JobLogger(log, fields)
 
     @property
     def job_id(self) -> UUID:
@@ -104,9 +110,6 @@ class Context(HandlerContext):
             )
 
     progress = blocking(aprogress)
-
-    def _log_fields(self) -> dict[str, object]:
-        return {"job_id": str(self.job_id), "topic": self.topic, "attempt": self.attempt}
 
 
 def current_context() -> Context | None:

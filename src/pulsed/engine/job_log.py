@@ -15,6 +15,8 @@ log = logging.getLogger("pulsed.job")
 
 def note(run: Run, outcome: Outcome) -> None:
     """Say how a run ended."""
+    if type(outcome) is Succeeded and not log.isEnabledFor(logging.DEBUG):
+        return  # nearly all of them, and nobody asks
     match outcome:
         case Failed():
             attempt, most = run.assignment.attempt, run.assignment.max_attempts

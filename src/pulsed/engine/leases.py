@@ -64,25 +64,28 @@ class Leases:
         now = time.monotonic()
         superseded = []
         with self._changed:
-            soonest = self._next_beat
+            held, topics = self._held, self._topics
+            shortest = float("inf")
             for assignment in assignments:
+                lease, topic = assignment.lease, assignment.topic
                 interval = assignment.lease_seconds / BEATS_PER_LEASE
-                if (older := self._held.get(assignment.job_id)) is not None:
+                if (older := held.get(lease.job_id)) is not None:
                     superseded.append(older[0])
-                self._held[assignment.job_id] = (assignment.lease, interval, assignment.topic)
-                self._topics.add(assignment.topic)
-                soonest = min(soonest, now + interval)
-            if soonest < self._next_beat:
-                self._interval, self._next_beat = soonest - now, soonest
+                held[lease.job_id] = (lease, interval, topic)
+                topics.add(topic)
+                shortest = min(shortest, interval)
+            if now + shortest < self._next_beat:
+                self._interval, self._next_beat = shortest, now + shortest
                 self._changed.notify()
         return superseded
 
-    def drop(self, lease: Lease) -> None:
-        """Stop caring, because the run is over. A newer lease on the same job stays."""
+    def drop(self, leases: Iterable[Lease]) -> None:
+        """Stop caring, because these runs are over. A newer lease on the same job stays."""
         with self._changed:
-            held = self._held.get(lease.job_id)
-            if held is not None and held[0] == lease:
-                del self._held[lease.job_id]
+            for lease in leases:
+                held = self._held.get(lease.job_id)
+                if held is not None and held[0] == lease:
+                    del self._held[lease.job_id]
 
     def holds(self, lease: Lease) -> bool:
         """Whether this very lease is held."""

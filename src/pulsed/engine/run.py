@@ -1,24 +1,29 @@
-"""One run of a job: calling its handler and turning what happens into an outcome."""
+"""One run of a job: calling its handler and turning what happens into an outcome.
+
+An async handler is started by hand, up to its first wait. Many never wait, or find what they wait
+for at once: those have ended by then, and cost no task. One that does wait becomes a ``Suspended``,
+whose rest is awaited in a task that it has to itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Coroutine, Generator
+from contextvars import Context as Variables
+from contextvars import copy_context
 from enum import Enum
+from types import CoroutineType
 from typing import Any
 
 from pulsed.engine import context as contexts
 from pulsed.engine.context import Context
-from pulsed.engine.threads import HandlerThreads
 from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, Snooze
 from pulsed.handler import Handler, clean_text
 from pulsed.job import (
     Assignment,
     Cancelled,
     Failed,
-    Lease,
     Outcome,
     Released,
     Snoozed,
@@ -38,50 +43,124 @@ class Stop(Enum):
 class Run:
     """A claimed job while this worker has it."""
 
-    __slots__ = (
-        "assignment", "context", "handler", "reported", "started", "stop", "task", "timer",
-    )  # fmt: skip
+    __slots__ = ("assignment", "context", "handler", "lease", "reported", "stop", "task", "timer")
 
     def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
         self.assignment = assignment
+        self.lease = assignment.lease
         self.handler = handler
         self.context = context
         self.task: asyncio.Task[None] | None = None
+        """The task that is the run's own, from its first wait on."""
         self.timer: asyncio.TimerHandle | None = None
         self.stop: Stop | None = None
-        self.started = False
         self.reported = False
         """Its outcome is on the way to the database, or nobody wants it any more."""
 
-    @property
-    def lease(self) -> Lease:
-        """The lease it runs under."""
-        return self.assignment.lease
-
     def tell_to_stop(self, why: Stop) -> None:
-        """Cancel an async handler; raise the flag that a plain function can look at."""
+        """Cancel an async handler; raise the flag that a plain function can look at.
+
+        A run that has not begun looks at ``stop`` when it does.
+        """
         if self.stop is None:
             self.stop = why
             self.context._cancelled = True  # noqa: SLF001 - the context is the run's own
-            # A task that is cancelled before its first step never runs any of its code, and
-            # could not report; it looks at ``stop`` when it begins.
-            if self.task is not None and self.started and self.handler.is_async:
+            if self.task is not None:
                 self.task.cancel()
 
     def __str__(self) -> str:
         return f"job {self.assignment.job_id} ({self.assignment.topic})"
 
 
-async def outcome_of(run: Run, threads: HandlerThreads) -> Outcome | None:
-    """Run the handler; None means that the run no longer belongs to us. Never raises."""
-    run.started = True
+class Suspended:
+    """The rest of an async handler that waits for something, in context variables of its own."""
+
+    __slots__ = ("_awaited", "_coroutine", "_variables")
+
+    def __init__(
+        self, variables: Variables, coroutine: Coroutine[Any, Any, Any], awaited: Any
+    ) -> None:
+        self._variables = variables
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Do what ``await coroutine`` does, in the variables that its first step ran in."""
+        run, coroutine, awaited = self._variables.run, self._coroutine, self._awaited
+        try:
+            while True:
+                try:
+                    sent = yield awaited
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the handler's to deal with
+                    awaited = run(coroutine.throw, error)
+                else:
+                    awaited = run(coroutine.send, sent)
+        except StopIteration as returned:
+            return returned.value
+
+
+def start(run: Run) -> Outcome | Suspended | None:
+    """Run an async handler up to its first wait; None means that it is not ours. Never raises."""
+    if run.stop is not None:
+        return outcome_of_stop(run)
+    variables = copy_context()
+    try:
+        coroutine, awaited = variables.run(_first_step, run)
+    except StopIteration as returned:
+        return _after_return(run, returned.value)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: a job must not end its worker
+        return _after_error(run, error)
+    return Suspended(variables, coroutine, awaited)
+
+
+async def finish(run: Run, rest: Suspended) -> Outcome | None:
+    """Run an async handler from its first wait to its end. Never raises."""
+    try:
+        value = await rest
+    except BaseException as error:  # noqa: BLE001 - see above
+        return _after_error(run, error)
+    return _after_return(run, value)
+
+
+def call(run: Run) -> Outcome | None:
+    """Run a plain handler, in this thread. Never raises."""
     if run.stop is not None:
         return outcome_of_stop(run)
     contexts.enter(run.context)
     try:
-        value = await _call(run, threads)
-    except BaseException as error:  # noqa: BLE001 - also SystemExit: a job must not end its worker
+        value = _called(run)
+    except BaseException as error:  # noqa: BLE001 - see above
         return _after_error(run, error)
+    return _after_return(run, value)
+
+
+def _first_step(run: Run) -> tuple[Coroutine[Any, Any, Any], Any]:
+    contexts.enter(run.context)
+    try:
+        coroutine = _called(run)
+        if type(coroutine) is not CoroutineType:  # a decorator may return another awaitable
+            coroutine = _awaiting(coroutine)
+    except StopIteration as error:  # would look like a return
+        raise RuntimeError("the handler raised StopIteration") from error
+    return coroutine, coroutine.send(None)
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _called(run: Run) -> Any:
+    handler = run.handler
+    arguments = handler.decode(run.assignment.payload)
+    if handler.takes_context:
+        return handler.fn(run.context, **arguments)
+    return handler.fn(**arguments)
+
+
+def _after_return(run: Run, value: Any) -> Outcome | None:
     if run.stop is Stop.LOST:
         return None
     try:
@@ -90,16 +169,6 @@ async def outcome_of(run: Run, threads: HandlerThreads) -> Outcome | None:
         return Failed(clean_text(str(error)), final=True)
     except BaseException as error:  # noqa: BLE001 - a result may bring its own code
         return Failed(_describe(error), _trace(error), final=True)
-
-
-async def _call(run: Run, threads: HandlerThreads) -> Any:
-    arguments = run.handler.decode(run.assignment.payload)
-    function: Callable[..., Any] = run.handler.fn
-    if run.handler.takes_context:
-        function = functools.partial(function, run.context)
-    if run.handler.is_async:
-        return await function(**arguments)
-    return await threads.run(functools.partial(function, **arguments))
 
 
 def _after_error(run: Run, error: BaseException) -> Outcome | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageError, StorageRefused
@@ -29,7 +30,7 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        on_settled: Callable[[Report, bool], None],
+        on_settled: Callable[[Sequence[Report], set[UUID]], None],
         shortest_lease: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._store = store
@@ -44,9 +45,10 @@ class Settler:
 
     def put(self, report: Report) -> None:
         """Take a report; it is on its way."""
+        if not self._waiting:
+            self._arrived.set()
+            self._empty.clear()
         self._waiting.append(report)
-        self._arrived.set()
-        self._empty.clear()
 
     @property
     def backlog(self) -> int:
@@ -93,8 +95,7 @@ class Settler:
         except StorageRefused as error:
             await self._settle_one_by_one(batch, error)
             return
-        for report in batch:
-            self._on_settled(report, report.lease.job_id in accepted)
+        self._on_settled(batch, accepted)
 
     async def _settle_one_by_one(self, batch: list[Report], error: StorageRefused) -> None:
         """Keep one report that the database refuses from taking the others with it."""
@@ -105,7 +106,7 @@ class Settler:
         (report,) = batch
         log.error("the outcome of job %s was refused (%s)", report.lease.job_id, error)
         if isinstance(report.outcome, Failed) and report.outcome.error.startswith(REFUSED):
-            self._on_settled(report, False)  # not even this: the lease will run out
+            self._on_settled(batch, set())  # not even this: the lease will run out
         else:
             refusal = Failed(f"{REFUSED}: {error}", final=True)
             await self._settle([Report(report.lease, refusal)])

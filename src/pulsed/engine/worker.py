@@ -16,22 +16,22 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from pulsed.engine import job_log
+from pulsed.engine import job_log, runner
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.leases import BEATS_PER_LEASE, Leases
 from pulsed.engine.options import WorkerOptions
-from pulsed.engine.run import Run, Stop, outcome_of, outcome_of_stop
+from pulsed.engine.run import Run, Stop
+from pulsed.engine.runner import Runner
 from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.settling import LARGEST_BATCH, Settler
 from pulsed.engine.signals import on_stop_signals
-from pulsed.engine.threads import HandlerThreads
 from pulsed.engine.upkeep import Upkeep
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
@@ -40,9 +40,6 @@ from pulsed.store.base import SCHEDULES, Listener, Store
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
-
-UNSTOPPABLE_AFTER = 5.0
-"""Seconds an async handler gets to obey its cancellation before its slot counts as stuck."""
 
 
 class Exit(Enum):
@@ -71,11 +68,12 @@ class Worker:
         self.options = options or WorkerOptions()
         self._lifespan = lifespan or contextlib.nullcontext
         self._declare = declare
-        self._runs: dict[Lease, Run] = {}
-        self._stuck: set[Run] = set()
-        self._threads = HandlerThreads()
+        self._runner = Runner(
+            on_outcome=self._report,
+            on_free_slot=self._slot_freed,
+            on_stuck=self._end_if_too_many_are_stuck,
+        )
         self._listener: Listener | None = None
-        self._idle = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._exit = Exit.DRAINED
@@ -153,8 +151,7 @@ class Worker:
                 await self._claim_until_asked_to_stop(upkeep)
         finally:
             self._leases.stop()
-            self._threads.close()
-            self._abandon_stuck()
+            self._runner.close()
         log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
     async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
@@ -178,7 +175,7 @@ class Worker:
         finally:
             await _end(asked, *background)
             with contextlib.suppress(StorageError, TimeoutError):
-                async with asyncio.timeout(UNSTOPPABLE_AFTER):
+                async with asyncio.timeout(runner.UNSTOPPABLE_AFTER):
                     await self.store.retire(self.id)
 
     async def _finish_claim(self, claiming: asyncio.Task[None]) -> None:
@@ -200,8 +197,8 @@ class Worker:
 
     async def _drain(self) -> None:
         """Wait for what runs, beating all the while; hand back what may not finish."""
-        if self._runs:
-            log.info("draining %d running jobs", len(self._runs))
+        if self._runner.runs:
+            log.info("draining %d running jobs", len(self._runner.runs))
         async with _cancelled_at_exit(self._finish_runs()) as finished:
             async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
                 await asyncio.wait(
@@ -213,26 +210,22 @@ class Worker:
                 self._exit = Exit.ABORTED
                 await self._abort_runs()
                 # What cannot be handed back by then will expire.
-                await asyncio.wait([finished], timeout=UNSTOPPABLE_AFTER)
+                await asyncio.wait([finished], timeout=runner.UNSTOPPABLE_AFTER)
 
     async def _finish_runs(self) -> None:
-        await self._wait_until_idle()
+        await self._runner.until_idle()
         await self._settler.flushed()
-
-    async def _wait_until_idle(self) -> None:
-        while len(self._runs) > len(self._stuck):
-            self._idle.clear()
-            await self._idle.wait()
 
     async def _abort_runs(self) -> None:
         """Stop what runs; what does not stop is handed back all the same."""
-        log.warning("handing back %d running jobs", len(self._runs) - len(self._stuck))
-        for run in list(self._runs.values()):
+        runs, stuck = self._runner.runs, self._runner.stuck
+        log.warning("handing back %d running jobs", len(runs) - len(stuck))
+        for run in list(runs):
             run.tell_to_stop(Stop.ABORTED)
-        async with _cancelled_at_exit(self._wait_until_idle()) as idle:
-            await asyncio.wait([idle], timeout=UNSTOPPABLE_AFTER)
-        for run in list(self._runs.values()):
-            self._give_up_on(run)
+        async with _cancelled_at_exit(self._runner.until_idle()) as idle:
+            await asyncio.wait([idle], timeout=runner.UNSTOPPABLE_AFTER)
+        for run in list(runs):
+            self._runner.give_up_on(run)
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -241,99 +234,57 @@ class Worker:
             return 0
         if self._settler.backlog > self.options.concurrency + LARGEST_BATCH:
             return 0  # the database takes no reports: more work would only wait for it
-        return self.options.concurrency - len(self._runs)
+        return self.options.concurrency - len(self._runner.runs)
 
     def _start(self, assignments: list[Assignment]) -> None:
         for lost in self._leases.add(assignments):
             self._lost(lost)  # we went silent ourselves, and have just claimed our own job
-        for assignment in assignments:
-            handler = self.registry.get(assignment.topic)
-            run = Run(assignment, handler, Context(assignment, self.store))
-            self._runs[run.lease] = run
-            run.task = self._loop.create_task(self._execute(run))
-            if assignment.timeout is not None:
-                run.timer = self._loop.call_later(assignment.timeout, self._time_out, run)
+        find, store = self.registry.get, self.store
+        self._runner.start(
+            [
+                Run(assignment, find(assignment.topic), Context(assignment, store))
+                for assignment in assignments
+            ]
+        )
 
-    async def _execute(self, run: Run) -> None:
-        try:
-            outcome = await outcome_of(run, self._threads)
-            self._report(run, outcome)
-        finally:
-            self._forget(run)
+    def _slot_freed(self) -> None:
+        self._claimer.slot_freed()
 
     def _report(self, run: Run, outcome: Outcome | None) -> None:
-        """Send a run's outcome on its way, once."""
-        if run.timer is not None:
-            run.timer.cancel()
-        if run.reported:
-            return
-        run.reported = True
         if outcome is None:
-            self._leases.drop(run.lease)
+            self._leases.drop([run.lease])
         else:
             job_log.note(run, outcome)
             self._settler.put(Report(run.lease, outcome))
 
-    def _forget(self, run: Run) -> None:
-        del self._runs[run.lease]
-        self._stuck.discard(run)
-        self._claimer.slot_freed()
-        self._idle.set()
-
-    def _settled(self, report: Report, accepted: bool) -> None:  # noqa: FBT001
-        self._leases.drop(report.lease)
+    def _settled(self, reports: Sequence[Report], accepted: set[UUID]) -> None:
+        self._leases.drop([report.lease for report in reports])
         self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
-        if not accepted:
-            log.warning(
-                "job %s: the outcome %s came too late, the lease was lost; another run decides",
-                report.lease.job_id,
-                type(report.outcome).__name__,
-            )
-
-    def _time_out(self, run: Run) -> None:
-        log.warning("%s timed out after %g s", run, run.assignment.timeout)
-        self._stop_run(run, Stop.TIMED_OUT)
+        if len(accepted) < len(reports):
+            for report in reports:
+                if report.lease.job_id not in accepted:
+                    log.warning(
+                        "job %s: the outcome %s came too late, the lease was lost; "
+                        "another run decides",
+                        report.lease.job_id,
+                        type(report.outcome).__name__,
+                    )
 
     def _lost(self, lease: Lease) -> None:
         """Stop a run that no longer is ours; if its report is on the way, settle decides."""
-        run = self._runs.get(lease)
+        run = self._runner.by_lease().get(lease)
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run)
-            self._leases.drop(lease)
-            self._stop_run(run, Stop.LOST)
-
-    def _stop_run(self, run: Run, why: Stop) -> None:
-        run.tell_to_stop(why)
-        if run.timer is not None:
-            run.timer.cancel()
-        if run.handler.is_async:
-            run.timer = self._loop.call_later(UNSTOPPABLE_AFTER, self._give_up_on, run)
-        else:
-            self._give_up_on(run)
-
-    def _give_up_on(self, run: Run) -> None:
-        """Report a run whose handler cannot be stopped; its slot stays taken until it returns."""
-        self._report(run, outcome_of_stop(run))
-        if run.lease in self._runs and run not in self._stuck:
-            self._stuck.add(run)
-            self._idle.set()
-            log.error("%s does not stop; its slot is stuck", run)
-            self._end_if_too_many_are_stuck()
+            self._leases.drop([lease])
+            self._runner.stop_run(run, Stop.LOST)
 
     def _end_if_too_many_are_stuck(self) -> None:
         """Make room for a fresh process. Runs that only lost their lease will come to an end."""
-        wedged = sum(run.stop is Stop.TIMED_OUT for run in self._stuck)
+        wedged = sum(run.stop is Stop.TIMED_OUT for run in self._runner.stuck)
         if 2 * wedged >= self.options.concurrency and not self._stop_asked.is_set():
             log.error("%d of %d slots are stuck; draining", wedged, self.options.concurrency)
             self._exit = Exit.STUCK
             self.stop()
-
-    def _abandon_stuck(self) -> None:
-        """Keep ``asyncio.run`` from waiting for tasks that ignore their cancellation."""
-        for run in self._stuck:
-            if run.task is not None and run.handler.is_async:
-                run.task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
-                asyncio._unregister_task(run.task)  # noqa: SLF001 - documented for such uses
 
     # -- heartbeats (from their own thread) -------------------------------------------------------
 
@@ -349,8 +300,10 @@ class Worker:
         for lease, answer in answers.items():
             if answer is Beat.LOST:
                 self._lost(lease)
-            elif answer is Beat.CANCEL and (run := self._runs.get(lease)) is not None:
-                run.tell_to_stop(Stop.CANCELLED)
+            elif answer is Beat.CANCEL:
+                run = self._runner.by_lease().get(lease)
+                if run is not None:
+                    run.tell_to_stop(Stop.CANCELLED)
 
     def _blocked_by(self) -> str:
         """Name the handler that is on the event loop's stack, and where it is."""
@@ -381,8 +334,8 @@ class Worker:
             queues=tuple(self.options.queues),
             topics=tuple(handler.topic for handler in self.registry),
             slots=self.options.concurrency,
-            running=len(self._runs),
-            stuck=len(self._stuck),
+            running=len(self._runner.runs),
+            stuck=len(self._runner.stuck),
             state="draining" if self._stop_asked.is_set() else "running",
             version=__version__,
         )

@@ -331,20 +331,18 @@ def assignment_message(assignment: Assignment) -> pb.Assignment:
 def assignment_of(message: Any, worker_id: UUID) -> Assignment:
     """Return the claimed job of a message."""
     return Assignment(
-        UUID(message.job_id),
+        Lease(UUID(message.job_id), message.lease_token, worker_id),
         message.topic,
         message.queue,
         message.priority,
         message.payload,
         message.attempt,
         message.max_attempts,
-        message.lease_token,
         message.lease_seconds,
         maybe(message, "timeout_seconds"),
         dict(message.headers),
         instant(message.next_run_at),
         instant(message.submitted_at),
-        worker_id,
         maybe_uuid(message.schedule_id),
         maybe_instant(message, "occurrence"),
     )

@@ -40,6 +40,7 @@ class Dialect(ABC):
     backoff: str
     """Seconds until the next attempt, from the row's policy."""
     greatest: str
+    least: str
     true: str
     false: str
     skip_locked: str = ""
@@ -57,7 +58,7 @@ class Dialect(ABC):
         self.schema = schema
 
     @abstractmethod
-    def sql(self, text: str, rows: str = "") -> Sql:
+    def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
         """Prepare a statement. ``rows`` declares the columns of its ``rows_of(...)``."""
 
     @property
@@ -135,11 +136,12 @@ class SqliteDialect(Dialect):
         "attempts)"
     )
     greatest = "max"
+    least = "min"
     true = "1"
     false = "0"
 
-    def sql(self, text: str, rows: str = "") -> Sql:
-        return named(text, column_names(rows) if rows else ())
+    def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
+        return named(text, column_names(rows) if rows else (), counted=counted)
 
     @property
     def has_migrations(self) -> str:
@@ -195,6 +197,7 @@ class PostgresDialect(Dialect):
     engine = "postgres"
     literal_now = "now()"
     greatest = "greatest"
+    least = "least"
     true = "true"
     false = "false"
     lateral = True
@@ -211,13 +214,15 @@ class PostgresDialect(Dialect):
     def __init__(self, schema: str | None = None, *, own_clock: bool = False) -> None:
         super().__init__(schema)
         self.now = ":now::timestamptz" if own_clock else "now()"
-        self.clock = ":now::timestamptz" if own_clock else "clock_timestamp()"
+        # In a subquery of their own, so that they are evaluated once and not for each row.
+        self.clock = ":now::timestamptz" if own_clock else "(SELECT clock_timestamp())"
         self.next_token = (
-            f"greatest(lease_token + 1, (extract(epoch from {self.clock}) * 1000000)::bigint)"
+            "greatest(lease_token + 1, "
+            f"(SELECT (extract(epoch from {self.clock}) * 1000000)::bigint))"
         )
 
-    def sql(self, text: str, rows: str = "") -> Sql:
-        return numbered(text, column_names(rows) if rows else ())
+    def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
+        return numbered(text, column_names(rows) if rows else (), counted=counted)
 
     @property
     def has_migrations(self) -> str:
@@ -268,7 +273,7 @@ class PostgresDialect(Dialect):
         return f"make_interval(secs => {expression})"
 
     def milliseconds(self, expression: str) -> str:
-        return f"make_interval(secs => {expression} / 1000.0)"
+        return f"{expression} * interval '1 millisecond'"
 
     def records(self, parameter: str, columns: str) -> str:
         return f"SELECT * FROM json_to_recordset({parameter}::json) AS x({columns})"

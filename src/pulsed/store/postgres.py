@@ -98,6 +98,9 @@ class PostgresStore(SqlStore):
             verb = replace(verb, within=within)
         return await super().run(verb, within=within)
 
+    def seconds(self) -> float:
+        return super().seconds() if self.clock is None else self.clock().timestamp()
+
     async def hint(self, queues: set[str]) -> None:
         for wanted, wake in list(self._listeners):
             if not wanted.isdisjoint(queues):

@@ -186,6 +186,9 @@ class LoopPool:
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)
+            if statement.sql.counted:
+                status = await connection.execute(statement.sql.text, *values, timeout=timeout)
+                return [(int(status.rpartition(" ")[2]),)]
             rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=timeout)
             return rows
 

@@ -130,7 +130,7 @@ class ThreadPool:
             cursor = RawCursor(connection)
             values = texts(arguments(statement, self._clock))
             cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
-            return fetched(cursor)
+            return [(cursor.rowcount,)] if statement.sql.counted else fetched(cursor)
 
         if opening is None:
             return drive(verb, execute)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.job import Assignment, Failure, JobRow, Status, WorkerInfo
+from pulsed.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
 from pulsed.schedule import ScheduleRow, ScheduleState
 from pulsed.store.dialect import Dialect
 from pulsed.store.verb import Row
@@ -17,22 +17,20 @@ from pulsed.store.verb import Row
 def assignment(d: Dialect, row: Row, worker_id: UUID) -> Assignment:
     """Read ASSIGNMENT_COLUMNS."""
     return Assignment(
-        job_id=d.uuid(row[0]),
-        topic=row[1],
-        queue=row[2],
-        priority=row[3],
-        payload=row[4],
-        attempt=row[5],
-        max_attempts=row[6],
-        lease_token=row[7],
-        lease_seconds=row[8] / 1000,
-        timeout=_seconds(row[9]),
-        headers=_headers(row[10]),
-        next_run_at=d.time(row[11]),
-        submitted_at=d.time(row[12]),
-        worker_id=worker_id,
-        schedule_id=_uuid(d, row[13]),
-        occurrence=_time(d, row[14]),
+        Lease(d.uuid(row[0]), row[1], worker_id),
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        row[8] / 1000,
+        None if row[9] is None else row[9] / 1000,
+        _headers(row[10]) if row[10] else {},
+        d.time(row[11]),
+        d.time(row[12]),
+        _uuid(d, row[13]),
+        _time(d, row[14]),
     )
 
 

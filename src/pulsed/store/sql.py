@@ -10,6 +10,7 @@ from __future__ import annotations
 from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
 from pulsed.store.dialect import Dialect
+from pulsed.store.floors import NOTHING
 from pulsed.store.verb import Sql
 
 JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text, headers::text,
@@ -17,8 +18,8 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
     completed_at, progress::text, schedule_id, occurrence"""
 
-ASSIGNMENT_COLUMNS = """id, topic, queue, priority, payload::text, attempts, max_attempts,
-    lease_token, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
+ASSIGNMENT_COLUMNS = """id, lease_token, topic, queue, priority, payload::text, attempts,
+    max_attempts, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
     occurrence"""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
@@ -39,6 +40,10 @@ REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result te
 
 LEASE = "job_id uuid, token bigint, worker uuid"
 
+SUCCESS = "job_id uuid, token bigint, worker uuid, outcome_result text"
+
+LEVEL = "l_priority int, l_at timestamptz, l_id uuid, l_claimed float8, l_walked float8"
+
 FAILURE = """job_id uuid, token bigint, n int, worker uuid, started timestamptz, failure text,
     trace text"""
 
@@ -55,30 +60,42 @@ _NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMA
 # Every worker write carries this fence.
 _FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
 
-# THE decision: where a run's end takes its job. ``lifecycle.status_after`` is its twin.
-_STATUS_AFTER = """CASE
-        WHEN r.kind = 'SUCCEEDED' THEN 'SUCCEEDED'
-        WHEN r.kind = 'CANCELLED' OR cancel_requested THEN 'CANCELLED'
-        WHEN r.kind IN ('RELEASED', 'SNOOZED') THEN 'PENDING'
-        WHEN attempts < max_attempts AND NOT r.final THEN 'RETRYING'
+# How a run ended, as settle reads it from its batch…
+_REPORTED = {
+    "kind": "r.kind", "error": "r.error", "delay": "r.delay", "final": "r.final"
+}  # fmt: skip
+
+# …and when all of the batch succeeded. Constants, which both engines evaluate once.
+_SUCCEEDED = {
+    "kind": "'SUCCEEDED'", "error": "NULL::text", "delay": "NULL::float8", "final": "1 = 0"
+}  # fmt: skip
+
+
+def _end_of_run(d: Dialect, ended: dict[str, str]) -> str:
+    """Return the SET list that settle and reap share: a silent failure ends like a loud one.
+
+    It has THE decision where a run's end takes its job; ``lifecycle.status_after`` is its twin.
+    """
+    kind, error, delay, final = ended["kind"], ended["error"], ended["delay"], ended["final"]
+    status_after = f"""CASE
+        WHEN {kind} = 'SUCCEEDED' THEN 'SUCCEEDED'
+        WHEN {kind} = 'CANCELLED' OR cancel_requested THEN 'CANCELLED'
+        WHEN {kind} IN ('RELEASED', 'SNOOZED') THEN 'PENDING'
+        WHEN attempts < max_attempts AND NOT {final} THEN 'RETRYING'
         ELSE 'DEAD_LETTERED' END"""
-
-
-def _end_of_run(d: Dialect) -> str:
-    """Return the SET list that settle and reap share: a silent failure ends like a loud one."""
     return f"""
-        status = {_STATUS_AFTER},
-        next_run_at = CASE {_STATUS_AFTER}
-            WHEN 'RETRYING' THEN {d.now} + {d.seconds(f"coalesce(r.delay, {d.backoff})")}
-            WHEN 'PENDING' THEN {d.now} + {d.seconds("coalesce(r.delay, 0)")}
+        status = {status_after},
+        next_run_at = CASE {status_after}
+            WHEN 'RETRYING' THEN {d.now} + {d.seconds(f"coalesce({delay}, {d.backoff})")}
+            WHEN 'PENDING' THEN {d.now} + {d.seconds(f"coalesce({delay}, 0)")}
             ELSE next_run_at END,
-        completed_at = CASE WHEN {_STATUS_AFTER} IN {words(TERMINAL)} THEN {d.now} END,
-        attempts = attempts - CASE WHEN r.kind IN ('RELEASED', 'SNOOZED') THEN 1 ELSE 0 END,
+        completed_at = CASE WHEN {status_after} IN {words(TERMINAL)} THEN {d.now} END,
+        attempts = attempts - CASE WHEN {kind} IN ('RELEASED', 'SNOOZED') THEN 1 ELSE 0 END,
         result = r.outcome_result::json,
-        last_error = CASE WHEN r.kind = 'SUCCEEDED' THEN NULL
-            ELSE coalesce(r.error, last_error) END,
+        last_error = CASE WHEN {kind} = 'SUCCEEDED' THEN NULL
+            ELSE coalesce({error}, last_error) END,
         last_worker = locked_by,
-        last_outcome = r.kind,
+        last_outcome = {kind},
         locked_by = NULL,
         lease_until = NULL"""
 
@@ -145,9 +162,17 @@ class Statements:
             f"SELECT j.id FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {held}", LEASE
         )
 
-        # End runs. Only the current lease gets through.
+        # End runs that succeeded, as nearly all do. Only the current lease gets through.
+        self.settle_succeeded = d.sql(
+            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d, _SUCCEEDED)}
+            FROM {d.rows_of(SUCCESS, lock="wait")} WHERE {held}""",
+            SUCCESS,
+            counted=True,
+        )
+
+        # End runs in any way.
         self.settle = d.sql(
-            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d)}
+            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d, _REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
             RETURNING id, lease_token, attempts, started_at, last_worker""",
             REPORT,
@@ -164,7 +189,7 @@ class Statements:
         # A failure report that the worker did not live to make. The second look at the lease is
         # written so that no planner takes the index of leases for it, once for each job.
         self.reap = d.sql(
-            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d)}
+            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d, _REPORTED)}
             FROM (WITH expired AS MATERIALIZED (
                     SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
                         '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
@@ -314,13 +339,20 @@ class Statements:
             UNION ALL
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
 
-    def _due(self, priority: str) -> str:
+    def _due(self, priority: str, floor: str, last: str) -> str:
         """Return the due jobs of one priority, best first: one stretch of the claim index."""
         d = self.dialect
         return f"""SELECT id AS picked_id FROM {d.jobs}
             WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = {priority}
+              AND (next_run_at, id) > ({floor}, {last})
               AND next_run_at <= {d.now} AND topic IN (SELECT t_topic FROM topics)
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
+
+    def _floor(self, at: str, claimed: str, walked: str) -> str:
+        """Return the instant that a priority's stretch begins at; see ``floors.Level``."""
+        d = self.dialect
+        ago = f"{d.now} - {d.seconds(claimed)}", f"{d.now} - {d.seconds(walked)}"
+        return f"{d.greatest}({d.least}({at}, {ago[0]}), {ago[1]})"
 
     def _claim(self) -> Sql:
         """Return the claim: pick, then lease, in one statement.
@@ -329,22 +361,36 @@ class Statements:
         claim more than was asked for. The UPDATE's guard says "claimable" in words that do not
         imply the claim index's condition, or a planner that knows a small table looks the picked
         jobs up there, where an id cannot be looked up. PostgreSQL visits all priorities in one
-        statement; SQLite has no LATERAL and gets one priority at a time, which costs nothing
-        without a network.
+        statement, and looks between the known ones for new ones; SQLite has no LATERAL and gets
+        one priority at a time, which costs nothing without a network.
         """
         d = self.dialect
+        levels = ""
         if d.lateral:
-            levels = self._levels() + ","
-            picked = f"""SELECT due.picked_id FROM levels
-                CROSS JOIN LATERAL ({self._due("levels.priority")}) AS due LIMIT :most::int"""
+            levels = f"""levels AS MATERIALIZED (
+                SELECT l_priority, {self._floor("l_at", "l_claimed", "l_walked")} AS l_from, l_id
+                FROM {d.rows_of(LEVEL)}
+                UNION ALL
+                SELECT fresh.priority, '-infinity', '{NOTHING}'
+                FROM unnest(:above::int[], :below::int[]) AS gap(above, below)
+                CROSS JOIN LATERAL (SELECT priority FROM {d.jobs}
+                    WHERE queue = :queue::text AND {_CLAIMABLE}
+                      AND priority < gap.above AND priority > gap.below
+                    ORDER BY priority DESC LIMIT 1) AS fresh
+                ORDER BY 1 DESC),"""
+            picked = f"""SELECT due.picked_id FROM levels CROSS JOIN LATERAL (
+                {self._due("l_priority", "l_from", "l_id")}) AS due LIMIT :most::int"""
         else:
-            levels, picked = "", self._due(":priority")
+            picked = self._due(
+                ":l_priority", self._floor(":l_at", ":l_claimed", ":l_walked"), ":l_id"
+            )
         return d.sql(
-            f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels}
+            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels}
                 picked AS MATERIALIZED ({picked})
             UPDATE {d.jobs} AS j SET {_lease_grant(d)}
             FROM picked, topics
             WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}
-            RETURNING {ASSIGNMENT_COLUMNS}"""
+            RETURNING {ASSIGNMENT_COLUMNS}""",
+            LEVEL if d.lateral else "",
         )

@@ -121,6 +121,9 @@ class SqliteStore(SqlStore):
         for wake in list(self._listeners):
             wake()
 
+    def seconds(self) -> float:
+        return super().seconds() if self._clock is None else self._clock().timestamp()
+
     def joined(self, connection: Any) -> JoinedSqliteStore:
         return JoinedSqliteStore(connection, self)
 
@@ -292,6 +295,11 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     sql = statement.sql
     if not sql.columns:
         return cursor.execute(sql.text, params).fetchall()
+    if sql.counted:
+        rows = [
+            params | dict(zip(sql.columns, map(_adapt, row), strict=True)) for row in statement.rows
+        ]
+        return [(cursor.executemany(sql.text, rows).rowcount,)]
     found: list[Any] = []
     for row in statement.rows:
         params.update(zip(sql.columns, map(_adapt, row), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pulsed.job import (
     NewJob,
     Report,
     Status,
+    Succeeded,
     TopicPolicy,
     WorkerInfo,
     new_job_id,
@@ -29,12 +31,16 @@ from pulsed.schedule import ScheduleRow, ScheduleSpec
 from pulsed.store import migrations, schedule_verbs, verbs
 from pulsed.store.base import SCHEDULES, Audit, Backlog, Due, Fire, Put, Store, WatchdogTick
 from pulsed.store.dialect import Dialect
+from pulsed.store.floors import Floors
 from pulsed.store.retrying import retrying
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
 
 T = TypeVar("T")
+
+MOST_FLOORS = 1000
+"""Queues times sets of topics that one process remembers floors for."""
 
 SOON = 1.0
 """A job that is due later than this is found by polling; nobody is woken for it."""
@@ -61,6 +67,7 @@ class SqlStore(Store):
             ScheduleStatements(dialect), self._statements
         )
         self._schema_is_good = False
+        self._floors: dict[tuple[str, str], Floors] = {}
 
     @abstractmethod
     async def perform(self, verb: Verb[T]) -> T:
@@ -116,16 +123,28 @@ class SqlStore(Store):
     ) -> list[Assignment]:
         if not self._schema_is_good:
             await self._make_schema_good()
-        verb = verbs.claim(self._statements, worker_id, queue, topics, limit)
+        wanted = verbs.topics_as_json(tuple(topics))
+        floors = self._floors_of(queue, wanted)
+        verb = verbs.claim(self._statements, worker_id, queue, wanted, limit, floors)
 
         async def attempt() -> list[Assignment]:
             try:
                 return await self.perform(verb)
             except BaseException:  # whatever it is, the claim may have been committed
                 self.doubtful_claims += 1
+                floors.forget()
                 raise
 
         return await retrying(self.options.dequeue_retry, attempt, what=verb.name)
+
+    def _floors_of(self, queue: str, topics: str) -> Floors:
+        if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
+            self._floors.clear()
+        return self._floors.setdefault((queue, topics), Floors(self.seconds))
+
+    def seconds(self) -> float:
+        """Return a time that only differences are taken of."""
+        return time.monotonic()
 
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
@@ -135,9 +154,15 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        if not reports:
-            return set()
-        return await self.run(verbs.settle(self._statements, reports), within=within)
+        succeeded = [report for report in reports if type(report.outcome) is Succeeded]
+        others = [report for report in reports if type(report.outcome) is not Succeeded]
+        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+        accepted: set[UUID] = set()
+        for some, verb in ((succeeded, verbs.settle_succeeded), (others, verbs.settle)):
+            if some:
+                answer: set[UUID] = await self.run(verb(self._statements, some), within=within)
+                accepted |= answer
+        return accepted
 
     async def held(self, worker_id: UUID) -> list[Lease]:
         return await self.run(verbs.held(self._statements, worker_id))

@@ -26,6 +26,8 @@ class Sql:
     names: tuple[str, ...]
     columns: tuple[str, ...] = ()
     """The columns of its batch of rows, if it works on one."""
+    counted: bool = False
+    """Answers with one row that has the number of rows it changed, and with nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,18 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _CAST = re.compile(r"::[a-z0-9]+(\[\])?")
 
 
-def named(text: str, columns: tuple[str, ...] = ()) -> Sql:
+def named(text: str, columns: tuple[str, ...] = (), *, counted: bool = False) -> Sql:
     """Keep ``:name`` parameters, and drop the casts that only PostgreSQL needs."""
     text = _CAST.sub("", text)
-    return Sql(text, _names(text), columns)
+    return Sql(text, _names(text), columns, counted)
 
 
-def numbered(text: str, columns: tuple[str, ...] = ()) -> Sql:
+def numbered(text: str, columns: tuple[str, ...] = (), *, counted: bool = False) -> Sql:
     """Turn ``:name`` parameters into ``$1``, ``$2`` and so on."""
     names = _names(text)
     numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
-    return Sql(_PARAMETER.sub(lambda found: numbers[found[1]], text), names, columns)
+    text = _PARAMETER.sub(lambda found: numbers[found[1]], text)
+    return Sql(text, names, columns, counted)
 
 
 def _names(text: str) -> tuple[str, ...]:

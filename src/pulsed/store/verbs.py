@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -34,12 +36,22 @@ from pulsed.job import (
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
-from pulsed.store.sql import JOB_COLUMNS, Statements, words
+from pulsed.store.dialect import column_names
+from pulsed.store.floors import Floors, Walk
+from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
 
 T = TypeVar("T")
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
+
+HIGHEST, LOWEST = 100, -100
+"""Priorities."""
+
+# Of ASSIGNMENT_COLUMNS, in the words of the driver, which compare faster than ours.
+_BY_TIME = itemgetter(11, 0)
+_BY_PRIORITY = itemgetter(4)
+_LEVEL = column_names(LEVEL)
 
 
 def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
@@ -57,25 +69,47 @@ def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
 
 
 def claim(
-    s: Statements, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    s: Statements, worker_id: UUID, queue: str, topics: str, limit: int, floors: Floors
 ) -> Verb[list[Assignment]]:
-    """Lease due jobs, best first."""
-    params = {"worker": worker_id, "queue": queue, "topics": _topics_as_json(topics)}
+    """Lease due jobs, best first. ``topics`` is what ``topics_as_json`` makes of them."""
+    params = {"worker": worker_id, "queue": queue, "topics": topics}
 
     def script() -> Script[list[Assignment]]:
+        walk = floors.walk()
         claimed: list[Row] = []
-        if s.dialect.lateral:
-            claimed += yield Statement(s.claim, params | {"most": limit})
-        else:
-            for (priority,) in (yield Statement(s.levels, {"queue": queue})):
-                if priority is not None and len(claimed) < limit:
-                    level = {"priority": priority, "most": limit - len(claimed)}
-                    claimed += yield Statement(s.claim, params | level)
-        assignments = [decode.assignment(s.dialect, row, worker_id) for row in claimed]
-        assignments.sort(key=lambda a: (-a.priority, a.next_run_at, a.job_id))
-        return assignments
+        if not walk.must_look:
+            claimed = yield from _visit(s, params, limit, walk)
+        if walk.must_look or (not claimed and walk.may_look):
+            levels = yield Statement(s.levels, {"queue": queue})
+            walk.look(priority for (priority,) in levels if priority is not None)
+            claimed = yield from _visit(s, params, limit, walk)
+        return [decode.assignment(s.dialect, row, worker_id) for row in claimed]
 
     return Verb("claim", Kind.SINGLE, script, relaxed=True)
+
+
+def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Script[list[Row]]:
+    """Claim from one priority after the other, beginning at their floors."""
+    claimed: list[Row] = []
+    if s.dialect.lateral:
+        levels = walk.levels()
+        visited = [level[0] for level in levels]
+        gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
+        claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
+        claimed.sort(key=_BY_TIME)
+        claimed.sort(key=_BY_PRIORITY, reverse=True)
+    else:
+        visited = []
+        for (priority,) in (yield Statement(s.levels, {"queue": params["queue"]})):
+            if priority is not None and len(claimed) < limit:
+                visited.append(priority)
+                level = dict(zip(_LEVEL, walk.level(priority), strict=True))
+                level["most"] = limit - len(claimed)
+                found = list((yield Statement(s.claim, params | level)))
+                claimed += sorted(found, key=_BY_TIME)
+    last = (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
+    walk.claimed(visited, last, full=len(claimed) == limit)
+    return claimed
 
 
 def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
@@ -94,8 +128,25 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     return Verb("beat", Kind.SINGLE, script, urgent=True)
 
 
+def settle_succeeded(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
+    """End runs that all succeeded; the answer has the accepted ones."""
+    values = [
+        (*report.lease, report.outcome.result)
+        for report in reports
+        if isinstance(report.outcome, Succeeded)
+    ]
+
+    def script() -> Script[set[UUID]]:
+        [(count,)] = yield Statement(s.settle_succeeded, {}, values)
+        if count == len(reports):
+            return {report.lease.job_id for report in reports}
+        return (yield from _settled_before(s, reports))
+
+    return Verb("settle", Kind.SINGLE, script)
+
+
 def settle(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
-    """End runs; the answer has the accepted ones."""
+    """End runs in any way; the answer has the accepted ones."""
     failed = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
     }
@@ -107,12 +158,17 @@ def settle(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
             yield from _record_failures(s, _failures_among(s, ended, failed))
         missing = [report for report in reports if report.lease.job_id not in accepted]
         if missing:
-            values = [_report_values(report) for report in missing]
-            before = yield Statement(s.settled_before, {}, values)
-            accepted |= {s.dialect.uuid(row[0]) for row in before}
+            accepted |= yield from _settled_before(s, missing)
         return accepted
 
     return Verb("settle", Kind.TRANSACTION if failed else Kind.SINGLE, script)
+
+
+def _settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[UUID]]:
+    """Find those whose very report went through, in this try or in an earlier one."""
+    values = [_report_values(report) for report in reports]
+    before = yield Statement(s.settled_before, {}, values)
+    return {s.dialect.uuid(row[0]) for row in before}
 
 
 def watchdog(s: Statements, tick: float, grace: float, limit: int) -> Verb[WatchdogTick]:
@@ -362,7 +418,9 @@ def _new_job_values(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-def _topics_as_json(topics: Iterable[TopicPolicy]) -> str:
+@functools.lru_cache(maxsize=64)
+def topics_as_json(topics: tuple[TopicPolicy, ...]) -> str:
+    """Write what a worker's handlers say about their topics."""
     return _json(
         [
             {
