@@ -270,7 +270,7 @@ def test_an_app_is_pointed_at_a_server_by_its_url_alone(server):
 
 async def test_a_lease_of_nobody_is_lost(store):
     run = await claim_or_submit(store)
-    stale = Lease(run.job_id, run.lease_token - 1, run.worker_id)
+    stale = Lease(run.job_id, run.lease_token - 1, run.lease.worker_id)
     assert await store.settle([Report(stale, Succeeded())]) == set()
 
 

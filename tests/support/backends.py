@@ -185,6 +185,10 @@ class RemoteUnderTest(RemoteStore):
         self.server = server
 
     @property
+    def _floors(self) -> Any:
+        return self.server.store._floors  # type: ignore[attr-defined]
+
+    @property
     def dialect(self) -> Any:
         return self.server.store.dialect  # type: ignore[attr-defined]
 

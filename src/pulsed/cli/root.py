@@ -29,6 +29,7 @@ environment:
   PULSED_APP         the app, when none is given: module:attribute
   PULSED_URL         the database, when neither --url nor the app says
   DATABASE_URL       the database, when PULSED_URL is not set either
+  PULSED_TOKEN       proves who we are to a server, when its URL has no token
   PULSED_LOG_LEVEL   the default of --log-level
   PULSED_LOG_FORMAT  the default of --log-format
   PULSED_DEBUG       1 shows the traceback of an error

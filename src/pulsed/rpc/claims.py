@@ -25,11 +25,14 @@ from pulsed.job import TopicPolicy
 from pulsed.rpc.convert import topic_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.wire import WELCOME
 
 log = logging.getLogger("pulsed.worker")
 
 ASK_AGAIN = 30.0
 """Seconds after which a queue that is said to be empty is asked for all the same."""
+GOODBYE = 2.0
+"""Seconds that a server gets to end a stream which we have closed."""
 NOTHING = pb.Batch()
 
 
@@ -67,16 +70,18 @@ def claim_blocking(
     def requests() -> Iterator[Any]:
         yield hello_message(worker_id, [name], topics, wants_offers=False)
         yield grant_message(1, [name], limit)
-        outbox.get()  # keep our side open: closing it early is a message more
+        outbox.get()
 
+    batch = None
     stream = call(requests(), metadata=metadata, timeout=seconds)
     try:
         for message in stream:
             if message.WhichOneof("kind") == "batch":
-                return message.batch
+                batch = message.batch
+                outbox.put(None)  # and read on to the end, so that the server knows we have it
     finally:
         outbox.put(None)
-    raise TransientStorageError("the server ended the stream without an answer")
+    return _answered(batch)
 
 
 async def claim_once(
@@ -89,20 +94,27 @@ async def claim_once(
     seconds: float,
 ) -> Any:
     """Claim once, on a stream for this claim only; returns the Batch."""
+    batch = None
     stream = call(metadata=metadata, timeout=seconds)
     try:
-        await stream.wait_for_connection()  # a refusal is lost once we have written into it
+        await _welcomed(stream)
         await stream.write(hello_message(worker_id, [name], topics, wants_offers=False))
         await stream.write(grant_message(1, [name], limit))
         await stream.done_writing()
         while (message := await stream.read()) is not aio.EOF:
             if message.WhichOneof("kind") == "batch":
-                return message.batch
+                batch = message.batch  # and read on to the end: the server must know we have it
     except asyncio.InvalidStateError as error:  # the call ended before we had written all
         raise await _failure_of(stream) from error
     finally:
         stream.cancel()
-    raise TransientStorageError("the server ended the stream without an answer")
+    return _answered(batch)
+
+
+def _answered(batch: Any) -> Any:
+    if batch is None:
+        raise TransientStorageError("the server ended the stream without an answer")
+    return batch
 
 
 class ClaimStream:
@@ -125,6 +137,7 @@ class ClaimStream:
         self._topics: list[TopicPolicy] | None = None
         self._call: Any = None
         self._readers: set[asyncio.Task[None]] = set()
+        self._farewells: set[asyncio.Future[None]] = set()
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
         """Grants without an answer, and the stream that they went to."""
@@ -139,7 +152,7 @@ class ClaimStream:
     async def claim(self, name: str, topics: Sequence[TopicPolicy], limit: int) -> Any:
         """Exchange a grant for a Batch; nothing is asked while the server has nothing."""
         if self._call is not None and self._topics != list(topics):
-            self._part_from(self._call)
+            await self._say_goodbye(self._call)
         since = self._quiet.get(name)
         if since is not None and time.monotonic() - since < ASK_AGAIN:
             return NOTHING
@@ -165,11 +178,11 @@ class ClaimStream:
     async def close(self) -> None:
         """End the stream; the server forgets us."""
         if self._call is not None:
-            self._part_from(self._call)
-        for reader in self._readers:
-            reader.cancel()
+            await self._say_goodbye(self._call)
         if self._readers:
-            await asyncio.wait(self._readers, timeout=1)
+            _, late = await asyncio.wait(self._readers, timeout=GOODBYE)
+            for reader in late:
+                reader.cancel()
 
     async def _opened(self, topics: Sequence[TopicPolicy]) -> Any:
         if self._call is None:
@@ -185,7 +198,7 @@ class ClaimStream:
     async def _greet(self, call: Any, hello: Any) -> None:
         try:
             async with asyncio.timeout(self._seconds):
-                await call.wait_for_connection()  # a refusal is lost once we have written into it
+                await _welcomed(call)
                 await _send(call, hello)
         except BaseException:
             self._part_from(call)
@@ -220,9 +233,21 @@ class ClaimStream:
                 log.info("the server at %s is going away: %s", host, message.go_away.reason)
                 self._leave(host)
                 self._forget(call)
+                farewell = asyncio.ensure_future(self._say_goodbye(call))
+                self._farewells.add(farewell)
+                farewell.add_done_callback(self._farewells.discard)
                 self._wake()
-        if call is not self._call and not any(asked is call for asked, _ in self._asked.values()):
-            call.cancel()
+
+    async def _say_goodbye(self, call: Any) -> None:
+        """Close our side and let the server close its own: it then knows what we have got.
+
+        A stream that is cancelled right after a batch leaves the server in doubt whether that was
+        received; it would give the jobs back that we are about to run.
+        """
+        self._forget(call)
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(GOODBYE):
+                await call.done_writing()
 
     def _part_from(self, call: Any) -> None:
         self._forget(call)
@@ -233,6 +258,12 @@ class ClaimStream:
         if self._call is call:
             self._call = None
             self._quiet.clear()
+
+
+async def _welcomed(call: Any) -> None:
+    """Wait until the server has let us in: why it did not is lost once we have written."""
+    if WELCOME not in dict(await call.initial_metadata() or ()):
+        raise await _failure_of(call)
 
 
 async def _send(call: Any, message: Any) -> None:

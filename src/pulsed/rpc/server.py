@@ -35,6 +35,7 @@ from pulsed.rpc.wire import (
     LARGEST_MESSAGE,
     METHODS,
     REQUEST_ID_KEY,
+    WELCOME,
     Method,
 )
 from pulsed.store.base import Store
@@ -250,7 +251,7 @@ class Server:
         try:
             caller = await self._admitted(context, "StreamJobs")
             self._check_room_for_a_stream()
-            await context.send_initial_metadata(())  # a client may wait for this before it writes
+            await context.send_initial_metadata(((WELCOME, "1"),))
             stream = JobStream(self.dispatcher, caller, context)
             self._streams.add(stream)
             try:

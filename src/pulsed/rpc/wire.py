@@ -13,6 +13,8 @@ from pulsed.rpc.generated import pulse_pb2
 TOKEN_KEY = "authorization"  # noqa: S105 - the name of a header
 REQUEST_ID_KEY = "pulsed-request-id"
 """The same for every try of one call, so that a server can tell a repetition."""
+WELCOME = "pulsed-welcome"
+"""In the initial metadata of a stream: the caller may use it."""
 ERROR_KEY = "pulsed-error"
 """In the trailing metadata: the name of the error of ours that a status stands for."""
 
