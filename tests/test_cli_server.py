@@ -10,6 +10,7 @@ import pytest
 
 from pulsed import Pulse, Status
 from tests.support.apps import declare_add, work_off
+from tests.support.certificates import Authority
 from tests.support.commands import Command, run
 
 grpc = pytest.importorskip("grpc")
@@ -69,7 +70,7 @@ def wait_for_jobs(app):
 def test_it_refuses_to_be_open_to_everybody(listen):
     refused = run("server", "--url", "sqlite://", "--listen", listen)
     assert refused.exit_code == 2
-    assert "no TLS and credentials" in refused.output
+    assert "no TLS" in refused.output
     assert "--insecure" in refused.output
 
 
@@ -91,3 +92,25 @@ def test_a_port_that_is_taken_is_said(tmp_path):
         with serving(tmp_path, "--listen", taken) as second:
             assert second.ended() == 4
             assert "is it taken" in second.log
+
+
+def test_tokens_and_certificates_open_other_addresses(tmp_path):
+    authority = Authority(tmp_path)
+    cert, key = authority.sign("server")
+    made = run("token", "new", "me", "--role", "admin", "--url", f"sqlite:///{tmp_path}/jobs.db")
+    secret = made.stdout.strip()
+    files = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with serving(tmp_path, "--listen", "0.0.0.0:0", *files) as server:
+        place = url_of(server).removeprefix("pulse://0.0.0.0:")
+        url = f"pulses://me:{secret}@127.0.0.1:{place}?ca={authority.ca}"
+        assert run("jobs", "list", PULSED_URL=url).exit_code == 0
+        without = f"pulses://127.0.0.1:{place}?ca={authority.ca}"
+        refused = run("jobs", "list", PULSED_URL=without)
+        assert refused.exit_code != 0
+        assert "wants a token" in refused.output
+
+
+def test_half_of_tls_is_none(tmp_path):
+    cert, _ = Authority(tmp_path).sign("server")
+    refused = run("server", "--url", "sqlite://", "--tls-cert", str(cert))
+    assert (refused.exit_code, "both --tls-cert and --tls-key" in refused.output) == (2, True)

@@ -19,6 +19,7 @@ COMMANDS = {
     "jobs": "List, show, retry, cancel and delete jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
+    "token": "Make, list and revoke the tokens of a server's callers.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",

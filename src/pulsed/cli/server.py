@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,17 +15,23 @@ from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
 from pulsed.engine.signals import on_stop_signals
+from pulsed.rpc.address import is_loopback
+from pulsed.rpc.exposure import check_exposure
 from pulsed.rpc.opening import is_remote
 from pulsed.store.open import open_store, redacted, require
+from pulsed.store.sqlstore import SqlStore
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 EXAMPLES = """\b
 examples:
   pulsed server --url sqlite:///jobs.db
   pulsed server --url postgresql://localhost/shop --listen 127.0.0.1:50051
   PULSED_URL=pulse://127.0.0.1:50051 pulsed worker shop.jobs:app
+  pulsed server --listen 0.0.0.0:50051 --tls-cert cert.pem --tls-key key.pem
 
 \b
 signals:
@@ -44,7 +51,17 @@ environment:
     show_default=True,
     help="Where to serve; port 0 takes a free one.",
 )
-@click.option("--insecure", is_flag=True, help="Serve other machines in the clear, to anybody.")
+@click.option("--tls-cert", type=FILE, metavar="FILE", help="Serve with TLS: the certificate.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="Its private key.")
+@click.option(
+    "--client-ca", type=FILE, metavar="FILE", help="Ask clients for certificates of this authority."
+)
+@click.option(
+    "--auth/--no-auth",
+    default=None,
+    help="Ask for a token or a certificate [default: unless on a loopback address].",
+)
+@click.option("--insecure", is_flag=True, help="Serve other machines all the same.")
 @click.option(
     "--no-upkeep",
     "upkeep",
@@ -100,26 +117,48 @@ def server(
             "a server needs a database, not another server; give its URL.", Code.USAGE
         )
     require(url, "server", "grpc", "grpc_health")
-    from pulsed.rpc.exposure import check_exposure  # noqa: PLC0415 - after the check
-
-    check_exposure(options["listen"], tls=False, credentials=False, insecure=insecure)
+    options["credentials"] = _credentials(options)
+    if options["auth"] is None:
+        options["auth"] = not (is_loopback(options["listen"]) or insecure)
+    tls = options["credentials"] is not None
+    check_exposure(options["listen"], tls=tls, credentials=options["auth"], insecure=insecure)
     return asyncio.run(_serve(url, settings, options))
 
 
+def _credentials(options: Mapping[str, Any]) -> Any:
+    """Return what TLS needs; None without it."""
+    cert, key, authority = options["tls_cert"], options["tls_key"], options["client_ca"]
+    if cert is None and key is None and authority is None:
+        return None
+    if cert is None or key is None:
+        raise CommandError("TLS needs both --tls-cert and --tls-key.", Code.USAGE)
+    import grpc  # noqa: PLC0415 - after the check that it is there
+
+    return grpc.ssl_server_credentials(
+        [(key.read_bytes(), cert.read_bytes())],
+        root_certificates=None if authority is None else authority.read_bytes(),
+        require_client_auth=authority is not None,
+    )
+
+
 async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
-    from pulsed.rpc.server import Server, ServerOptions  # noqa: PLC0415 - heavy
+    from pulsed.rpc.gate import TokenGate  # noqa: PLC0415 - heavy, as is the next
+    from pulsed.rpc.server import Server, ServerOptions, open_gate  # noqa: PLC0415
 
     store = open_store(url, settings)
+    assert isinstance(store, SqlStore)
     serving = Server(
         store,
         ServerOptions(
             listen=options["listen"],
+            credentials=options["credentials"],
             upkeep=options["upkeep"],
             tick=options["tick"],
             drain_timeout=options["drain_timeout"],
             largest_message=options["max_message"] * 1024 * 1024,
             most_streams=options["max_streams"],
         ),
+        TokenGate(store) if options["auth"] else open_gate,
     )
     try:
         await store.now()  # what waiting will not mend is said now
