@@ -6,6 +6,7 @@ dialect drops. Times are ``timestamptz`` there and integer microseconds here.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,6 +47,8 @@ class Dialect(ABC):
     skip_locked: str = ""
     for_update: str = ""
     lateral: bool = False
+    answers: bool = True
+    """Whether a batch's write answers with its rows, and not only with their number."""
 
     def __init__(self, schema: str | None = None) -> None:
         prefix = f'"{schema}".' if schema else ""
@@ -87,6 +90,14 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    def inserted(self, values: str, columns: str) -> str:
+        """Return what an INSERT inserts for each row of the batch, ``r``."""
+
+    @abstractmethod
+    def returning(self, columns: str) -> str:
+        """Return the end of a batch's write; see ``answers``."""
+
+    @abstractmethod
     def same_id(self, column: str, value: str) -> str:
         """Return the comparison of an indexed id with another relation's: a look-up, not a join."""
 
@@ -124,8 +135,11 @@ def column_names(columns: str) -> tuple[str, ...]:
     return tuple(column.split()[0] for column in columns.split(","))
 
 
+_OF_ROW = re.compile(r"\br\.(?=[a-z_])")
+
+
 class SqliteDialect(Dialect):
-    """Integer microseconds, blobs for ids, batches row by row. Time is always a parameter."""
+    """Integer microseconds, blobs for ids, batches as JSON. Time is always a parameter."""
 
     engine = "sqlite"
     now = ":now"
@@ -140,6 +154,7 @@ class SqliteDialect(Dialect):
     least = "min"
     true = "1"
     false = "0"
+    answers = False
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
         return named(text, column_names(rows) if rows else (), counted=counted)
@@ -163,8 +178,18 @@ class SqliteDialect(Dialect):
         lock: str = "",  # noqa: ARG002 - there is one writer
         table: str = "",  # noqa: ARG002
     ) -> str:
-        names = column_names(columns)
-        return f"(SELECT {', '.join(f':{name} AS {name}' for name in names)}) AS r"
+        # Materialized, or every mention of a column would take it out of the JSON again.
+        fields = ", ".join(
+            _json_field(place, *column.split()) for place, column in enumerate(columns.split(","))
+        )
+        batch = f"SELECT {fields} FROM json_each(:rows)"
+        return f"(WITH l AS MATERIALIZED ({batch}) SELECT * FROM l) AS r"
+
+    def inserted(self, values: str, columns: str) -> str:  # noqa: ARG002 - bound one by one
+        return f"VALUES ({_OF_ROW.sub(':', values)})"
+
+    def returning(self, columns: str) -> str:  # noqa: ARG002 - each row would be a step
+        return ""
 
     def same_id(self, column: str, value: str) -> str:
         return f"{column} = {value}"
@@ -179,17 +204,24 @@ class SqliteDialect(Dialect):
         return f"{expression} * 1000"
 
     def records(self, parameter: str, columns: str) -> str:
-        fields = (f"value->>'{name}' AS {name}" for name in column_names(columns))
+        names = column_names(columns)
+        fields = (f"json_extract(value, '$.{name}') AS {name}" for name in names)
         return f"SELECT {', '.join(fields)} FROM json_each({parameter})"
 
     def elements(self, column: str) -> str:
         return f"json_each({column}) AS e"
 
     def uuid(self, value: Any) -> UUID:
-        return UUID(bytes=value)
+        return value if isinstance(value, UUID) else UUID(bytes=value)
 
     def time(self, value: Any) -> datetime:
         return from_micros(value)
+
+
+def _json_field(place: int, name: str, kind: str) -> str:
+    """Return a column out of a row's JSON array, which has the place of an id, not the id."""
+    value = f"json_extract(value, '$[{place}]')"
+    return f"substr(:ids, {value}, 16) AS {name}" if kind == "uuid" else f"{value} AS {name}"
 
 
 class PostgresDialect(Dialect):
@@ -260,6 +292,12 @@ class PostgresDialect(Dialect):
             f"JOIN {table or self.jobs} AS k ON {self.same_id('k.id', key)} "
             f"ORDER BY {key} FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
         )
+
+    def inserted(self, values: str, columns: str) -> str:
+        return f"SELECT {values} FROM {self.rows_of(columns)} WHERE true"
+
+    def returning(self, columns: str) -> str:
+        return f"RETURNING {columns}"
 
     def same_id(self, column: str, value: str) -> str:
         # A plain "=" may be planned as a scan of the whole index with the batch inside, and was,

@@ -7,6 +7,11 @@ itself*: no row means that the lease is lost, which is an answer and not an erro
 
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+
 from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
 from pulsed.store.dialect import Dialect
@@ -21,6 +26,19 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
 ASSIGNMENT_COLUMNS = """id, lease_token, topic, queue, priority, payload::text, attempts,
     max_attempts, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
     occurrence"""
+
+LONG_TEXT = 4096
+"""Characters of payload and headers beyond which a picked job's are read one by one."""
+
+_PICKED = msgspec.json.Decoder(
+    list[
+        tuple[
+            int, UUID, int, str, str, int, str | None, int, int, int, int | None, str | None,
+            int, int, UUID | None, int | None,
+        ]
+    ]
+)  # fmt: skip
+"""The number of the row, then ASSIGNMENT_COLUMNS."""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
 
@@ -100,25 +118,30 @@ def _end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         lease_until = NULL"""
 
 
-def _lease_grant(d: Dialect) -> str:
-    """Return the SET list of a claim: the claim is the lease, and fills the policy left unset."""
+def _lease_grant(d: Dialect) -> dict[str, str]:
+    """Return what a claim sets: the claim is the lease, and fills the policy left unset."""
     policy = ("power", "factor", "cap", "jitter")
-    filled = ",\n        ".join(
-        f"backoff_{name} = CASE WHEN backoff_base IS NULL THEN t_{name} ELSE backoff_{name} END"
+    filled = {
+        f"backoff_{name}": f"CASE WHEN backoff_base IS NULL THEN t_{name} ELSE backoff_{name} END"
         for name in policy
-    )
-    return f"""
-        status = 'RUNNING',
-        attempts = attempts + 1,
-        lease_token = {d.next_token},
-        locked_by = :worker::uuid,
-        lease_until = {d.clock} + {d.milliseconds("coalesce(lease_ms, t_lease_ms)")},
-        started_at = {d.clock},
-        max_attempts = coalesce(max_attempts, t_max_attempts),
-        backoff_base = coalesce(backoff_base, t_base),
-        {filled},
-        timeout_ms = coalesce(timeout_ms, t_timeout_ms),
-        lease_ms = coalesce(lease_ms, t_lease_ms)"""
+    }
+    return {
+        "status": "'RUNNING'",
+        "attempts": "attempts + 1",
+        "lease_token": d.next_token,
+        "locked_by": ":worker::uuid",
+        "lease_until": f"{d.clock} + {d.milliseconds('coalesce(lease_ms, t_lease_ms)')}",
+        "started_at": d.clock,
+        "max_attempts": "coalesce(max_attempts, t_max_attempts)",
+        "backoff_base": "coalesce(backoff_base, t_base)",
+        **filled,
+        "timeout_ms": "coalesce(timeout_ms, t_timeout_ms)",
+        "lease_ms": "coalesce(lease_ms, t_lease_ms)",
+    }
+
+
+def _set(values: dict[str, str]) -> str:
+    return ",\n        ".join(f"{name} = {value}" for name, value in values.items())
 
 
 class Statements:
@@ -129,37 +152,52 @@ class Statements:
         this_job = d.same_id("j.id", "r.job_id")
         held = f"{this_job} AND {_FENCE}"
 
+        new_job = d.inserted(
+            f"""r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
+                r.job_payload::json,
+                {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
+                r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
+                r.job_headers::json, r.job_tags::json, r.schedule, r.due, {d.now}""",
+            NEW_JOB,
+        )
+
         # Many jobs in one statement. An id that exists is the same job submitted again.
         self.submit = d.sql(
             f"""INSERT INTO {d.jobs} (id, queue, topic, status, priority, payload, next_run_at,
                 max_attempts, backoff_base, backoff_power, backoff_factor, backoff_cap,
                 backoff_jitter, timeout_ms, lease_ms, headers, tags, schedule_id, occurrence,
                 submitted_at)
-            SELECT r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
-                r.job_payload::json,
-                {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
-                r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
-                r.job_headers::json, r.job_tags::json, r.schedule, r.due, {d.now}
-            FROM {d.rows_of(NEW_JOB)} WHERE true
-            ON CONFLICT DO NOTHING RETURNING 1""",
+            {new_job}
+            ON CONFLICT DO NOTHING {d.returning("1")}""",
             NEW_JOB,
+            counted=not d.answers,
         )
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
-        self.claim = self._claim()
+        if d.answers:
+            self.claim = self._claim()
+        else:
+            self.claim = self._claim_picked()
+            self.pick = self._pick()
+            self.long_texts = d.sql(
+                f"""SELECT rowid, payload, headers FROM {d.jobs}
+                WHERE rowid IN (SELECT value FROM json_each(:picked))"""
+            )
 
         # Extend what is still held. A row locked by somebody else is left out; see still_held.
         self.beat = d.sql(
             f"""UPDATE {d.jobs} AS j SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
             FROM {d.rows_of(LEASE, lock="skip")} WHERE {held}
-            RETURNING id, cancel_requested""",
+            {d.returning("id, cancel_requested")}""",
             LEASE,
+            counted=not d.answers,
         )
 
         # Which of the leases are held at all: tells a skipped row from a lost one.
         self.still_held = d.sql(
-            f"SELECT j.id FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {held}", LEASE
+            f"SELECT j.id, j.cancel_requested FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {held}",
+            LEASE,
         )
 
         # End runs that succeeded, as nearly all do. Only the current lease gets through.
@@ -339,10 +377,10 @@ class Statements:
             UNION ALL
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
 
-    def _due(self, priority: str, floor: str, last: str) -> str:
+    def _due(self, columns: str, priority: str, floor: str, last: str) -> str:
         """Return the due jobs of one priority, best first: one stretch of the claim index."""
         d = self.dialect
-        return f"""SELECT id AS picked_id FROM {d.jobs}
+        return f"""SELECT {columns} FROM {d.jobs}
             WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
               AND next_run_at <= {d.now} AND topic IN (SELECT t_topic FROM topics)
@@ -360,14 +398,11 @@ class Statements:
         MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would
         claim more than was asked for. The UPDATE's guard says "claimable" in words that do not
         imply the claim index's condition, or a planner that knows a small table looks the picked
-        jobs up there, where an id cannot be looked up. PostgreSQL visits all priorities in one
-        statement, and looks between the known ones for new ones; SQLite has no LATERAL and gets
-        one priority at a time, which costs nothing without a network.
+        jobs up there, where an id cannot be looked up. All priorities are visited, and those
+        between the known ones looked for.
         """
         d = self.dialect
-        levels = ""
-        if d.lateral:
-            levels = f"""levels AS MATERIALIZED (
+        levels = f"""levels AS MATERIALIZED (
                 SELECT l_priority, {self._floor("l_at", "l_claimed", "l_walked")} AS l_from, l_id
                 FROM {d.rows_of(LEVEL)}
                 UNION ALL
@@ -377,20 +412,57 @@ class Statements:
                     WHERE queue = :queue::text AND {_CLAIMABLE}
                       AND priority < gap.above AND priority > gap.below
                     ORDER BY priority DESC LIMIT 1) AS fresh
-                ORDER BY 1 DESC),"""
-            picked = f"""SELECT due.picked_id FROM levels CROSS JOIN LATERAL (
-                {self._due("l_priority", "l_from", "l_id")}) AS due LIMIT :most::int"""
-        else:
-            picked = self._due(
-                ":l_priority", self._floor(":l_at", ":l_claimed", ":l_walked"), ":l_id"
-            )
+                ORDER BY 1 DESC)"""
+        due = self._due("id AS picked_id", "l_priority", "l_from", "l_id")
         return d.sql(
-            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels}
-                picked AS MATERIALIZED ({picked})
-            UPDATE {d.jobs} AS j SET {_lease_grant(d)}
+            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
+                picked AS MATERIALIZED (SELECT due.picked_id FROM levels
+                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int)
+            UPDATE {d.jobs} AS j SET {_set(_lease_grant(d))}
             FROM picked, topics
             WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}
             RETURNING {ASSIGNMENT_COLUMNS}""",
-            LEVEL if d.lateral else "",
+            LEVEL,
+        )
+
+    # -- SQLite: a claim of one priority in two statements, each of them a single step ------------
+    #
+    # It has no LATERAL, and a row that RETURNING answers with is a step, which has to wait for
+    # Python's lock. One transaction holds the write lock over both, so nobody comes in between.
+
+    def _pick(self) -> Sql:
+        """Return what a claim will have been, as one JSON text."""
+        d = self.dialect
+        granted = _lease_grant(d)
+        short = f"length(payload) + coalesce(length(headers), 0) <= {LONG_TEXT}"
+        written = {
+            "id": "hex(id)",
+            "schedule_id": "nullif(hex(schedule_id), '')",
+            "payload::text": f"CASE WHEN {short} THEN payload END",
+            "headers::text": f"CASE WHEN {short} THEN headers END",
+        }
+        names = [name.strip() for name in ASSIGNMENT_COLUMNS.split(",")]
+        columns = ", ".join(written.get(name) or granted.get(name, name) for name in names)
+        floor = self._floor(":l_at", ":l_claimed", ":l_walked")
+        due = self._due("rowid AS picked_row, *", ":l_priority", floor, ":l_id")
+        sql = d.sql(
+            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
+            SELECT json_group_array(json_array(picked_row, {columns}))
+            FROM ({due}) AS due CROSS JOIN topics ON t_topic = topic"""
+        )
+        return replace(sql, unpack=_PICKED.decode)
+
+    def _claim_picked(self) -> Sql:
+        """Return the claim of what was picked: rows and topics, as JSON."""
+        d = self.dialect
+        return d.sql(
+            f"""UPDATE {d.jobs} AS j SET {_set(_lease_grant(d))}
+            FROM (WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
+                SELECT topics.*, json_extract(value, '$[0]') AS picked_row
+                FROM json_each(:picked) CROSS JOIN topics
+                ON t_topic = json_extract(value, '$[1]')) AS r
+            WHERE j.rowid = r.picked_row AND j.topic = r.t_topic
+              AND j.status NOT IN {_NOT_CLAIMABLE}""",
+            counted=True,
         )

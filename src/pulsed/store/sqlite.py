@@ -7,6 +7,7 @@ connection of its own, because in WAL mode readers and the writer do not wait fo
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
 from pulsed.backoff import Backoff
 from pulsed.errors import (
@@ -35,6 +35,7 @@ from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import watch_forks
 from pulsed.store.runner import drive
 from pulsed.store.sqlite_place import file_system
+from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
 from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions
@@ -46,7 +47,7 @@ T = TypeVar("T")
 OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables; everything else that pulsed uses is older."""
 
-CHECKPOINT_AT = 8 * 1024 * 1024
+CHECKPOINT_AT = 4 * 1024 * 1024
 """Bytes of write-ahead log after which it is written back into the database."""
 
 MOST_IDLE_READERS = 8
@@ -89,8 +90,11 @@ class SqliteStore(SqlStore):
         super().__init__(SqliteDialect(), self.sqlite_options)
         # Resolved, because SQLite names its log after the file that a link points to.
         self.path = None if path is None else Path(path).resolve()
+        self._log = None if self.path is None else f"{self.path}-wal"
         self._clock = clock
-        self._writer = Writer(self._open_writer, self._execute, self._translate, self._checkpoint)
+        self._writer = Writer(
+            self._open_writer, self.micros, execute_on, self._translate, self._checkpoint
+        )
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()
         self._listeners: list[Callable[[], None]] = []
@@ -134,8 +138,9 @@ class SqliteStore(SqlStore):
     def _read(self, verb: Verb[T]) -> T:
         try:
             connection = self._idle_readers.pop() if self._idle_readers else self._open_reader()
+            now = self.micros()
             try:
-                return drive(verb, lambda statement: self._execute(connection, statement))
+                return drive(verb, lambda statement: execute_on(connection, statement, now))
             finally:
                 self._give_back(connection)
         except sqlite3.Error as error:
@@ -146,9 +151,6 @@ class SqliteStore(SqlStore):
             self._idle_readers.append(connection)
         else:
             connection.close()
-
-    def _execute(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
-        return execute(connection.cursor(), statement, self.micros())
 
     # -- connections ----------------------------------------------------------------------------
 
@@ -161,6 +163,7 @@ class SqliteStore(SqlStore):
             # The log is written back by us, under the write lock: SQLite before 3.51.3 can
             # damage it when one process checkpoints while another one starts to write.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_AT:d}")
             if self.sqlite_options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {self.sqlite_options.max_pages:d}")
         except BaseException:
@@ -195,17 +198,26 @@ class SqliteStore(SqlStore):
         return connection
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        if self.path is None:
+        """Write the log back when it has filled its file.
+
+        The file is kept, because to overwrite it costs half of what it costs to extend it: a
+        file that grows has its new size written to the disk as well, at every commit. So it
+        grows beyond ``CHECKPOINT_AT`` only when the log has come to its end, and is cut to that
+        size by the commit after the checkpoint (``journal_size_limit``).
+        """
+        if self._log is None:
             return
         try:
-            size = Path(f"{self.path}-wal").stat().st_size
+            size = os.stat(self._log).st_size  # noqa: PTH116 - at every commit; a Path is slower
         except OSError:
             return
-        if size < self._checkpoint_at:
+        if size <= CHECKPOINT_AT:
+            self._checkpoint_at = CHECKPOINT_AT
+        if size <= self._checkpoint_at:
             return
         connection.execute("PRAGMA busy_timeout = 20")
         try:
-            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except sqlite3.OperationalError:
             busy = 1
         finally:
@@ -213,7 +225,7 @@ class SqliteStore(SqlStore):
                 f"PRAGMA busy_timeout = {int(self.sqlite_options.busy_timeout * 1000)}"
             )
         # A reader in the way: let the log grow by as much again before the next try.
-        self._checkpoint_at = size + CHECKPOINT_AT if busy else CHECKPOINT_AT
+        self._checkpoint_at = size + CHECKPOINT_AT if busy else size
 
     def _translate(self, error: sqlite3.Error, verb: str) -> StorageError:
         return translate(error, verb, str(self.path or "the database in memory"))
@@ -288,23 +300,9 @@ def _reading_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_IDLE_READERS, thread_name_prefix="pulsed-read")
 
 
-def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
-    """Run a statement; one with a batch of rows is run for each of them."""
-    params: dict[str, Any] = {name: _adapt(value) for name, value in statement.params.items()}
-    params["now"] = now
-    sql = statement.sql
-    if not sql.columns:
-        return cursor.execute(sql.text, params).fetchall()
-    if sql.counted:
-        rows = [
-            params | dict(zip(sql.columns, map(_adapt, row), strict=True)) for row in statement.rows
-        ]
-        return [(cursor.executemany(sql.text, rows).rowcount,)]
-    found: list[Any] = []
-    for row in statement.rows:
-        params.update(zip(sql.columns, map(_adapt, row), strict=True))
-        found += cursor.execute(sql.text, params).fetchall()
-    return found
+def execute_on(connection: sqlite3.Connection, statement: Statement, now: int) -> Rows:
+    """Run a statement on a connection of ours."""
+    return execute(connection.cursor(), statement, now)
 
 
 def _read_journal_mode() -> Script[str]:
@@ -312,14 +310,6 @@ def _read_journal_mode() -> Script[str]:
 
 
 _journal_mode = Verb("check", Kind.READ, _read_journal_mode)
-
-
-def _adapt(value: Any) -> Any:
-    if isinstance(value, UUID):
-        return value.bytes
-    if isinstance(value, datetime):
-        return to_micros(value)
-    return value
 
 
 def _backoff(*policy_and_attempts: float) -> float:

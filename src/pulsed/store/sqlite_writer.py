@@ -51,11 +51,13 @@ class Writer:
     def __init__(
         self,
         connect: Callable[[], sqlite3.Connection],
-        execute: Callable[[sqlite3.Connection, Statement], Rows],
+        clock: Callable[[], int],
+        execute: Callable[[sqlite3.Connection, Statement, int], Rows],
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
     ) -> None:
         self._connect = connect
+        self._clock = clock
         self._execute = execute
         self._translate = translate
         self._after_commit = after_commit
@@ -164,14 +166,31 @@ class Writer:
             self._connection = self._connect()
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
-        if len(group) == 1:
-            group[0].result = self._drive(connection, group[0].verb)
-        else:
+        if not self._run_together(connection, group):
+            connection.execute("BEGIN IMMEDIATE")
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
         with contextlib.suppress(sqlite3.Error):  # nobody's write has failed
             self._after_commit(connection)
+
+    def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
+        """Run all of them; False if one failed and nothing is left of any.
+
+        Savepoints would double the steps of a group in which hardly ever one fails. A verb can
+        be run again, so the members of a group with a failure are, each by itself.
+        """
+        try:
+            for request in group:
+                request.result = self._drive(connection, request.verb)
+        except Exception:
+            if len(group) == 1:
+                raise
+            self._roll_back()
+            if self._connection is None:  # not even that was possible
+                raise
+            return False
+        return True
 
     def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
         """Run one of several, so that its failure is its own."""
@@ -188,7 +207,8 @@ class Writer:
         connection.execute("RELEASE member")
 
     def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
-        return drive(verb, lambda statement: self._execute(connection, statement))
+        now = self._clock()  # one instant for all of a verb, and after the wait for the lock
+        return drive(verb, lambda statement: self._execute(connection, statement, now))
 
     def _roll_back(self) -> None:
         connection = self._connection

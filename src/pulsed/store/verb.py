@@ -28,11 +28,13 @@ class Sql:
     """The columns of its batch of rows, if it works on one."""
     counted: bool = False
     """Answers with one row that has the number of rows it changed, and with nothing else."""
+    unpack: Callable[[str], Rows] | None = None
+    """Reads the one text that its rows come in, if they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement to run. ``rows`` go in as arrays, or one by one where there are none."""
+    """One statement to run. ``rows`` go in as a batch."""
 
     sql: Sql
     params: Mapping[str, Any]

@@ -58,7 +58,8 @@ def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert jobs, leaving alone those whose id exists."""
 
     def script() -> Script[int]:
-        return len((yield insertion(s, jobs)))
+        inserted = yield insertion(s, jobs)
+        return inserted[0][0] if s.submit.counted else len(inserted)
 
     return Verb("submit", Kind.SINGLE, script)
 
@@ -73,8 +74,13 @@ def claim(
 ) -> Verb[list[Assignment]]:
     """Lease due jobs, best first. ``topics`` is what ``topics_as_json`` makes of them."""
     params = {"worker": worker_id, "queue": queue, "topics": topics}
+    tried = False
 
     def script() -> Script[list[Assignment]]:
+        nonlocal tried
+        if tried:  # and undone: what it claimed lies below the floors again
+            floors.forget()
+        tried = True
         walk = floors.walk()
         claimed: list[Row] = []
         if not walk.must_look:
@@ -105,11 +111,27 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
                 visited.append(priority)
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
-                found = list((yield Statement(s.claim, params | level)))
-                claimed += sorted(found, key=_BY_TIME)
+                claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
     last = (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
     walk.claimed(visited, last, full=len(claimed) == limit)
     return claimed
+
+
+def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
+    """Lease the due jobs of one priority: look, then lease what was seen."""
+    picked = {row[0]: row[1:] for row in (yield Statement(s.pick, params))}
+    if not picked:
+        return []
+    seen = _json([(number, row[2]) for number, row in picked.items()])
+    [(count,)] = yield Statement(s.claim, params | {"picked": seen})
+    if count != len(picked):  # impossible under the write lock; but only a lease counts
+        held = {tuple(lease) for lease in (yield Statement(s.held, params))}
+        picked = {n: row for n, row in picked.items() if (row[0].bytes, row[1]) in held}
+    if long := [number for number, row in picked.items() if row[5] is None]:
+        for number, payload, headers in (yield Statement(s.long_texts, {"picked": _json(long)})):
+            row = picked[number]
+            picked[number] = (*row[:5], payload, *row[6:10], headers, *row[11:])
+    return list(picked.values())
 
 
 def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
@@ -117,11 +139,16 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
 
     def script() -> Script[dict[UUID, Beat]]:
         answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
-        for job_id, cancel_requested in (yield Statement(s.beat, {}, leases)):
+        extended = yield Statement(s.beat, {}, leases)
+        if s.beat.counted:
+            if extended[0][0] == len(answers):
+                answers = dict.fromkeys(answers, Beat.OK)
+            extended = yield Statement(s.still_held, {}, leases)
+        for job_id, cancel_requested in extended:
             answers[s.dialect.uuid(job_id)] = Beat.CANCEL if cancel_requested else Beat.OK
         missing = [lease for lease in leases if answers[lease.job_id] is Beat.LOST]
-        if missing:
-            for (job_id,) in (yield Statement(s.still_held, {}, missing)):
+        if missing and not s.beat.counted:
+            for job_id, _ in (yield Statement(s.still_held, {}, missing)):
                 answers[s.dialect.uuid(job_id)] = Beat.UNKNOWN
         return answers
 
