@@ -71,6 +71,8 @@ class WorkerSettings(TypedDict, total=False):
     poll: float
     tick: float
     drain_timeout: float | None
+    fence: bool | None
+    """Whether runs stop when their lease could not be confirmed in time; None: behind a server."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
 

@@ -24,7 +24,7 @@ from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 EXAMPLES = """\b
 examples:
@@ -134,10 +134,13 @@ def _credentials(options: Mapping[str, Any]) -> Any:
         raise CommandError("TLS needs both --tls-cert and --tls-key.", Code.USAGE)
     import grpc  # noqa: PLC0415 - after the check that it is there
 
+    try:
+        pair = (key.read_bytes(), cert.read_bytes())
+        roots = None if authority is None else authority.read_bytes()
+    except OSError as error:
+        raise CommandError(f"a file for TLS cannot be read: {error}", Code.USAGE) from error
     return grpc.ssl_server_credentials(
-        [(key.read_bytes(), cert.read_bytes())],
-        root_certificates=None if authority is None else authority.read_bytes(),
-        require_client_auth=authority is not None,
+        [pair], root_certificates=roots, require_client_auth=authority is not None
     )
 
 

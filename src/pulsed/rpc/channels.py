@@ -52,6 +52,7 @@ def channel_options(keepalive: float) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", round(keepalive * 1000)),
         ("grpc.keepalive_timeout_ms", round(keepalive * 500)),
+        ("grpc.http2.ping_timeout_ms", round(keepalive * 500)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),

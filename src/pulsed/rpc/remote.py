@@ -82,6 +82,8 @@ class RemoteOptions:
 class RemoteStore(Store):
     """Jobs at the other end of a network."""
 
+    is_remote = True
+
     def __init__(self, address: Address | str, options: RemoteOptions | None = None) -> None:
         self.address = Address.parse(address) if isinstance(address, str) else address
         self.options = options or RemoteOptions()

@@ -189,6 +189,7 @@ class Server:
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", milliseconds),
             ("grpc.keepalive_timeout_ms", milliseconds // 2),
+            ("grpc.http2.ping_timeout_ms", milliseconds // 2),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 4),
             ("grpc.http2.max_pings_without_data", 0),
