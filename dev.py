@@ -45,6 +45,7 @@ examples:
   python3 dev.py check                    lint, formatting, types, import layers
   python3 dev.py chaos --seconds 60       kill workers under load for a minute
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
+  python3 dev.py chaos --server           kill servers as well, and workers behind them
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
 
 environment:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
+import time
+from contextlib import AsyncExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from pulsed import Pulse, Status
+from pulsed.rpc.generated import pulse_pb2 as pb
 from tests.support.apps import declare_add, work_off
 from tests.support.certificates import Authority
 from tests.support.commands import Command, run
-
-grpc = pytest.importorskip("grpc")
+from tests.support.jobs import TOPIC
+from tests.support.raw_streams import raw_client
 
 
 def serving(folder: Path, *args: str) -> Command:
@@ -57,13 +62,48 @@ def test_it_fires_schedules_by_itself(tmp_path):
 
 
 def wait_for_jobs(app):
-    import time  # noqa: PLC0415
-
     give_up_at = time.monotonic() + 15
     while not (jobs := app.jobs.list()):
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
     return jobs
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+async def test_a_thousand_idle_workers_cost_little_memory_and_no_claims(tmp_path):
+    with serving(tmp_path) as server:
+        host = url_of(server).removeprefix("pulse://")
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(raw_client(host)) for _ in range(5)]
+            await clients[0]("GetTime", pb.GetTimeRequest())
+            before = memory_of(server.process.pid)
+            streams = [client.stream() for client in clients for _ in range(200)]
+            for stream in streams:
+                await stream.hello(wants_offers=True)
+                await stream.grant(1, 10)
+            for stream in streams:
+                assert len((await stream.batch()).assignments) == 0
+            grown = memory_of(server.process.pid) - before
+            began = time.monotonic()
+            job = pb.NewJob(id=str(uuid4()), topic=TOPIC, payload="{}")
+            await clients[1]("SubmitJobs", pb.SubmitJobsRequest(jobs=[job]))
+            offered = [asyncio.create_task(stream.read()) for stream in streams]
+            done, _ = await asyncio.wait(offered, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+            took = time.monotonic() - began
+            for task in offered:
+                task.cancel()
+            await asyncio.wait(offered)
+        assert 1 <= len(done) < 50
+        assert took < 5
+        assert grown < 100 * 1024 * 1024
+
+
+def memory_of(pid: int) -> int:
+    """Return the bytes that a process has in memory."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:50051", "[::]:50051", "example.org:50051"])

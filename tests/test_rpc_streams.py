@@ -179,6 +179,18 @@ class TestGrants:
         assert await stream.read() is aio.EOF
         assert await stream.call.code() is grpc.StatusCode.OK
 
+    async def test_a_grant_that_is_withdrawn_is_answered_at_once(self, client):
+        stream = client.stream()
+        await stream.hello()
+        await stream.grant(1, 1, wait=60)
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await stream.call.write(pb.StreamJobsRequest(withdraw=pb.Withdraw()))
+        await stream.call.done_writing()
+        assert len((await stream.batch()).assignments) == 0
+        assert await stream.read() is aio.EOF
+        assert time.monotonic() - began < 30
+
 
 class TestOffers:
     async def test_a_worker_that_wants_offers_gets_one_and_no_job(self, client, store):

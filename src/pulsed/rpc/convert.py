@@ -7,6 +7,7 @@ Assignment and Report run once for every job, so they are written plainly rather
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -85,6 +86,18 @@ def maybe_uuid(text: str) -> UUID | None:
 def maybe_text(value: UUID | None) -> str:
     """Return an id as text; empty if there is none."""
     return "" if value is None else str(value)
+
+
+@lru_cache(maxsize=256)
+def worker_text(worker_id: UUID) -> str:
+    """Return a worker's id as text: the same one in every message of a worker."""
+    return str(worker_id)
+
+
+@lru_cache(maxsize=4_096)
+def worker_uuid(text: str) -> UUID:
+    """Return a worker's id."""
+    return UUID(text)
 
 
 # -- jobs -----------------------------------------------------------------------------------------
@@ -317,10 +330,11 @@ def assignment_message(assignment: Assignment) -> pb.Assignment:
         lease_token=assignment.lease_token,
         lease_seconds=assignment.lease_seconds,
         timeout_seconds=assignment.timeout,
-        headers=assignment.headers,
         next_run_at=stamp(assignment.next_run_at),
         submitted_at=stamp(assignment.submitted_at),
     )
+    if assignment.headers:
+        message.headers.update(assignment.headers)
     if assignment.schedule_id is not None:
         message.schedule_id = str(assignment.schedule_id)
         if assignment.occurrence is not None:
@@ -351,24 +365,25 @@ def assignment_of(message: Any, worker_id: UUID) -> Assignment:
 def lease_message(lease: Lease) -> pb.Lease:
     """Return a lease as a message."""
     return pb.Lease(
-        job_id=str(lease.job_id), lease_token=lease.token, worker_id=str(lease.worker_id)
+        job_id=str(lease.job_id),
+        lease_token=lease.token,
+        worker_id=worker_text(lease.worker_id),
     )
 
 
 def lease_of(message: Any) -> Lease:
     """Return the lease of a message."""
-    return Lease(UUID(message.job_id), message.lease_token, UUID(message.worker_id))
+    return Lease(UUID(message.job_id), message.lease_token, worker_uuid(message.worker_id))
 
 
 def report_message(report: Report) -> pb.Report:
     """Return how a run ended as a message."""
+    lease, outcome = lease_message(report.lease), report.outcome
+    if type(outcome) is Succeeded:  # nearly all of them
+        return pb.Report(lease=lease, succeeded=pb.Succeeded(result=outcome.result))
     # A message takes no lone surrogates, and a report must get through whatever a handler raised.
-    message = pb.Report(lease=lease_message(report.lease))
-    match report.outcome:
-        case Succeeded(result):
-            message.succeeded.SetInParent()
-            if result is not None:
-                message.succeeded.result = result
+    message = pb.Report(lease=lease)
+    match outcome:
         case Failed(error, traceback, delay, final):
             message.failed.error = clean_text(error)
             message.failed.final = final
@@ -389,9 +404,10 @@ def report_message(report: Report) -> pb.Report:
 
 def outcome_of(message: Any) -> Outcome | None:
     """Return the outcome of a report; None if it has none that we know."""
-    match message.WhichOneof("outcome"):
-        case "succeeded":
-            return Succeeded(maybe(message.succeeded, "result"))
+    kind = message.WhichOneof("outcome")
+    if kind == "succeeded":
+        return Succeeded(maybe(message.succeeded, "result"))
+    match kind:
         case "failed":
             failed = message.failed
             return Failed(

@@ -147,6 +147,7 @@ class Dispatcher:
         self._poll = poll
         self._turns: deque[Stream] = deque()
         """Streams with grants to look at, each once."""
+        self._serving: Grant | None = None
         self._work = asyncio.Event()
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._queues: set[str] = set()
@@ -182,12 +183,17 @@ class Dispatcher:
         self._hear(grant.queues)
         self._enqueue(grant)
 
-    def answer_all(self) -> None:
-        """Answer every grant that stands, because the server is going away."""
+    def answer_all(self, stream: Stream | None = None) -> None:
+        """Answer every grant that stands, or those of one stream: somebody is going away."""
         for lane in list(self._lanes.values()):
             for waiter in list(lane.waiting):
-                if isinstance(waiter, Grant):
+                if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
+        for each in self.streams if stream is None else [stream]:
+            for grant in each.grants:
+                grant.wait = 0.0
+        if self._serving is not None and stream in (None, self._serving.stream):
+            self._serving.wait = 0.0
 
     # -- news -----------------------------------------------------------------------------------
 
@@ -236,7 +242,9 @@ class Dispatcher:
                     grant = stream.grants.popleft()
                     if stream.grants:
                         self._turns.append(stream)
+                    self._serving = grant
                     await self.serve(grant)
+                    self._serving = None
             self._work.clear()
             await self._work.wait()
 

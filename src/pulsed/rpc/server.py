@@ -53,8 +53,8 @@ ANSWERED_ONCE = frozenset(
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""
 REMEMBERED_ANSWERS = 1_000
-GRACE = 15.0
-"""Seconds that workers get to beat after an outage: a beat of the default lease, and some."""
+GRACE = 1.5
+"""Ticks that workers get to beat after an outage: a beat of the default lease, and some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +287,7 @@ class Server:
         """Put the jobs of silent workers on the retry path; for ever."""
         while True:
             try:
-                if await reap(self.store, tick=self.options.tick, grace=GRACE):
+                if await reap(self.store, tick=self.options.tick, grace=GRACE * self.options.tick):
                     self.dispatcher.hint()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error

@@ -98,8 +98,11 @@ class JobStream:
     async def _read_grants(self, stream: Stream) -> None:
         try:
             while (message := await self._context.read()) is not aio.EOF:
-                if message.WhichOneof("kind") == "grant":
-                    self._dispatcher.grant(self._checked(message.grant, stream))
+                match message.WhichOneof("kind"):
+                    case "grant":
+                        self._dispatcher.grant(self._checked(message.grant, stream))
+                    case "withdraw":
+                        self._dispatcher.answer_all(stream)
         except Exception as error:  # noqa: BLE001 - the writer ends the stream with it
             self._outbox.put_nowait(error)
         else:

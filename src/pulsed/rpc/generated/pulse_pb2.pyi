@@ -463,12 +463,14 @@ class Topic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
 class StreamJobsRequest(_message.Message):
-    __slots__ = ("hello", "grant")
+    __slots__ = ("hello", "grant", "withdraw")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAW_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     grant: Grant
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
+    withdraw: Withdraw
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("worker_id", "queues", "topics", "wants_offers")
@@ -493,6 +495,10 @@ class Grant(_message.Message):
     queues: _containers.RepeatedScalarFieldContainer[str]
     wait_seconds: float
     def __init__(self, id: _Optional[int] = ..., credits: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class Withdraw(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StreamJobsResponse(_message.Message):
     __slots__ = ("batch", "offer", "go_away")
