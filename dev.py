@@ -43,6 +43,7 @@ examples:
   python3 dev.py test -k lease -x         arguments go to pytest
   python3 dev.py test -n 0 --pdb          one process, with a debugger
   python3 dev.py check                    lint, formatting, types, import layers
+  python3 dev.py bench --quick            how fast it is here, within a minute
   python3 dev.py chaos --seconds 60       kill workers under load for a minute
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
   python3 dev.py chaos --server           kill servers as well, and workers behind them
@@ -209,7 +210,7 @@ def check(arguments: list[str]) -> NoReturn:
 
 
 def bench(arguments: list[str]) -> NoReturn:
-    """Measure speed; see `bench --help`."""
+    """Measure speed beside the raw drivers and other queues; see `bench --help`."""
     become("-m", "benchmarks", *arguments)
 
 

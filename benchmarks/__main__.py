@@ -1,126 +1,100 @@
-"""``python3 dev.py bench``: how fast jobs go in and out, on both engines.
+"""``python3 dev.py bench``: how fast jobs go in and out, beside the raw drivers and the peers.
 
-SQLite runs with ``synchronous=FULL`` and PostgreSQL with fsync and synchronous commits, as in
-production. Numbers of one run may be compared with each other; those of two machines may not.
+PostgreSQL runs with fsync and synchronous commits and SQLite with ``synchronous=FULL``, as in
+production. Figures of one run may be compared with each other; those of two machines may not.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import platform
-import sqlite3
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+import dataclasses
+import sys
+from datetime import UTC, datetime
 
-from pulsed import JobType, Pulse
-from tests.support.scratch_postgres import ScratchPostgres
+from benchmarks import machine, plots, report, saved
+from benchmarks.databases import serving
+from benchmarks.peers import PEERS, measure_peers
+from benchmarks.results import Results
+from benchmarks.saved import Saved
+from benchmarks.scale import FIGURE, GLANCE, LONG, Scale
+from benchmarks.workloads import BOTH, WORKLOADS
 
 
 def main() -> None:
     arguments = parse()
-    print(
-        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; "
-        f"medians of {arguments.repeat} runs, jobs per second\n"
-    )
-    engines = arguments.engine.split(",")
-    measured = [measure(engine, arguments.jobs, arguments.repeat) for engine in engines]
-    print(f"{'':<34}" + "".join(f"{engine:>12}" for engine in engines))
-    for workload in measured[0]:
-        print(f"{workload:<34}" + "".join(f"{rates[workload]:>12,.0f}" for rates in measured))
+    if arguments.report:
+        kept = saved.read() or sys.exit("nothing was saved yet; see bench --save")
+        publish(kept)
+        return
+    run = measure(arguments)
+    print(report.console(run.results))
+    if arguments.save:
+        run.write()
+        publish(run)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dev.py bench", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain (20000)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each workload (3)")
-    parser.add_argument("--engine", default="sqlite,postgres", help="sqlite, postgres or both")
+    parser.add_argument("--engine", metavar="NAMES", help="postgres, sqlite (both)")
+    parser.add_argument("--only", metavar="NAMES", help=f"some of {', '.join(WORKLOADS)}")
+    parser.add_argument("--peers", metavar="NAMES", help=f"all, or some of {', '.join(PEERS)}")
+    parser.add_argument("--repeat", type=int, metavar="N", help="samples of each figure (3)")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="a glance, within a minute")
+    length.add_argument("--full", action="store_true", help="5 samples, 1,000,000 jobs for memory")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="write docs/benchmarks; with --only, the other workloads stay as they were saved",
+    )
+    parser.add_argument("--report", action="store_true", help="only write the page and plots again")
     return parser.parse_args()
 
 
-def measure(engine: str, jobs: int, repeat: int) -> dict[str, float]:
-    """Run every workload on an engine; returns the medians of jobs per second."""
-    with database(engine) as url, Pulse(url) as app:
-        tiny_async, tiny_plain = declare(app)
-        workloads: dict[str, tuple[int, Callable[[int], float]]] = {
-            "enqueue one by one": (jobs // 10, partial(enqueue_singly, tiny_async)),
-            "enqueue_many": (jobs, partial(enqueue_many, tiny_async)),
-            "drain, async handler, 100 slots": (jobs, partial(drain, app, tiny_async)),
-            "drain, plain function, 100 slots": (jobs, partial(drain, app, tiny_plain)),
-        }
-        return {
-            name: median_rate(app, workload, count, repeat)
-            for name, (count, workload) in workloads.items()
-        }
+def measure(arguments: argparse.Namespace) -> Saved:
+    """Run what was asked for; a run that is to be saved continues the saved one."""
+    scale = chosen_scale(arguments)
+    workloads = chosen_workloads(arguments)
+    peers = chosen(arguments.peers, tuple(PEERS), "peer") if arguments.peers else ()
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    before = saved.read() if arguments.save else None
+    results = Results(now, list(before.results) if before else [])
+    about = dict(before.peers) if before else {}
+    for engine in chosen(arguments.engine, BOTH, "engine"):
+        with serving(engine) as server:
+            for name in workloads:
+                if engine in WORKLOADS[name].engines:
+                    results.drop(name, engine)
+                    WORKLOADS[name].measure(server, results, scale)
+            about |= measure_peers(server, results, scale, peers)
+    return Saved(results, machine.describe(), dataclasses.asdict(scale), about)
 
 
-def median_rate(app: Pulse, workload: Callable[[int], float], jobs: int, repeat: int) -> float:
-    rates = []
-    for _ in range(repeat):
-        rates.append(jobs / workload(jobs))
-        app.jobs.delete_matching(queue="default")
-    return statistics.median(rates)
+def publish(run: Saved) -> None:
+    plots.draw(saved.FILE, saved.FOLDER)
+    report.write(run)
+    print(f"wrote {report.PAGE}", file=sys.stderr)
 
 
-@contextmanager
-def database(engine: str) -> Iterator[str]:
-    if engine == "postgres":
-        with ScratchPostgres(fsync=True) as server:
-            yield server.url
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            yield f"sqlite:///{Path(folder) / 'bench.db'}"
+def chosen(asked: str | None, known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    names = known if asked in (None, "all") else tuple(str(asked).split(","))
+    for name in names:
+        if name not in known:
+            sys.exit(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    return names
 
 
-def declare(app: Pulse) -> tuple[JobType[[int], int], JobType[[int], int]]:
-    @app.job
-    async def tiny_async(number: int) -> int:
-        return number
-
-    @app.job
-    def tiny_plain(number: int) -> int:
-        return number
-
-    return tiny_async, tiny_plain
+def chosen_workloads(arguments: argparse.Namespace) -> tuple[str, ...]:
+    if arguments.quick and not arguments.only:
+        return tuple(name for name, workload in WORKLOADS.items() if workload.quick)
+    return chosen(arguments.only, tuple(WORKLOADS), "workload")
 
 
-def enqueue_singly(job: JobType[[int], int], jobs: int) -> float:
-    """Enqueue one commit at a time, as a web request does."""
-    job.enqueue(0)  # connect
-    began = time.perf_counter()
-    for number in range(jobs):
-        job.enqueue(number)
-    return time.perf_counter() - began
-
-
-def enqueue_many(job: JobType[[int], int], jobs: int) -> float:
-    began = time.perf_counter()
-    job.enqueue_many([(number,) for number in range(jobs)])
-    return time.perf_counter() - began
-
-
-def drain(app: Pulse, job: JobType[[int], int], jobs: int) -> float:
-    enqueue_many(job, jobs)
-    return asyncio.run(drained(app))
-
-
-async def drained(app: Pulse) -> float:
-    """Return the seconds in which a worker empties the queue, from its start."""
-    async with app:
-        worker = app.worker()
-        began = time.perf_counter()
-        working = asyncio.create_task(worker.run())
-        while any((await app.jobs.acounts(status=("PENDING", "RUNNING"))).values()):
-            await asyncio.sleep(0.02)
-        seconds = time.perf_counter() - began
-        worker.stop()
-        await working
-    return seconds
+def chosen_scale(arguments: argparse.Namespace) -> Scale:
+    scale = GLANCE if arguments.quick else LONG if arguments.full else FIGURE
+    if arguments.repeat:
+        scale = dataclasses.replace(scale, repeat=arguments.repeat)
+    return scale
 
 
 if __name__ == "__main__":

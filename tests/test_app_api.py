@@ -163,6 +163,27 @@ class TestEnqueue:
         assert len({*ids}) == 24
         assert app.jobs.counts()[Status.PENDING] == 25
 
+    @pytest.mark.parametrize("kind", ["iterable", "async iterable"])
+    async def test_aiter_reads_no_further_than_its_batch(self, url: str, kind: str) -> None:
+        taken: list[int] = []
+
+        def source() -> Iterator[tuple[int]]:
+            for n in range(25):
+                taken.append(n)
+                yield (n,)
+
+        async def asource() -> AsyncIterator[tuple[int]]:
+            for call in source():
+                yield call
+
+        async with Pulse(url) as app:
+            add = declare_add(app)
+            ids = add.aenqueue_iter(source() if kind == "iterable" else asource(), batch=10)
+            for number in range(25):
+                await anext(ids)
+                assert len(taken) == min(25, number // 10 * 10 + 10)
+            assert [each async for each in ids] == []
+
     def test_iter_says_how_much_is_stored_when_it_fails(self, app: Pulse) -> None:
         add = declare_add(app)
         with pytest.raises(InvalidArguments) as failed:

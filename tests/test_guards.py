@@ -251,6 +251,49 @@ async def test_only_expired_leases_are_reaped(backend, clock):
     await check(backend, scenario, "reap", f"AND lease_until < {now}", again)
 
 
+async def test_only_jobs_that_have_ended_are_pruned(backend, clock):
+    """No statement of ours leaves the time of an end on a living job; a hand on the table might."""
+
+    async def scenario(store, backend):
+        run = await running(store)
+        past = {"sqlite": "1", "postgres": "to_timestamp(1)"}[backend.engine]
+        backend.execute(f"UPDATE pulse_jobs SET completed_at = {past}")
+        clock.advance(60)
+        pruned = await store.prune({Status.RUNNING: 1.0}, limit=10)
+        assert pruned.total == 0
+        assert (await row(store, run.job_id)).status is Status.RUNNING
+
+    ended = "AND status IN ('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+    await check(backend, scenario, "prune", ended)
+
+
+async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
+    """Both looks at the time of the end say so; here each of them alone, and then neither."""
+
+    async def removes_a_young_job(*looks: str) -> bool:
+        store = backend.open()
+        sql = store._statements.prune
+        for look in looks:
+            assert sql.text.count(f"{look} <") == 1
+            sql = replace(sql, text=sql.text.replace(f"{look} <", f"{look} <>"))
+        store._statements.prune = sql
+        run = await running(store)
+        await settle(store, run, Succeeded())
+        clock.advance(60)
+        pruned = await store.prune({Status.SUCCEEDED: 3600.0}, limit=10)
+        await store.aclose()
+        backend.empty()
+        return bool(pruned.total)
+
+    text = backend.open()._statements.prune.text
+    picked = "AND completed_at"
+    again = text[text.index("AND coalesce(completed_at") : text.rindex(") <") + 1]
+    assert not await removes_a_young_job()
+    assert not await removes_a_young_job(picked)
+    assert not await removes_a_young_job(again)
+    assert await removes_a_young_job(picked, again)
+
+
 # -- races, which only a server with concurrent writers can lose ----------------------------------
 
 
@@ -352,6 +395,41 @@ async def test_a_job_that_has_just_succeeded_is_not_reaped(postgres, clock):
     assert not await undone(LOCK, lease)
     assert not await undone(LOCK, EXPIRED_STILL[0])  # a lease that is gone is not over either
     assert await undone(LOCK, EXPIRED_STILL[0], lease)
+
+
+async def pruned_a_replayed_job(postgres: PostgresBackend, clock: Clock, *removed: str) -> bool:
+    """Let a replay commit between a pruner's choice of rows and its DELETE."""
+    store = postgres.open(retry=RetryPolicy.disabled())
+    run = await running(store, max_attempts=1)
+    await settle(store, run, Failed("x"))
+    clock.advance(60)
+    without(store, "prune", *removed)
+    with contextlib.closing(postgres.connect()) as operator, operator.transaction():
+        operator.execute("UPDATE pulse_jobs SET status = 'PENDING', completed_at = NULL")
+        task = asyncio.create_task(store.prune({Status.DEAD_LETTERED: 1.0}, limit=10))
+        if LOCK in removed:
+            await blocked(postgres)
+        else:
+            assert (await task).total == 0
+    await task
+    left = await store.get([run.job_id])
+    assert len(await store.failures(run.job_id)) == len(left)
+    await store.aclose()
+    postgres.empty()
+    return not left
+
+
+async def test_a_dead_letter_that_is_just_replayed_is_not_pruned(postgres, clock):
+    ended = "AND status IN ('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+    same = "AND status = $1::text AND status IN"
+    text = postgres.open()._statements.prune.text
+    late = text[text.index("AND coalesce(completed_at") : text.index("RETURNING")]
+    every = (same, "('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')", late)
+    assert not await pruned_a_replayed_job(postgres, clock, *every)  # the row lock is enough
+    assert not await pruned_a_replayed_job(postgres, clock, LOCK)  # and so are the guards
+    assert not await pruned_a_replayed_job(postgres, clock, LOCK, ended, late)  # each of them
+    assert not await pruned_a_replayed_job(postgres, clock, LOCK, *every[:2])
+    assert await pruned_a_replayed_job(postgres, clock, LOCK, *every)
 
 
 @pytest.mark.parametrize(

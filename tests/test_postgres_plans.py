@@ -26,6 +26,7 @@ STATEMENTS = Statements(PostgresDialect(SCHEMA))
 BY_ID = ("pulse_jobs_pkey", "id = ANY")
 DUE = ("pulse_jobs_claim", "queue")
 LEASES = ("pulse_jobs_lease", "lease_until <")
+FINISHED = ("pulse_jobs_finished", "AND (completed_at <")
 PLANS = {
     "levels": [DUE],
     "claim": [DUE, DUE, BY_ID],
@@ -40,6 +41,7 @@ PLANS = {
     "cancel": [BY_ID, BY_ID],
     "replay": [BY_ID, BY_ID],
     "delete": [BY_ID, BY_ID],
+    "prune": [FINISHED, BY_ID],
     "standing": [BY_ID],
     "get": [BY_ID],
 }
@@ -62,8 +64,9 @@ def fill(connection, rows, *, running):
     connection.execute(f"TRUNCATE {SCHEMA}.pulse_jobs")
     connection.execute(
         f"""INSERT INTO {SCHEMA}.pulse_jobs (id, queue, topic, status, payload, next_run_at,
-            submitted_at, locked_by, lease_until, lease_ms)
+            submitted_at, completed_at, locked_by, lease_until, lease_ms)
         SELECT gen_random_uuid(), 'default', 't', status, '{{}}', now(), now(),
+            CASE WHEN status IN ('SUCCEEDED', 'DEAD_LETTERED') THEN now() END,
             CASE WHEN status = 'RUNNING' THEN gen_random_uuid() END,
             CASE WHEN status = 'RUNNING' THEN now() END, 1000
         FROM (SELECT CASE WHEN i % 10 < {running} THEN 'RUNNING' WHEN i % 10 < 4 THEN 'PENDING'
@@ -125,6 +128,11 @@ def test_the_limit_of_a_claim_and_of_a_reap_is_applied_once(planner):
     for name in ("claim", "reap"):
         limits = [node for node in explain(planner, name) if node["Node Type"] == "Limit"]
         assert any(node.get("Subplan Name", "").startswith("CTE") for node in limits), name
+
+
+def test_a_prune_picks_its_jobs_once(planner):
+    limits = [node for node in explain(planner, "prune") if node["Node Type"] == "Limit"]
+    assert [node.get("Parent Relationship") for node in limits] == ["InitPlan"]
 
 
 def test_a_broad_read_is_planned_freely():

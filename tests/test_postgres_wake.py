@@ -4,6 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager, closing
 
@@ -244,6 +245,18 @@ async def test_the_first_announcement_is_immediate_and_the_last_is_never_dropped
     assert record.sent[2] == ["a"]
 
 
+async def test_in_a_burst_what_is_owed_goes_with_the_next_submit(monkeypatch):
+    now = 0.0
+    record = Recorder()
+    notifier = Notifier("pulsed", record, clock=lambda: now)
+    monkeypatch.setattr(notifier, "_see_to_it", lambda: None)
+    for at, sent in ((0.0, 1), (0.4, 1), (0.9, 1), (1.1, 2), (1.9, 2), (2.2, 3)):
+        now = at * AT_MOST_EVERY
+        await notifier.announce({"a"})
+        assert len(record.sent) == sent
+        assert notifier._owed == (set() if at in (0.0, 1.1, 2.2) else {"a"})
+
+
 async def test_what_is_owed_can_be_flushed(monkeypatch):
     now = 0.0
     record = Recorder()
@@ -291,6 +304,9 @@ async def test_whatever_goes_wrong_in_the_thread_later_announcements_are_sent(er
     await notifier.announce({"b"})
     await notifier.announce({"b"})
     await until(lambda: len(record.sent) == 4 and not notifier._sending)
+    for thread in threading.enumerate():  # else its end may be told of in the next test
+        if thread.name == "pulsed-notify":
+            await asyncio.to_thread(thread.join)
 
 
 async def test_without_a_thread_to_send_it_the_announcement_waits_for_the_next(monkeypatch):

@@ -143,6 +143,9 @@ class World:
             "Watchdog": pb.WatchdogRequest(tick_seconds=1e9, limit=5),
             "ListDueSchedules": pb.ListDueSchedulesRequest(limit=5),
             "FireSchedules": pb.FireSchedulesRequest(),
+            "TakeTurn": pb.TakeTurnRequest(length_seconds=1),
+            "PruneJobs": pb.PruneJobsRequest(limit=5),
+            "CountPrunable": pb.PruneJobsRequest(),
             "ParkSchedule": pb.ParkScheduleRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),

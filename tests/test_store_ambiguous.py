@@ -233,6 +233,7 @@ async def test_reads(store, when, times):
         "workers": store.workers,
         "held": lambda: store.held(ALICE),
         "now": store.now,
+        "prunable": lambda: store.prunable({Status.SUCCEEDED: 0.0}),
     }
     undisturbed = {name: await read() for name, read in reads.items()}
     for name, read in reads.items():

@@ -197,6 +197,19 @@ class StoreAgainstModel(RuleBasedStateMachine):
         if job_id not in self.model.jobs:
             self.highest.pop(job_id, None)
 
+    @rule(
+        ages=st.dictionaries(
+            st.sampled_from(TERMINAL), st.sampled_from([0.0, 5.0, 60.0]), min_size=1
+        )
+    )
+    def prune(self, ages: Any) -> None:
+        before = set(self.model.jobs)
+        pruned = self.run(self.store.prune(ages, limit=100))
+        assert pruned.removed == self.model.prune(ages, 100)
+        for job_id in before - set(self.model.jobs):
+            self.highest.pop(job_id, None)
+            assert self.run(self.store.failures(job_id)) == []
+
     @rule(seconds=st.sampled_from([0.5, 1.0, 5.0, 12.0, 31.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
         self.clock.advance(seconds)

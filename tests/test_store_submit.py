@@ -1,11 +1,14 @@
 """Submitting: what is acknowledged is a row, once."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
+import msgspec
 import pytest
 
 from pulsed.backoff import Backoff
-from pulsed.job import JobFilter, Status, Succeeded
+from pulsed.job import JobFilter, NewJob, Status, Succeeded, new_job_id
+from pulsed.store.sql import NEW_JOB
 from tests.support.jobs import (
     EVERYTHING,
     a_job,
@@ -120,6 +123,51 @@ async def test_times_keep_their_microseconds(store, clock):
     found = await row(store, job_id)
     assert found.submitted_at == clock.now
     assert found.next_run_at == clock.after(0.000001)
+
+
+STORED = [*NEW_JOB.keys() - {"id", "delay", "at"}, "status", "next_run_at", "submitted_at"]
+
+SAYS_MORE = {
+    "queue": "mail",
+    "topic": "other",
+    "payload": '{"n":[1,"\\"{}\\\\"]}',
+    "priority": -7,
+    "delay": 90.5,
+    "at": datetime(2200, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
+    "max_attempts": 9,
+    "backoff": Backoff.exponential(3, factor=4, cap=50, jitter=0.5),
+    "timeout": 1.5,
+    "lease": 60.0,
+    "headers": {"trace": "a,b"},
+    "tags": ("red", "blue"),
+    "schedule_id": uuid4(),
+}
+"""Of every field that a job need not have, a value."""
+
+
+async def test_every_field_can_be_tested_here():
+    told = {*SAYS_MORE, "id", "occurrence"}  # an occurrence is its schedule's only once
+    assert told == set(NewJob.__struct_fields__)
+
+
+@pytest.mark.parametrize("fields", [[name] for name in SAYS_MORE] + [list(SAYS_MORE)], ids=",".join)
+async def test_a_batch_is_stored_like_its_jobs_one_by_one(store, backend, fields):
+    """Whatever all of its jobs say, only some of them, or none."""
+    options = {name: SAYS_MORE[name] for name in fields}
+    batches = [[a_job(**options), a_job(**options)], [a_job(), a_job(**options)], [a_job()] * 2]
+    for batch in batches:
+        alone = [msgspec.structs.replace(job, id=new_job_id()) for job in batch]
+        assert await store.submit(batch) == len({job.id for job in batch})
+        for job in alone:
+            assert await store.submit([job]) == 1
+        for together, single in zip(batch, alone, strict=True):
+            assert stored(backend, together) == stored(backend, single)
+
+
+def stored(backend, job):
+    """Return all that the table has of a job but its id."""
+    where = f"id = {backend.literal(job.id)}"
+    return backend.execute(f"SELECT {', '.join(STORED)} FROM pulse_jobs WHERE {where}")
 
 
 async def test_policy_given_at_submit_stays_on_the_row(store):

@@ -18,7 +18,7 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.errors import CalledInEventLoop
-from pulsed.job import Status
+from pulsed.job import Status, new_job_id
 from tests.support.backends import Backend
 from tests.support.scratch_postgres import free_port
 
@@ -104,6 +104,25 @@ def test_parent_and_child_may_both_enqueue_after_a_fork(backend: Backend):
         timeout=30,
     )
     assert names(backend) == ["before", "child", "parent after", "parent meanwhile"]
+
+
+def test_ids_made_on_both_sides_of_a_fork_have_nothing_in_common():
+    """Their random bits come by the block, and a block belongs to one process."""
+    new_job_id()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writing, b"".join(new_job_id().bytes for _ in range(50)))
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    theirs = os.read(reading, 50 * 16)
+    os.close(reading)
+    os.close(writing)
+    assert len(theirs) == 50 * 16
+    random_bits = {theirs[start + 8 : start + 16] for start in range(0, len(theirs), 16)}
+    assert random_bits.isdisjoint(new_job_id().bytes[8:] for _ in range(50))
 
 
 SITE = """

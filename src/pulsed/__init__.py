@@ -19,6 +19,7 @@ from pulsed.errors import (
 )
 from pulsed.handler import Call
 from pulsed.job import Status
+from pulsed.retention import Retention
 from pulsed.schedule import ScheduleState
 from pulsed.version import __version__
 
@@ -38,6 +39,7 @@ __all__ = [
     "Pulse",
     "PulsedError",
     "ResultTimeout",
+    "Retention",
     "RetryAfter",
     "RetryPolicy",
     "Router",

@@ -41,6 +41,7 @@ from pulsed.handler import (
     new_job,
 )
 from pulsed.handler.options import checked_name
+from pulsed.retention import Retention, checked_retention
 from pulsed.rpc.opening import open_store
 from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
@@ -75,6 +76,8 @@ class WorkerSettings(TypedDict, total=False):
     """Whether runs stop when their lease could not be confirmed in time; None: behind a server."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
+    retention: Retention
+    """When finished jobs are removed; unless given, as the app says."""
 
 
 class Pulse:
@@ -84,6 +87,8 @@ class Pulse:
         url: ``sqlite:///jobs.db``, ``postgresql://…``; if left out, ``$PULSED_URL``.
         name: Tells the apps apart that share a database.
         imports: Modules that declare jobs; loaded when a worker starts or a topic is looked up.
+        retention: When workers remove finished jobs: by default, seven days after their end, but
+            dead letters never. ``Retention.forever()`` keeps everything.
         retry: How database operations are retried. ``RetryPolicy.disabled()`` turns retries off,
             also those of ``dequeue_retry`` unless that is given.
         retry_attempts: A shorthand for a default ``retry`` with another number of attempts.
@@ -102,6 +107,7 @@ class Pulse:
         *,
         name: str = "default",
         imports: Iterable[str] = (),
+        retention: Retention | None = None,
         retry: RetryPolicy | None = None,
         retry_attempts: int | None = None,
         dequeue_retry: RetryPolicy | None = None,
@@ -115,6 +121,7 @@ class Pulse:
         self.name = checked_name("name of the app", name)
         self._url = url
         self._imports = [imports] if isinstance(imports, str) else list(imports)
+        self._retention = checked_retention(retention)
         storage = _storage_retry(retry, retry_attempts)
         self._settings = StoreSettings(
             retry=storage,
@@ -131,7 +138,7 @@ class Pulse:
         self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry)
-        self.jobs = Jobs(self._client)
+        self.jobs = Jobs(self._client, lambda: self._retention)
         self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     # -- declaring ------------------------------------------------------------------------------
@@ -266,6 +273,7 @@ class Pulse:
             options["queues"] = [queue]
         for name in options.get("queues", ()):
             checked_name("queue", name)
+        options["retention"] = checked_retention(options.get("retention") or self._retention)
         registry = self.registry
         declared = self._declared_schedules()  # what is wrong with one is said before the start
         return Worker(
@@ -303,6 +311,15 @@ class Pulse:
                 if self._store is None:
                     self._store = open_store(self.url, self._settings)
         return self._store
+
+    @property
+    def retention(self) -> Retention:
+        """When this app's workers remove finished jobs; those made later go by a new value."""
+        return self._retention
+
+    @retention.setter
+    def retention(self, retention: Retention) -> None:
+        self._retention = checked_retention(retention)
 
     @property
     def settings(self) -> StoreSettings:

@@ -83,7 +83,9 @@ class Backend(ABC):
             tables = {table for (table,) in connection.execute(self.tables)}
             for table in tables - KEPT:
                 connection.execute(f"DELETE FROM {table}")
-            connection.execute("UPDATE pulse_meta SET last_tick = NULL, reap_after = NULL")
+            connection.execute(
+                "UPDATE pulse_meta SET last_tick = NULL, reap_after = NULL, prune_after = NULL"
+            )
 
 
 class SqliteBackend(Backend):

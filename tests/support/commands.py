@@ -27,6 +27,7 @@ CLEAN: Mapping[str, str | None] = {
     "PULSED_APP": None,
     "PULSED_URL": None,
     "DATABASE_URL": None,
+    "PULSED_KEEP": None,
     "PULSED_DEBUG": None,
 }
 

@@ -210,6 +210,21 @@ class Model:
         job.last_outcome = "REPLAYED"
         return {job_id: (True, Status.PENDING)}
 
+    def prune(self, ages: dict[Status, float], limit: int) -> dict[Status, int]:
+        removed = dict.fromkeys(ages, 0)
+        for status, age in ages.items():
+            cutoff = self.clock.after(-age)
+            old = [
+                (job.completed_at, job.id)
+                for job in self.jobs.values()
+                if job.status is status and job.completed_at is not None
+                if job.completed_at < cutoff
+            ]
+            for _, job_id in sorted(old)[: limit - sum(removed.values())]:
+                del self.jobs[job_id]
+                removed[status] += 1
+        return removed
+
     def delete(self, job_id: UUID) -> dict[UUID, tuple[bool, Status]]:
         job = self.jobs.get(job_id)
         if job is None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pulsed.app import Pulse
 from pulsed.cli.output import console, joined
+from pulsed.retention import described
 from pulsed.store.open import redacted
 from pulsed.version import __version__
 
@@ -32,6 +33,7 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
         "queues": _queues(working["queues"]),
         "topics": joined(sorted(handler.topic for handler in app.registry)),
         "slots": f"{working['concurrency']}",
+        "keep": described(app.retention.ages),
         "stop": "Ctrl-C finishes what runs; twice hands it back",
     }
     if not working["schedules"]:

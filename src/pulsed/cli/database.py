@@ -36,14 +36,19 @@ class Database:
     url: str | None = None
     app: str | None = None
 
-    def resolved(self) -> tuple[str, StoreSettings]:
-        """Return the URL and how to open it: as the option says, the app, or the environment."""
+    def loaded_app(self) -> Pulse | None:
+        """Return the app that the options or the environment name, if they name one."""
         # With --url there is no need to load an app that only the environment names.
         name = self.app or (None if self.url else os.environ.get(APP_VARIABLE))
-        if name:
-            from pulsed.cli.loading import load_app  # noqa: PLC0415 - only with an app
+        if not name:
+            return None
+        from pulsed.cli.loading import load_app  # noqa: PLC0415 - only with an app
 
-            app = load_app(name)
+        return load_app(name)
+
+    def resolved(self) -> tuple[str, StoreSettings]:
+        """Return the URL and how to open it: as the option says, the app, or the environment."""
+        if app := self.loaded_app():
             return self.url or url_of(app), app.settings
         if url := self.url or url_of_environment():
             return url, StoreSettings()

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +22,7 @@ from pulsed.cli.reloading import SourceWatch, imported_under, sources_under
 from pulsed.cli.worker import WorkingOptions, loaded_for_work, working_options
 from pulsed.engine.worker import Exit, Worker
 from pulsed.errors import ConfigError
+from pulsed.retention import Age
 from pulsed.store.sqlstore import SqlStore
 
 log = logging.getLogger("pulsed.dev")
@@ -39,7 +40,8 @@ examples:
 environment:
   PULSED_APP     the app, when none is given
   PULSED_URL     the database, when neither --url nor the app says
-  DATABASE_URL   the database, when PULSED_URL is not set either"""
+  DATABASE_URL   the database, when PULSED_URL is not set either
+  PULSED_KEEP    the default of --keep"""
 
 
 @click.command(epilog=EXAMPLES)
@@ -52,6 +54,7 @@ def dev(
     app: str | None,
     reload: bool,  # noqa: FBT001
     url: str | None,
+    keep: Mapping[str, Age] | None,
     log_level: str,
     log_format: str,
     **options: Any,
@@ -63,7 +66,7 @@ def dev(
     if working["drain_timeout"] is None:
         working["drain_timeout"] = DRAIN_TIMEOUT
     try:
-        loaded = loaded_for_work(app, url)
+        loaded = loaded_for_work(app, url, keep)
     except (CommandError, ConfigError) as error:
         if not reload:
             raise

@@ -29,8 +29,9 @@ environment:
 @database_options
 def doctor(database: Database, as_json: bool) -> int:  # noqa: FBT001
     """Check the database, its jobs and its workers. Exits with 6 if a check fails."""
+    app = database.loaded_app()
     with database.store() as store:
-        findings = run_blocking(examine(store))
+        findings = run_blocking(examine(store, None if app is None else app.retention))
     if as_json:
         for finding in findings:
             print_json(finding._asdict())

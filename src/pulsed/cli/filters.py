@@ -20,11 +20,12 @@ def statuses(value: str | tuple[Status, ...]) -> tuple[Status, ...]:
     """Read statuses, or their beginnings: ``dead`` is DEAD_LETTERED. Several with commas."""
     if isinstance(value, tuple):
         return value
-    return tuple(_status(word.strip()) for word in value.split(","))
+    return tuple(status(word.strip()) for word in value.split(","))
 
 
-def _status(word: str) -> Status:
-    found = [status for status in Status if word and status.startswith(word.upper())]
+def status(word: str) -> Status:
+    """Read one status, or its beginning."""
+    found = [each for each in Status if word and each.startswith(word.upper())]
     if len(found) != 1:
         raise click.BadParameter(f"{word!r} is not one of {', '.join(Status).lower()}.")
     return found[0]
@@ -34,15 +35,20 @@ def _complete_status(_ctx: click.Context, _param: click.Parameter, begun: str) -
     return [status.lower() for status in Status if status.startswith(begun.upper())]
 
 
-_OPTIONS = (
-    click.option(
+def status_option(text: str) -> Callable[[F], F]:
+    """Return the option for statuses, with a help of its own."""
+    return click.option(
         "--status",
         type=statuses,
         metavar="STATUS",
         shell_complete=_complete_status,
         multiple=True,
-        help="pending, running, retrying, waiting, succeeded, dead, cancelled; repeatable.",
-    ),
+        help=text,
+    )
+
+
+_OPTIONS = (
+    status_option("pending, running, retrying, waiting, succeeded, dead, cancelled; repeatable."),
     click.option("--topic", help="The handler's name."),
     click.option("--queue", help="The queue."),
     click.option("--tag", help="A tag of the job."),

@@ -22,9 +22,11 @@ from pulsed.cli.output import (
     job_as_json,
     json_option,
     one_line,
+    print_counts,
     print_json,
     status_text,
 )
+from pulsed.cli.prune import prune
 from pulsed.cli.times import brief, relative
 from pulsed.client.filter import checked_filter
 from pulsed.client.job import checked_id, read_one
@@ -52,7 +54,7 @@ environment:
 
 @click.group(epilog=EXAMPLES)
 def jobs() -> None:
-    """List, show, count, retry, cancel and delete jobs."""
+    """List, show, count, retry, cancel, delete and prune jobs."""
 
 
 @jobs.command("list")
@@ -137,20 +139,13 @@ def counts(database: Database, where: Mapping[str, Any], as_json: bool) -> None:
     """  # noqa: D301 - a mark for click
     with database.store() as store:
         counted = run_blocking(store.counts(checked_filter(where)))
-    if not for_people(as_json=as_json):
-        print_json(counted)
-        return
-    table = Table("STATUS", "JOBS", flexible={})
-    width = max(len(f"{number:,}") for number in counted.values())
-    for status, number in counted.items():
-        style = "" if number else "dim"
-        table.add(status_text(status), Text(f"{number:{width},}", style=style))
-    table.show(console())
+    print_counts(counted, as_json=as_json)
 
 
 jobs.add_command(acts.retry)
 jobs.add_command(acts.cancel)
 jobs.add_command(acts.delete)
+jobs.add_command(prune)
 
 
 def _show_table(found: list[JobRow], now: datetime, limit: int) -> None:

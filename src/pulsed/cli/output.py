@@ -122,6 +122,19 @@ class Table:
         return line
 
 
+def print_counts(counted: Mapping[Status, int], *, as_json: bool) -> None:
+    """Print numbers of jobs by their status."""
+    if not for_people(as_json=as_json):
+        print_json(counted)
+        return
+    table = Table("STATUS", "JOBS", flexible={})
+    width = max(len(f"{number:,}") for number in counted.values())
+    for status, number in counted.items():
+        style = "" if number else "dim"
+        table.add(status_text(status), Text(f"{number:{width},}", style=style))
+    table.show(console())
+
+
 def _fitted(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return set_cell_size(text, width)

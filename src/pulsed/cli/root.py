@@ -16,7 +16,7 @@ COMMANDS = {
     "worker": "Run the jobs of an app, in one process or several.",
     "dev": "Run a worker for development: friendly output, --reload.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
-    "jobs": "List, show, retry, cancel and delete jobs.",
+    "jobs": "List, show, retry, cancel, delete and prune jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",
@@ -31,6 +31,7 @@ environment:
   PULSED_URL         the database, when neither --url nor the app says
   DATABASE_URL       the database, when PULSED_URL is not set either
   PULSED_TOKEN       proves who we are to a server, when its URL has no token
+  PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
   PULSED_LOG_FORMAT  the default of --log-format
   PULSED_DEBUG       1 shows the traceback of an error

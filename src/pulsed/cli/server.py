@@ -12,9 +12,11 @@ import click
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError
+from pulsed.cli.keep import changed, keep_option
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
 from pulsed.engine.signals import on_stop_signals
+from pulsed.retention import Retention
 from pulsed.rpc.address import is_loopback
 from pulsed.rpc.exposure import check_exposure
 from pulsed.rpc.opening import is_remote
@@ -40,7 +42,8 @@ signals:
 
 \b
 environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given
+  PULSED_KEEP                            the default of --keep"""
 
 
 @click.command(epilog=EXAMPLES)
@@ -68,7 +71,7 @@ environment:
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Leave recovery and schedules to other servers or workers.",
+    help="Leave recovery, schedules and retention to other servers or workers.",
 )
 @click.option(
     "--tick",
@@ -100,6 +103,7 @@ environment:
     metavar="N",
     help="Workers connected at a time.",
 )
+@keep_option
 @database_options
 @log_options
 def server(
@@ -156,6 +160,7 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
             listen=options["listen"],
             credentials=options["credentials"],
             upkeep=options["upkeep"],
+            retention=changed(Retention(), options["keep"]),
             tick=options["tick"],
             drain_timeout=options["drain_timeout"],
             largest_message=options["max_message"] * 1024 * 1024,

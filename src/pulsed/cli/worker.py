@@ -17,11 +17,13 @@ import click
 from pulsed.app import Pulse
 from pulsed.cli.banner import announce
 from pulsed.cli.database import APP_VARIABLE, point
+from pulsed.cli.keep import as_text, changed, keep_option
 from pulsed.cli.loading import check_handlers, load_app
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
 from pulsed.engine.supervisor import ABORT, Supervisor
 from pulsed.engine.worker import Worker
+from pulsed.retention import Age
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +46,7 @@ environment:
   PULSED_APP         the app, when none is given
   PULSED_URL         the database, when neither --url nor the app says
   DATABASE_URL       the database, when PULSED_URL is not set either
+  PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
   PULSED_LOG_FORMAT  the default of --log-format"""
 
@@ -130,6 +133,7 @@ _OPTIONS = (
         is_flag=True,
         help="Leave schedules to other workers: neither write nor fire them.",
     ),
+    keep_option,
 )
 
 
@@ -164,6 +168,7 @@ def worker(
     app: str | None,
     processes: int,
     url: str | None,
+    keep: Mapping[str, Age] | None,
     supervised: bool,  # noqa: FBT001
     log_level: str,
     log_format: str,
@@ -174,16 +179,25 @@ def worker(
     set_up_logs(log_level, log_format, with_pid=supervised or processes > 1)
     working = WorkingOptions(**options)  # type: ignore[typeddict-item]
     if processes > 1:
-        return _supervise(app, processes, url, log_level, log_format, working)
-    loaded = loaded_for_work(app, url)
+        more = {
+            "--keep": as_text(keep),
+            "--url": url,
+            "--log-level": log_level,
+            "--log-format": log_format,
+        }
+        return _supervise(app, processes, working, more)
+    loaded = loaded_for_work(app, url, keep)
     announce(loaded, working, quiet=supervised or log_format == "json")
     return asyncio.run(_run(loaded, working, commands))
 
 
-def loaded_for_work(name: str | None, url: str | None) -> Pulse:
+def loaded_for_work(
+    name: str | None, url: str | None, keep: Mapping[str, Age] | None = None
+) -> Pulse:
     """Load an app, with all its handlers, on the database that the command line says."""
     app = load_app(name)
     point(app, url)
+    app.retention = changed(app.retention, keep)
     check_handlers(app, name or os.environ[APP_VARIABLE])
     return app
 
@@ -223,12 +237,7 @@ def _obey_supervisor(worker: Worker, commands: int) -> None:
 
 
 def _supervise(
-    app: str | None,
-    processes: int,
-    url: str | None,
-    log_level: str,
-    log_format: str,
-    working: WorkingOptions,
+    app: str | None, processes: int, working: WorkingOptions, more: Mapping[str, str | None]
 ) -> int:
     options: dict[str, Any] = {
         "--queues": _queues_as_text(working["queues"]),
@@ -236,9 +245,7 @@ def _supervise(
         "--poll": working["poll"],
         "--tick": working["tick"],
         "--drain-timeout": working["drain_timeout"],
-        "--url": url,
-        "--log-level": log_level,
-        "--log-format": log_format,
+        **more,
     }
     command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
     command += [f"{name}={value}" for name, value in options.items() if value is not None]

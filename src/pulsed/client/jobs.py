@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from typing import Any, Unpack
 from uuid import UUID
 
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching
-from pulsed.client.filter import Filter, checked_filter, chosen_for
+from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
 from pulsed.client.job import (
     Client,
     Job,
@@ -19,8 +20,11 @@ from pulsed.client.job import (
     read_one,
     retry_one,
 )
+from pulsed.client.prune import ages_for
+from pulsed.engine.pruner import prune_all
 from pulsed.handler.options import checked_count
 from pulsed.job import Failure, JobRow, Status
+from pulsed.retention import Retention
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 
@@ -30,8 +34,9 @@ LARGEST_LIMIT = 10_000
 class Jobs:
     """All jobs of an app's database: ``app.jobs``."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, retention: Callable[[], Retention] = Retention) -> None:
         self._client = client
+        self._retention = retention
 
     async def aget(self, job_id: JobId) -> Job[Any]:
         """Read one job; raises ``JobNotFound`` if there is none."""
@@ -84,6 +89,17 @@ class Jobs:
         """Remove every matching job that is not running; returns how many."""
         return await self._act(DELETE, where)
 
+    async def aprune(
+        self, *, older_than: timedelta | float | None = None, status: StatusFilter | None = None
+    ) -> dict[Status, int]:
+        """Remove finished jobs now, with their failures; returns how many of each status.
+
+        Without ``older_than``, those whose time is up by the app's retention. With it, those that
+        ended longer ago: SUCCEEDED and CANCELLED ones, or what ``status`` says.
+        """
+        ages = ages_for(self._retention(), older_than=older_than, status=status)
+        return await prune_all(self._store, ages)
+
     get = blocking(aget)
     counts = blocking(acounts)
     failures = blocking(afailures)
@@ -93,6 +109,7 @@ class Jobs:
     retry_matching = blocking(aretry_matching)
     cancel_matching = blocking(acancel_matching)
     delete_matching = blocking(adelete_matching)
+    prune = blocking(aprune)
 
     def iterate(self, **where: Unpack[Filter]) -> Iterator[Job[Any]]:
         """Go through every job that matches, newest first, reading a page at a time."""

@@ -21,9 +21,17 @@ from uuid import UUID
 
 from pulsed.client.job import Client, Job
 from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
-from pulsed.handler import Call, Handler, HandlerContext, Options, checked_options, new_job
+from pulsed.handler import (
+    Call,
+    Handler,
+    HandlerContext,
+    Options,
+    checked_options,
+    job_maker,
+    new_job,
+)
 from pulsed.handler.options import checked_count
-from pulsed.job import NewJob
+from pulsed.job import NewJob, new_job_id
 from pulsed.store.blocking import blocking, refuse_in_event_loop
 
 P = ParamSpec("P")
@@ -32,6 +40,7 @@ T = TypeVar("T")
 
 LARGEST_BATCH = 100_000
 START_TIME = ("at", "delay")
+_NO_KEYWORDS: Mapping[str, Any] = {}
 
 Bound: TypeAlias = Call[T] | tuple[Any, ...]
 """The arguments of one job: ``job.bind(...)``, or a tuple of positional ones."""
@@ -97,7 +106,7 @@ class JobType(Generic[P, R_co]):
 
     async def aenqueue_many(self, calls: Iterable[Bound[Any]]) -> list[Job[R_co]]:
         """Store many calls in one transaction: all of them, or none."""
-        return await self._submit([self._new_job(call) for call in calls])
+        return await self._submit(self._new_jobs(calls))
 
     enqueue = blocking(aenqueue)
     enqueue_many = blocking(aenqueue_many)
@@ -153,16 +162,25 @@ class JobType(Generic[P, R_co]):
                 "Use enqueue_many() with conn=, or leave conn= out."
             )
 
-    def _new_job(self, call: Bound[Any]) -> NewJob:
-        if isinstance(call, tuple):
-            payload = self.handler.encode(call, {})
-            return new_job(self.topic, payload, self.handler, self._options)
-        if isinstance(call, Call) and call.topic == self.topic:
-            return new_job(
-                self.topic, call.payload, self.handler, {**self._options, **call.options}
-            )
+    def _new_jobs(self, calls: Iterable[Bound[Any]]) -> list[NewJob]:
+        encode, options = self.handler.encode, self._options
+        make = job_maker(self.topic, self.handler, options)
+        jobs = []
+        for call in calls:
+            if isinstance(call, tuple):
+                jobs.append(make(payload=encode(call, _NO_KEYWORDS), id=new_job_id()))
+            elif isinstance(call, Call) and call.topic == self.topic:
+                own = make
+                if call.options is not options:
+                    own = job_maker(self.topic, self.handler, {**options, **call.options})
+                jobs.append(own(payload=call.payload, id=new_job_id()))
+            else:
+                raise self._not_ours(call)
+        return jobs
+
+    def _not_ours(self, call: object) -> InvalidArguments:
         given = f"bound to {call.topic!r}" if isinstance(call, Call) else f"{call!r:.100}"
-        raise InvalidArguments(
+        return InvalidArguments(
             f"{self.topic!r} takes its own bind(...) or a tuple of arguments for each job, "
             f"not {given}."
         )

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
 from pulsed.engine.leases import Leases
+from pulsed.engine.runner import enough_free
 from pulsed.errors import StorageError
 from pulsed.job import Assignment, Lease, Released, Report, TopicPolicy
 from pulsed.store.base import Store
@@ -50,7 +51,7 @@ class Claimer:
         self._leases = leases
         self._queues = queues
         self._topics = topics
-        self._enough = max(1, slots // 4)
+        self._enough = enough_free(slots)
         self._poll = poll
         self._free_slots = free_slots
         self._start = start
@@ -145,8 +146,11 @@ class Claimer:
                 await self._slot_freed.wait()
             elif not await self._within(self._poll, self._slot_freed):
                 await self.release_unknown()
-        if self._free_slots() < self._enough and not self.stopping:
-            await asyncio.sleep(GATHER)
+        until = time.monotonic() + GATHER
+        while self._free_slots() < self._enough and not self.stopping:
+            self._slot_freed.clear()
+            if not await self._within(until - time.monotonic(), self._slot_freed):
+                break
 
     def _order(self) -> list[str]:
         """Return the queues in the order given, or by the luck of their weights."""
@@ -169,7 +173,8 @@ class Claimer:
     @staticmethod
     async def _within(seconds: float, event: asyncio.Event) -> bool:
         try:
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await event.wait()
         except TimeoutError:
             return False
         return True

@@ -10,10 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
 from pulsed.errors import PulsedError
+from pulsed.retention import Retention, described
 from pulsed.schedule import ScheduleRow, ScheduleState
 from pulsed.store.base import Audit, Backlog, Store
 
@@ -21,6 +23,8 @@ TICK = 10.0
 """The watchdogs' default interval."""
 CLOCK_TOLERANCE = 1.0
 WAITED_TOO_LONG = 60.0
+LATE = 86_400.0
+"""Seconds that a finished job may be kept longer than it should be, while workers catch up."""
 
 
 class Level(StrEnum):
@@ -40,8 +44,11 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-async def examine(store: Store) -> list[Finding]:
-    """Make every check; without a database or its tables there is nothing more to check."""
+async def examine(store: Store, retention: Retention | None = None) -> list[Finding]:
+    """Make every check; without a database or its tables there is nothing more to check.
+
+    What a ``retention`` should have removed is looked at if it is known.
+    """
     try:
         facts = await store.check()
     except PulsedError as error:
@@ -53,7 +60,10 @@ async def examine(store: Store) -> list[Finding]:
     except PulsedError as error:
         return [*found, Finding("schema", Level.FAIL, str(error), "nothing else could be checked")]
     found.append(Finding("schema", Level.OK, f"version {facts['schema']}"))
-    for check, look in CHECKS.items():
+    checks = dict(CHECKS)
+    if retention is not None:
+        checks["history"] = partial(_history, retention)
+    for check, look in checks.items():
         try:
             found += await look(store)
         except PulsedError as error:
@@ -252,6 +262,20 @@ async def _schedules(store: Store) -> list[Finding]:
         advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
         found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
     return found or [Finding("schedules", Level.OK, f"{len(active)} active, none is overdue")]
+
+
+async def _history(retention: Retention, store: Store) -> list[Finding]:
+    ages = retention.ages
+    if not ages:
+        detail = "retention is off: finished jobs stay until somebody deletes them"
+        return [Finding("history", Level.OK, detail)]
+    late = await store.prunable({status: age + LATE for status, age in ages.items()})
+    kept = described(ages)
+    if not (total := sum(late.values())):
+        return [Finding("history", Level.OK, f"nothing is kept longer than it should be: {kept}")]
+    detail = f"{total:,} finished jobs should have been removed long ago: {kept}"
+    advice = "live workers remove them, bit by bit; `pulsed jobs prune` does it now"
+    return [Finding("history", Level.WARN, detail, advice)]
 
 
 def _overdue_by(row: ScheduleRow, now: datetime) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pulsed.errors import InvalidOption
+from pulsed.retention import Retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class WorkerOptions:
     else may have the job by now. None: behind a server yes, with a database no."""
     schedules: bool = True
     """Whether it writes the declared schedules and fires what is due."""
+    retention: Retention = field(default_factory=Retention)
+    """When finished jobs are removed."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:

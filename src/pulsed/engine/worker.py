@@ -1,8 +1,8 @@
 """A worker: claims jobs for its free slots, runs their handlers, reports how they ended.
 
 One event loop does the work. Beside it: a thread that beats (``leases``), threads for plain
-functions (``threads``), and three small loops for claiming, settling and upkeep, each a timer
-around a ``tick``. This file only connects them and decides when to stop.
+functions (``threads``), and small loops for claiming, settling, schedules, upkeep and pruning, each
+a timer around a ``tick``. This file only connects them and decides when to stop.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.leases import BEATS_PER_LEASE, Leases
 from pulsed.engine.options import WorkerOptions
+from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
 from pulsed.engine.runner import Runner
 from pulsed.engine.scheduler import Scheduler
@@ -69,6 +70,7 @@ class Worker:
         self._lifespan = lifespan or contextlib.nullcontext
         self._declare = declare
         self._runner = Runner(
+            self.options.concurrency,
             on_outcome=self._report,
             on_free_slot=self._slot_freed,
             on_stuck=self._end_if_too_many_are_stuck,
@@ -164,6 +166,9 @@ class Worker:
         if self.options.schedules:
             firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
             background.append(firing)
+        if self.options.retention.ages:
+            pruner = Pruner(self.store, self.options.retention)
+            background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:

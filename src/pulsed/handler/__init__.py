@@ -10,7 +10,7 @@ from pulsed.handler.payload import (
     encode_by_name,
     encode_payload,
 )
-from pulsed.handler.registry import Call, Registry, new_job
+from pulsed.handler.registry import Call, Registry, job_maker, new_job
 
 __all__ = [
     "MAX_DEPTH",
@@ -25,5 +25,6 @@ __all__ = [
     "clean_text",
     "encode_by_name",
     "encode_payload",
+    "job_maker",
     "new_job",
 ]

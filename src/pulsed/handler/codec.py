@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
 from pulsed.handler.options import did_you_mean
@@ -34,6 +35,7 @@ class Codec:
 
     def __init__(self, topic: str, function: Callable[..., Any]) -> None:
         self.topic = topic
+        self._payload = f"The payload of {topic!r}"
         hints = resolved_hints(topic, function)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and is_context(hints[parameters[0].name])
@@ -45,14 +47,14 @@ class Codec:
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._required = [p.name for p in parameters if p.default is p.empty]
         self._texts = [name for name, hint in self._hints.items() if _is_text(hint)]
-        self._fields = [(f"f{index}", name) for index, name in enumerate(self._hints)]
         self._arguments = self._arguments_decoder()
+        self._result_name = f"The result of {topic!r}"
         self._result = _decoder(topic, "its result", hints["return"])
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Bind arguments to the parameters and encode them; what is wrong is said here."""
         named = self.bind(args, kwargs)
-        payload = encode_payload(f"The payload of {self.topic!r}", named)
+        payload = encode_payload(self._payload, named)
         self._decode(payload)
         for name in self._texts:
             # JSON would quietly turn bytes into base64 and a date into its text.
@@ -62,6 +64,8 @@ class Codec:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Name positional arguments, as a call of the function would."""
+        if not kwargs and len(args) == len(self._hints) == len(self._positional):
+            return dict(zip(self._positional, args, strict=True))
         if len(args) > len(self._positional):
             raise InvalidArguments(
                 f"{self.topic!r} takes {len(self._positional)} positional arguments "
@@ -83,19 +87,21 @@ class Codec:
 
     def decode(self, payload: str) -> dict[str, Any]:
         """Return the arguments to call the function with; left-out defaults stay left out."""
-        arguments = self._decode(payload)
-        values = ((name, getattr(arguments, field)) for field, name in self._fields)
-        return {name: value for name, value in values if value is not msgspec.UNSET}
+        arguments = dict(zip(self._hints, astuple(self._decode(payload)), strict=True))
+        if len(self._required) < len(arguments):
+            unset = msgspec.UNSET
+            return {name: value for name, value in arguments.items() if value is not unset}
+        return arguments
 
     def encode_result(self, value: Any) -> str:
         """Encode what the function returned."""
-        if inspect.iscoroutine(value):
+        if type(value) is types.CoroutineType:
             value.close()
             raise InvalidPayload(
                 f"{self.topic!r} returned a coroutine instead of a result: a plain function wraps "
                 "an async one. Make the wrapper `async def` and await inside it."
             )
-        return encode_cleaned(f"The result of {self.topic!r}", value)
+        return encode_cleaned(self._result_name, value)
 
     def decode_result(self, text: str) -> Any:
         """Decode a result by the return hint, or as plain data if it does not fit the hint.
@@ -114,9 +120,7 @@ class Codec:
         except msgspec.ValidationError as error:
             raise self._explained(error) from error
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidPayload(
-                f"The payload of {self.topic!r} is not valid JSON: {error}."
-            ) from error
+            raise InvalidPayload(f"{self._payload} is not valid JSON: {error}.") from error
 
     def _explained(self, error: msgspec.ValidationError) -> InvalidArguments:
         match = _PATH.match(str(error))
@@ -140,7 +144,10 @@ class Codec:
         for name, hint in self._hints.items():
             _decoder(self.topic, f"parameter {name!r}", hint)
         # Neutral field names, since a parameter may be called what a struct must not have.
-        fields = [(field, self._hints[name], self._field(name)) for field, name in self._fields]
+        fields = [
+            (f"f{index}", hint, self._field(name))
+            for index, (name, hint) in enumerate(self._hints.items())
+        ]
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         return msgspec.json.Decoder(struct, dec_hook=from_plain)
 

@@ -37,9 +37,6 @@ _ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
-_SUSPICIOUS = (b"null", rb"\u0000", b'nan":', b'inf":')
-"""NaN and infinity are encoded as null, or as these words where they are keys of an object."""
-
 _Place: TypeAlias = tuple[Any, ...]
 """Where a value is: (place of its container, step into it), and () for the outermost."""
 
@@ -57,11 +54,14 @@ def encode_payload(what: str, value: Any) -> str:
         raise _too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
-    check_size(what, data)
-    check_depth(what, data)
-    if any(word in data for word in _SUSPICIOUS):
+    if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
+        check_size(what, data)
+        check_depth(what, data)
+    text = data.decode()
+    # NaN and infinity are encoded as null, or as these words where they are keys of an object.
+    if "null" in text or r"\u0000" in text or 'nan":' in text or 'inf":' in text:
         check_values(what, value)
-    return data.decode()
+    return text
 
 
 def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:
@@ -82,8 +82,9 @@ def encode_cleaned(what: str, value: Any) -> str:
         raise _too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
-    check_size(what, data)
-    check_depth(what, data)
+    if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
+        check_size(what, data)
+        check_depth(what, data)
     return data.decode()
 
 

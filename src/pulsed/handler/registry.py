@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic
 from uuid import UUID
 
@@ -43,14 +44,18 @@ def new_job(
     Only the queue and the priority are taken from the handler here. The rest of its policy is
     filled in by the worker that claims the job, so that it is the one deployed then.
     """
+    return job_maker(topic, handler, options)(id=job_id or new_job_id(), payload=payload)
+
+
+def job_maker(
+    topic: str, handler: Handler[Any] | None, options: Mapping[str, Any]
+) -> Callable[..., NewJob]:
+    """Return what makes jobs that differ only in their ``id`` and their ``payload``."""
     if "conn" in options:
         raise InvalidOption("conn= says where to store a job and is not part of it.")
-    fields: dict[str, Any] = {**_lane(handler), **options}
-    return NewJob(id=job_id or new_job_id(), topic=topic, payload=payload, **fields)
-
-
-def _lane(handler: Handler[Any] | None) -> Mapping[str, Any]:
-    return {"queue": handler.queue, "priority": handler.priority} if handler else _NO_OPTIONS
+    lane = {"queue": handler.queue, "priority": handler.priority} if handler else _NO_OPTIONS
+    fields: dict[str, Any] = {**lane, **options}
+    return partial(NewJob, topic=topic, **fields)
 
 
 class Registry:

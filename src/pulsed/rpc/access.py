@@ -65,6 +65,9 @@ ROLES: dict[str, frozenset[Role]] = {
     "ListDueSchedules": ADMIN,
     "FireSchedules": ADMIN,
     "ParkSchedule": ADMIN,
+    "TakeTurn": ADMIN,
+    "PruneJobs": ADMIN,
+    "CountPrunable": ADMIN,
 }
 """Which roles open a method. One that is missing here is open to nobody."""
 
@@ -72,6 +75,7 @@ WHOLE_DATABASE = frozenset(
     {
         "ListWorkers", "GetBacklog", "Audit", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
+        "TakeTurn", "PruneJobs", "CountPrunable",
     }
 )  # fmt: skip
 """Methods about everybody's jobs: not for a caller that is limited to some."""

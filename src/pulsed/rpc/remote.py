@@ -54,6 +54,7 @@ from pulsed.store.base import (
     Due,
     Fire,
     Listener,
+    Pruned,
     Put,
     Reaped,
     Store,
@@ -276,6 +277,34 @@ class RemoteStore(Store):
         ]
         return WatchdogTick(reaped, in_grace=answer.in_grace)
 
+    async def take_turn(self, *, length: float) -> bool:
+        if await self._server_does_upkeep():
+            return False
+        answer = await self._call("TakeTurn", pb.TakeTurnRequest(length_seconds=length))
+        return bool(answer.taken)
+
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+    ) -> Pruned:
+        request = pb.PruneJobsRequest(ages=_ages(ages, since or {}), limit=limit)
+        answer = await self._call("PruneJobs", request)
+        return Pruned(
+            {to.STATUSES[each.status]: each.jobs for each in answer.removed},
+            {
+                to.STATUSES[each.status]: to.instant(each.reached)
+                for each in answer.removed
+                if each.HasField("reached")
+            },
+        )
+
+    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+        answer = await self._call("CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {})))
+        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+
     async def _server_does_upkeep(self) -> bool:
         """Whether the server does what workers with a database have to do themselves."""
         now = time.monotonic()
@@ -456,6 +485,19 @@ class RemoteStore(Store):
                     await channel.close()
         for channel in self._blocking.take_all():
             channel.close()
+
+
+def _ages(
+    ages: Mapping[Status, float], since: Mapping[Status, datetime]
+) -> list[pb.PruneJobsRequest.Age]:
+    return [
+        pb.PruneJobsRequest.Age(
+            status=to.STATUS_NUMBERS[status],
+            seconds=seconds,
+            since=to.maybe_stamp(since.get(status)),
+        )
+        for status, seconds in ages.items()
+    ]
 
 
 class LoopSide:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -20,9 +20,11 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
+from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.upkeep import reap
 from pulsed.errors import PulsedError, StorageError
+from pulsed.retention import Retention
 from pulsed.rpc.access import ANYBODY, Caller
 from pulsed.rpc.channels import KEEPALIVE
 from pulsed.rpc.dispatch import Dispatcher
@@ -48,7 +50,7 @@ _random = Random()  # noqa: S311 - jitter
 ANSWERED_ONCE = frozenset(
     {
         "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
-        "FireSchedules", "Watchdog",
+        "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
     }
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""
@@ -65,7 +67,9 @@ class ServerOptions:
     credentials: grpc.ServerCredentials | None = None
     """TLS; None serves in the clear."""
     upkeep: bool = True
-    """Recover the jobs of silent workers, and fire schedules."""
+    """Recover the jobs of silent workers, fire schedules, remove old jobs."""
+    retention: Retention = field(default_factory=Retention)
+    """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
     keepalive: float = KEEPALIVE
@@ -143,7 +147,8 @@ class Server:
         loops = [self.dispatcher.run(), self.dispatcher.poll(), self.dispatcher.listen()]
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
-            loops += [self._scheduler.run(), self._recover()]
+            pruner = Pruner(self.store, self.options.retention)
+            loops += [self._scheduler.run(), self._recover(), pruner.run()]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def drain(self) -> None:

@@ -15,11 +15,12 @@ from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
 from pulsed.job import JobRow, Lease, NewJob, Released, Report, Status
+from pulsed.lifecycle import TERMINAL
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.access import Caller, Role, denied
-from pulsed.rpc.failures import lost
+from pulsed.rpc.failures import invalid, lost
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.schedule import ScheduleRow
@@ -84,13 +85,7 @@ class Service:
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
         where = to.filter_of(request.where)
         caller.check_filter(where)
-        counts = await self._store.counts(where)
-        return pb.CountJobsResponse(
-            counts=[
-                pb.CountJobsResponse.Count(status=to.STATUS_NUMBERS[status], jobs=number)
-                for status, number in counts.items()
-            ]
-        )
+        return _counts(await self._store.counts(where))
 
     async def list_failures(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
@@ -358,6 +353,32 @@ class Service:
         await self._store.park_schedule(to_schedule.schedule_of(request.schedule), request.reason)
         return pb.ParkScheduleResponse()
 
+    async def take_turn(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        taken = await self._store.take_turn(length=request.length_seconds)
+        return pb.TakeTurnResponse(taken=taken)
+
+    async def prune_jobs(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        since = {
+            to.STATUSES[age.status]: to.instant(age.since)
+            for age in request.ages
+            if age.HasField("since")
+        }
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        pruned = await self._store.prune(_ages(request), limit=limit, since=since)
+        return pb.PruneJobsResponse(
+            removed=[
+                pb.PruneJobsResponse.Removed(
+                    status=to.STATUS_NUMBERS[status],
+                    jobs=jobs,
+                    reached=to.maybe_stamp(pruned.reached.get(status)),
+                )
+                for status, jobs in pruned.removed.items()
+            ]
+        )
+
+    async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        return _counts(await self._store.prunable(_ages(request)))
+
     # -- limits ---------------------------------------------------------------------------------
 
     def _check_batch(self, items: Any) -> None:
@@ -403,6 +424,23 @@ def _is_within(row: ScheduleRow, caller: Caller) -> bool:
 def _check_schedule(row: ScheduleRow, caller: Caller) -> None:
     if caller.is_limited:
         caller.check_job(row.spec.topic, row.spec.queue)
+
+
+def _counts(counts: dict[Status, int]) -> pb.CountJobsResponse:
+    return pb.CountJobsResponse(
+        counts=[
+            pb.CountJobsResponse.Count(status=to.STATUS_NUMBERS[status], jobs=number)
+            for status, number in counts.items()
+        ]
+    )
+
+
+def _ages(request: Any) -> dict[Status, float]:
+    """Return the ages of a prune; only what has ended can be old."""
+    ages = {to.STATUSES[age.status]: age.seconds for age in request.ages}
+    if unfinished := set(ages) - set(TERMINAL):
+        raise invalid(f"{min(unfinished)} jobs have not ended and cannot be pruned.")
+    return ages
 
 
 def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:

@@ -50,6 +50,19 @@ class WatchdogTick(NamedTuple):
     """Nothing was reaped because the watchdogs themselves were away for too long."""
 
 
+class Pruned(NamedTuple):
+    """What one prune removed, and how far it came."""
+
+    removed: dict[Status, int]
+    reached: dict[Status, datetime]
+    """When the last of them had ended; where the next batch may begin."""
+
+    @property
+    def total(self) -> int:
+        """How many jobs were removed."""
+        return sum(self.removed.values())
+
+
 class Audit(NamedTuple):
     """How many jobs break what must always hold, and when a watchdog last looked."""
 
@@ -164,7 +177,30 @@ class Store(ABC):
         so that workers which lived through the same outage can beat first.
         """
 
+    @abstractmethod
+    async def take_turn(self, *, length: float) -> bool:
+        """Take the turn at pruning for ``length`` seconds; False if somebody has it."""
+
+    @abstractmethod
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+    ) -> Pruned:
+        """Remove jobs that ended more than so many seconds ago, ``limit`` at the most.
+
+        Their failures go with them; of a status, those that ended first go first. With ``since``,
+        what ended before that is not looked for again. Any number of processes may prune at once;
+        the turn is there so that they do not.
+        """
+
     # -- operators ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+        """Count what a prune without a limit would remove."""
 
     @abstractmethod
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:

@@ -188,7 +188,7 @@ class LoopPool:
             values = arguments(statement, self._clock)
             if statement.sql.counted:
                 status = await connection.execute(statement.sql.text, *values, timeout=timeout)
-                return [(int(status.rpartition(" ")[2]),)]
+                return [(changed(status),)]
             rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=timeout)
             return rows
 
@@ -203,3 +203,8 @@ class LoopPool:
         if lost_the_server(error):
             for pool in self._lanes.values():
                 pool.drop_idle()
+
+
+def changed(status: str) -> int:
+    """Return how many rows a command changed, from what the server calls it: ``INSERT 0 5``."""
+    return int(status.rpartition(" ")[2])

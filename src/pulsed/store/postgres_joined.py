@@ -2,6 +2,7 @@
 
 Nothing is begun, committed, tried again or announced here: the job appears if and when the caller
 commits. A connection in autocommit mode and outside a transaction commits each submit by itself.
+Submit is the only verb here, and answers with a number of rows.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import asyncpg
 import asyncpg.pool
 import psycopg
 from psycopg import AsyncRawCursor, RawCursor
-from psycopg.rows import tuple_row
 
 from pulsed.errors import ConfigError
 from pulsed.store.base import Listener, Store
 from pulsed.store.blocking import is_blocking
+from pulsed.store.postgres_async import changed
 from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
-from pulsed.store.postgres_sync import call, fetched
+from pulsed.store.postgres_sync import call
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.runner import adrive, drive
 from pulsed.store.sqlstore import JoinedStore
@@ -68,21 +69,20 @@ class JoinedPostgresStore(JoinedStore):
             raise self._wrong_kind("A blocking method")
 
         def execute(statement: Statement) -> Rows:
-            cursor = RawCursor(connection, row_factory=tuple_row)
+            cursor = RawCursor(connection)
             cursor.execute(*call(statement, texts(self._arguments(statement))))
-            return fetched(cursor)
+            return [(cursor.rowcount,)]
 
         return drive(verb, execute)
 
     async def _on_async_psycopg(self, statement: Statement) -> Rows:
-        cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
+        cursor = AsyncRawCursor(self._connection)
         await cursor.execute(*call(statement, texts(self._arguments(statement))))
-        return await cursor.fetchall()
+        return [(cursor.rowcount,)]
 
     async def _on_asyncpg(self, statement: Statement) -> Rows:
         values = self._arguments(statement)
-        rows: Rows = await self._connection.fetch(statement.sql.text, *values)
-        return rows
+        return [(changed(await self._connection.execute(statement.sql.text, *values)),)]
 
     def _arguments(self, statement: Statement) -> list[Any]:
         return arguments(statement, self._store.clock)

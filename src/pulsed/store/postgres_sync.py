@@ -20,6 +20,7 @@ from psycopg import RawCursor
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import Address, PostgresOptions
+from pulsed.store.postgres_direct import Prepared, count
 from pulsed.store.postgres_errors import lost_the_server
 from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions
 from pulsed.store.postgres_values import arguments, texts
@@ -39,6 +40,16 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     patience: float = math.inf
     """Seconds that a statement may take."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.prepared: Prepared = {}
+        self._hears = _ear(self.fileno())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the server has sent nothing since: what an idle session hears is its end."""
+        return not self.closed and not self._hears()
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run a statement, or whatever else the driver waits for."""
@@ -127,10 +138,13 @@ class ThreadPool:
         opening = self._sessions.opening(verb, Lane.SYNC)
 
         def execute(statement: Statement) -> Rows:
-            cursor = RawCursor(connection)
             values = texts(arguments(statement, self._clock))
+            if statement.sql.counted:
+                prepared = connection.prepared if prepare else None
+                return [(count(connection, statement.sql.text, values, prepared),)]
+            cursor = RawCursor(connection)
             cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
-            return [(cursor.rowcount,)] if statement.sql.counted else fetched(cursor)
+            return cursor.fetchall() if cursor.rownumber is not None else []
 
         if opening is None:
             return drive(verb, execute)
@@ -145,7 +159,7 @@ class ThreadPool:
                 connection, since = self._idle.pop() if self._idle else (None, 0.0)
             if connection is None:
                 return self._connect(patience)
-            if time.monotonic() - since < IDLE_FOR_TOO_LONG and _is_quiet(connection):
+            if time.monotonic() - since < IDLE_FOR_TOO_LONG and connection.is_quiet:
                 return connection
             self._drop(connection)
 
@@ -173,17 +187,10 @@ def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
     return (statement.sql.text, values) if values else (statement.sql.text,)
 
 
-def fetched(cursor: RawCursor[Any]) -> Rows:
-    """Return the rows of what was just run, if it is something that has rows."""
-    return cursor.fetchall() if cursor.description is not None else []
-
-
-def _is_quiet(connection: Connection) -> bool:
-    """Whether the server has sent nothing since: what an idle session hears is its end."""
-    if connection.closed:
-        return False
+def _ear(descriptor: int) -> Callable[[], object]:
+    """Return what tells whether the server has sent something that nobody has read."""
     if not hasattr(select, "poll"):  # Windows
-        return not select.select([connection.fileno()], [], [], 0)[0]
+        return lambda: select.select([descriptor], [], [], 0)[0]
     poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
+    poll.register(descriptor, select.POLLIN)
+    return lambda: poll.poll(0)

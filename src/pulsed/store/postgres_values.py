@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from pulsed.store.verb import Statement
 
@@ -35,18 +36,29 @@ def texts(values: Sequence[Any]) -> list[str | None]:
 
 
 def _array(values: list[Any]) -> str:
-    return "{" + ",".join([_element(value) for value in values]) + "}"
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        elements = [_quoted(value) for value in values]
+    elif kinds == {UUID}:
+        elements = [value.hex for value in values]
+    else:
+        elements = [_element(value) for value in values]
+    return "{" + ",".join(elements) + "}"
 
 
 def _element(value: Any) -> str:
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return _text(value) or "NULL"
+    return _quoted(value) if isinstance(value, str) else _text(value) or "NULL"
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _text(value: Any) -> str | None:
-    if value is None:
-        return None
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return value.hex
     if isinstance(value, bool):
         return "t" if value else "f"
     if isinstance(value, datetime):

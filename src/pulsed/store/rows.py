@@ -29,8 +29,8 @@ def assignment(d: Dialect, row: Row, worker_id: UUID) -> Assignment:
         _headers(row[10]) if row[10] else {},
         d.time(row[11]),
         d.time(row[12]),
-        _uuid(d, row[13]),
-        _time(d, row[14]),
+        None if row[13] is None else d.uuid(row[13]),
+        None if row[14] is None else d.time(row[14]),
     )
 
 

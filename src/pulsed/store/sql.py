@@ -8,6 +8,7 @@ itself*: no row means that the lease is lost, which is an answer and not an erro
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from uuid import UUID
 
 import msgspec
@@ -45,10 +46,32 @@ FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at
 WORKER_COLUMNS = """id, host, pid, queues::text, topics::text, slots, running, stuck, state,
     version, started_at, last_beat"""
 
-NEW_JOB = """job_id uuid, job_queue text, job_topic text, job_priority int, job_payload text,
-    delay float8, at timestamptz, attempts_allowed int, base float8, power float8, factor float8,
-    cap float8, jitter float8, timeout bigint, lease bigint, job_headers text, job_tags text,
-    schedule uuid, due timestamptz"""
+NEW_JOB = {
+    "id": "uuid",
+    "queue": "text",
+    "topic": "text",
+    "priority": "int",
+    "payload": "text",
+    "delay": "float8",
+    "at": "timestamptz",
+    "max_attempts": "int",
+    "backoff_base": "float8",
+    "backoff_power": "float8",
+    "backoff_factor": "float8",
+    "backoff_cap": "float8",
+    "backoff_jitter": "float8",
+    "timeout_ms": "bigint",
+    "lease_ms": "bigint",
+    "headers": "text",
+    "tags": "text",
+    "schedule_id": "uuid",
+    "occurrence": "timestamptz",
+}
+"""What a producer says about a job. JSON goes in as text: a caller's own connection may have been
+taught to encode what it takes for JSON."""
+
+_JSON = ("payload", "headers", "tags")
+_START = ("delay", "at")
 
 TOPIC = """t_topic text, t_max_attempts int, t_base float8, t_power float8, t_factor float8,
     t_cap float8, t_jitter float8, t_timeout_ms bigint, t_lease_ms bigint"""
@@ -64,6 +87,10 @@ LEVEL = "l_priority int, l_at timestamptz, l_id uuid, l_claimed float8, l_walked
 
 FAILURE = """job_id uuid, token bigint, n int, worker uuid, started timestamptz, failure text,
     trace text"""
+
+
+MOST_SUBMITS = 128
+"""How many forms of submit are kept; a program uses a few of those that there may be."""
 
 
 def words(statuses: tuple[str, ...]) -> str:
@@ -152,26 +179,7 @@ class Statements:
         this_job = d.same_id("j.id", "r.job_id")
         held = f"{this_job} AND {_FENCE}"
 
-        new_job = d.inserted(
-            f"""r.job_id, r.job_queue, r.job_topic, 'PENDING', r.job_priority,
-                r.job_payload::json,
-                {d.greatest}({d.now}, coalesce(r.at, {d.now} + {d.seconds("r.delay")})),
-                r.attempts_allowed, r.base, r.power, r.factor, r.cap, r.jitter, r.timeout, r.lease,
-                r.job_headers::json, r.job_tags::json, r.schedule, r.due, {d.now}""",
-            NEW_JOB,
-        )
-
-        # Many jobs in one statement. An id that exists is the same job submitted again.
-        self.submit = d.sql(
-            f"""INSERT INTO {d.jobs} (id, queue, topic, status, priority, payload, next_run_at,
-                max_attempts, backoff_base, backoff_power, backoff_factor, backoff_cap,
-                backoff_jitter, timeout_ms, lease_ms, headers, tags, schedule_id, occurrence,
-                submitted_at)
-            {new_job}
-            ON CONFLICT DO NOTHING {d.returning("1")}""",
-            NEW_JOB,
-            counted=not d.answers,
-        )
+        self.submit = lru_cache(MOST_SUBMITS)(self._submit)
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
@@ -312,6 +320,41 @@ class Statements:
             "job_id uuid",
         )
 
+        # Remove finished jobs of one status, the longest finished first. A row that somebody holds
+        # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
+        # deleted: a dead letter may have been replayed in between. As in a reap, that second look
+        # is written so that no planner takes the index of finished jobs for it, once for each job.
+        # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
+        # index still has what was removed, and would be walked through from its beginning.
+        cutoff = f"{d.now} - {d.seconds(':age::float8')}"
+        picked = f"""SELECT id FROM {d.jobs}
+                WHERE status = :status::text AND completed_at < {cutoff}
+                  AND completed_at >= :since::timestamptz
+                ORDER BY completed_at LIMIT :most::int {d.skip_locked}"""
+        self.prune = d.sql(
+            f"""DELETE FROM {d.jobs} WHERE {d.id_among("id", picked)}
+              AND status = :status::text AND status IN {words(TERMINAL)}
+              AND coalesce(completed_at, {d.now}) < {cutoff}
+            RETURNING id, completed_at"""
+        )
+
+        # How many a prune would remove.
+        self.prunable = d.sql(
+            f"""SELECT count(*) FROM {d.jobs}
+            WHERE status = :status::text AND completed_at < {cutoff}"""
+        )
+
+        # Whose turn it is to prune: one process at a time, or a hundred of them would all delete
+        # at once. The turn ends by itself, so that it is not lost with a process that dies; one
+        # that ends too far in the future was taken under a clock that has been set back since.
+        end_of_turn = f"{d.now} + {d.seconds(':length::float8')}"
+        self.take_turn = d.sql(
+            f"""UPDATE {d.meta} SET prune_after = {end_of_turn}
+            FROM (SELECT 1 FROM {d.meta} {d.skip_locked}) AS unlocked
+            WHERE prune_after IS NULL OR prune_after <= {d.now} OR prune_after > {end_of_turn}
+            RETURNING 1"""
+        )
+
         # Where jobs stand after an act, and whose replay made them so.
         self.standing = d.sql(
             f"""SELECT j.id, j.status, j.last_outcome, j.last_worker
@@ -366,6 +409,41 @@ class Statements:
             WHERE {_CLAIMABLE} AND next_run_at <= {d.now}
             GROUP BY queue, topic ORDER BY 4, 1, 2 LIMIT 1000"""
         )
+
+    def _submit(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
+        """Return the insertion of jobs, naming only the columns that one of them fills.
+
+        What all have in common goes in once, what they have each of their ``own`` as a batch. An
+        id that exists is the same job submitted again.
+        """
+        d = self.dialect
+
+        def given(name: str) -> str:
+            value = f"r.{name}" if name in own else f":{name}::{NEW_JOB[name]}"
+            return f"{value}::json" if name in _JSON else value
+
+        names = [name for name in NEW_JOB if name in shared or name in own]
+        values = {name: given(name) for name in names if name not in _START}
+        values["status"] = "'PENDING'"
+        values["submitted_at"] = d.now
+        values["next_run_at"] = self._start({name: given(name) for name in _START if name in names})
+        batch = ", ".join(f"{name} {NEW_JOB[name]}" for name in own)
+        listed = ", ".join(values.values())
+        source = d.inserted(listed, batch) if own else f"VALUES ({listed})"
+        return d.sql(
+            f"INSERT INTO {d.jobs} ({', '.join(values)}) {source} ON CONFLICT DO NOTHING",
+            batch,
+            counted=True,
+        )
+
+    def _start(self, given: dict[str, str]) -> str:
+        """Return when a new job may start: at its instant, after its delay, or now."""
+        d = self.dialect
+        if not given:
+            return d.now
+        start = f"{d.now} + {d.seconds(given['delay'])}" if "delay" in given else d.now
+        start = f"coalesce({given['at']}, {start})" if "at" in given else start
+        return f"{d.greatest}({d.now}, {start})"
 
     def _levels(self) -> str:
         d = self.dialect

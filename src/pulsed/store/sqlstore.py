@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -29,7 +29,17 @@ from pulsed.job import (
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec
 from pulsed.store import migrations, schedule_verbs, verbs
-from pulsed.store.base import SCHEDULES, Audit, Backlog, Due, Fire, Put, Store, WatchdogTick
+from pulsed.store.base import (
+    SCHEDULES,
+    Audit,
+    Backlog,
+    Due,
+    Fire,
+    Pruned,
+    Put,
+    Store,
+    WatchdogTick,
+)
 from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
 from pulsed.store.retrying import retrying
@@ -178,6 +188,21 @@ class SqlStore(Store):
 
     async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
         return await self.run(verbs.watchdog(self._statements, tick, grace, limit))
+
+    async def take_turn(self, *, length: float) -> bool:
+        return await self.run(verbs.take_turn(self._statements, length))
+
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+    ) -> Pruned:
+        return await self.run(verbs.prune(self._statements, ages, limit, since or {}))
+
+    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+        return await self.run(verbs.prunable(self._statements, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
         return await self.run(verbs.get(self._statements, ids)) if ids else {}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
+from pulsed.backoff import Backoff
 from pulsed.errors import LONGEST_DELAY
 from pulsed.handler import clean_text
 from pulsed.job import (
@@ -35,11 +37,12 @@ from pulsed.job import (
 )
 from pulsed.lifecycle import outcome_name
 from pulsed.store import rows as decode
-from pulsed.store.base import Audit, Backlog, Reaped, WatchdogTick
+from pulsed.store.base import Audit, Backlog, Pruned, Reaped, WatchdogTick
 from pulsed.store.dialect import column_names
 from pulsed.store.floors import Floors, Walk
 from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.timetable import EPOCH
 
 T = TypeVar("T")
 
@@ -58,15 +61,31 @@ def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert jobs, leaving alone those whose id exists."""
 
     def script() -> Script[int]:
-        inserted = yield insertion(s, jobs)
-        return inserted[0][0] if s.submit.counted else len(inserted)
+        [(count,)] = yield insertion(s, jobs)
+        return int(count)
 
     return Verb("submit", Kind.SINGLE, script)
 
 
 def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
-    """Return the statement that inserts jobs."""
-    return Statement(s.submit, {}, [_new_job_values(job) for job in jobs])
+    """Return the statement that inserts jobs.
+
+    The fewer columns it names the faster it is, and most jobs of a batch differ in little.
+    """
+    if len(jobs) == 1:
+        alone = _shared(zip(_NEW_JOB_FIELDS.items(), astuple(jobs[0]), strict=True))
+        return Statement(s.submit(tuple(alone), ()), alone)
+    alike: list[tuple[tuple[str, Any], Any]] = []
+    own: dict[str, Sequence[Any]] = {}
+    columns = zip(*map(astuple, jobs), strict=True)
+    for field, values in zip(_NEW_JOB_FIELDS.items(), columns, strict=True):
+        if field[0] == "id" or values.count(values[0]) < len(values):
+            own.update(_stored(field[0], values))
+        else:
+            alike.append((field, values[0]))
+    shared = _shared(alike)
+    rows = list(zip(*own.values(), strict=True))
+    return Statement(s.submit(tuple(shared), tuple(own)), shared, rows)
 
 
 def claim(
@@ -290,6 +309,49 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
     return Verb("delete", Kind.TRANSACTION, script)
 
 
+def prune(
+    s: Statements, ages: Mapping[Status, float], limit: int, since: Mapping[Status, datetime]
+) -> Verb[Pruned]:
+    """Remove finished jobs that ended too long ago, with their failures."""
+
+    def script() -> Script[Pruned]:
+        removed, reached = dict.fromkeys(ages, 0), dict(since)
+        for status, age in ages.items():
+            left = limit - sum(removed.values())
+            if left > 0:
+                params = {"status": status.value, "age": age, "most": left}
+                gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
+                if gone:
+                    yield Statement(s.delete_failures, {}, [(job_id,) for job_id, _ in gone])
+                    removed[status] = len(gone)
+                    reached[status] = s.dialect.time(max(ended for _, ended in gone))
+        return Pruned(removed, reached)
+
+    return Verb("prune", Kind.TRANSACTION, script)
+
+
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, int]]:
+    """Count the finished jobs that ended too long ago."""
+
+    def script() -> Script[dict[Status, int]]:
+        found = {}
+        for status, age in ages.items():
+            counted = yield Statement(s.prunable, {"status": status.value, "age": age})
+            found[status] = counted[0][0]
+        return found
+
+    return Verb("prunable", Kind.READ, script, broad=True)
+
+
+def take_turn(s: Statements, length: float) -> Verb[bool]:
+    """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(s.take_turn, {"length": length})))
+
+    return Verb("take_turn", Kind.SINGLE, script)
+
+
 def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
@@ -420,29 +482,46 @@ def _write(name: str, statement: Statement) -> Verb[None]:
     return Verb(name, Kind.SINGLE, script)
 
 
-def _new_job_values(job: NewJob) -> tuple[Any, ...]:
-    backoff = job.backoff
-    policy: tuple[float | None, ...] = (None,) * 5
-    if backoff is not None:
-        policy = (backoff.base, backoff.power, backoff.factor, backoff.cap, backoff.jitter)
-        policy = tuple(float(value) for value in policy if value is not None)
-    return (
-        job.id,
-        job.queue,
-        job.topic,
-        job.priority,
-        job.payload,
-        job.delay,
-        job.at,
-        job.max_attempts,
-        *policy,
-        _milliseconds(job.timeout),
-        _milliseconds(job.lease),
-        _json(job.headers) if job.headers else None,
-        _json(job.tags) if job.tags else None,
-        job.schedule_id,
-        job.occurrence,
-    )
+_NEW_JOB_FIELDS = {
+    name: {"priority": 0, "delay": 0.0, "tags": ()}.get(name) for name in NewJob.__struct_fields__
+}
+"""The fields of a new job, and the value of each that need not be stored."""
+
+
+def _shared(fields: Iterable[tuple[tuple[str, Any], Any]]) -> dict[str, Any]:
+    """Return the columns of fields that jobs have in common, without those left unset."""
+    given = {
+        name: value
+        for (name, unset), value in fields
+        if value is not unset and (unset is None or value != unset)
+    }
+    for name in _CONVERTED & given.keys():
+        given.update((column, one) for column, (one,) in _stored(name, [given.pop(name)]))
+    return given
+
+
+_CONVERTED = {"backoff", "timeout", "lease", "headers", "tags"}
+
+
+def _stored(name: str, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
+    """Return the columns that a field of some new jobs is stored in."""
+    if name not in _CONVERTED:
+        return [(name, values)]
+    if name in ("timeout", "lease"):
+        return [(f"{name}_ms", [_milliseconds(value) for value in values])]
+    if name in ("headers", "tags"):
+        return [(name, [_json(value) if value else None for value in values])]
+    return zip(_POLICY, zip(*map(_policy, values), strict=True), strict=True)
+
+
+_POLICY = tuple(f"backoff_{part}" for part in ("base", "power", "factor", "cap", "jitter"))
+
+
+def _policy(backoff: Backoff | None) -> tuple[float | None, ...]:
+    if backoff is None:
+        return (None,) * len(_POLICY)
+    parts = (backoff.base, backoff.power, backoff.factor, backoff.cap, backoff.jitter)
+    return tuple(map(float, parts))
 
 
 @functools.lru_cache(maxsize=64)

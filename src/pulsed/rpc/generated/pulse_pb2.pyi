@@ -1011,3 +1011,47 @@ class ParkScheduleRequest(_message.Message):
 class ParkScheduleResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TakeTurnRequest(_message.Message):
+    __slots__ = ("length_seconds",)
+    LENGTH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    length_seconds: float
+    def __init__(self, length_seconds: _Optional[float] = ...) -> None: ...
+
+class TakeTurnResponse(_message.Message):
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    def __init__(self, taken: bool = ...) -> None: ...
+
+class PruneJobsRequest(_message.Message):
+    __slots__ = ("ages", "limit")
+    class Age(_message.Message):
+        __slots__ = ("status", "seconds", "since")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        SINCE_FIELD_NUMBER: _ClassVar[int]
+        status: JobStatus
+        seconds: float
+        since: _timestamp_pb2.Timestamp
+        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., seconds: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    AGES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ages: _containers.RepeatedCompositeFieldContainer[PruneJobsRequest.Age]
+    limit: int
+    def __init__(self, ages: _Optional[_Iterable[_Union[PruneJobsRequest.Age, _Mapping]]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class PruneJobsResponse(_message.Message):
+    __slots__ = ("removed",)
+    class Removed(_message.Message):
+        __slots__ = ("status", "jobs", "reached")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        JOBS_FIELD_NUMBER: _ClassVar[int]
+        REACHED_FIELD_NUMBER: _ClassVar[int]
+        status: JobStatus
+        jobs: int
+        reached: _timestamp_pb2.Timestamp
+        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., jobs: _Optional[int] = ..., reached: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: _containers.RepeatedCompositeFieldContainer[PruneJobsResponse.Removed]
+    def __init__(self, removed: _Optional[_Iterable[_Union[PruneJobsResponse.Removed, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,313 @@
+"""The databases under test: made, filled, emptied and looked at past all of pulsed's own code.
+
+Durations of drains come from the rows, by the database's clock, for pulsed and for the raw loops
+alike: that neither charges the start of a process nor depends on when somebody looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from benchmarks.app import Tasks, declare
+from pulsed import Pulse
+from tests.support.scratch_postgres import ScratchPostgres
+
+TOPIC_ELSEWHERE = "elsewhere"
+"""A topic that no worker here has a handler for."""
+
+CHUNK = 10_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Jobs that were enqueued together: all between two ids."""
+
+    first: UUID
+    last: UUID
+    size: int
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How a batch was worked off."""
+
+    jobs: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.jobs / self.seconds if self.seconds > 0 else 0.0
+
+
+class Database(Protocol):
+    """One database with pulsed's tables."""
+
+    engine: str
+    url: str
+
+    def empty(self) -> None:
+        """Remove all jobs, and what they left behind."""
+
+    def settle_down(self) -> None:
+        """Let nothing that was written so far cost the next measurement."""
+
+    def first_unfinished(self, batch: Batch, after: UUID) -> UUID | None:
+        """Return the first job from ``after`` on that has not ended."""
+
+    def drained(self, batch: Batch) -> Drained:
+        """Say how many ended in what time, from when the last of the workers had begun."""
+
+    def fill(self, kind: str, count: int) -> None:
+        """Insert so many ``future``, ``finished`` or ``foreign`` rows."""
+
+    def rows(self, query: str) -> list[Any]:
+        """Run any query."""
+
+
+# From the moment when every worker had started its first job to the end of the last one. What
+# ended before does not count: that one process starts later than another is not throughput.
+_DRAINED = """
+WITH ours AS (
+    SELECT started_at, completed_at, last_worker FROM pulse_jobs
+    WHERE id BETWEEN {first} AND {last} AND completed_at IS NOT NULL),
+began AS (
+    SELECT max(first) AS at
+    FROM (SELECT min(started_at) AS first FROM ours GROUP BY last_worker) AS workers)
+SELECT count(*), {seconds} FROM ours, began WHERE ours.completed_at >= began.at
+"""
+
+_UNFINISHED = """
+SELECT id FROM pulse_jobs WHERE id BETWEEN {first} AND {last} AND completed_at IS NULL
+ORDER BY id LIMIT 1
+"""
+
+
+class PostgresDatabase:
+    """A database on the scratch server, seen through one idle connection."""
+
+    engine = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.connection = psycopg.connect(url, autocommit=True)
+
+    def empty(self) -> None:
+        self.connection.execute("TRUNCATE pulse_jobs, pulse_failures, pulse_workers")
+        # So that pages written from here on cost the same in every run, and none is due soon.
+        self.connection.execute("CHECKPOINT")
+
+    def settle_down(self) -> None:
+        self.connection.execute("VACUUM (ANALYZE) pulse_jobs")
+        self.connection.execute("CHECKPOINT")
+
+    def first_unfinished(self, batch: Batch, after: UUID) -> UUID | None:
+        query = _UNFINISHED.format(first="%s", last="%s")
+        found = self.connection.execute(query, (after, batch.last)).fetchone()
+        return found[0] if found else None
+
+    def drained(self, batch: Batch) -> Drained:
+        seconds = "extract(epoch FROM max(completed_at) - min(at))::float8"
+        query = _DRAINED.format(first="%s", last="%s", seconds=seconds)
+        jobs, took = self.connection.execute(query, (batch.first, batch.last)).fetchall()[0]
+        return Drained(jobs, took or 0.0)
+
+    def fill(self, kind: str, count: int) -> None:
+        self.connection.execute(
+            _FILL[kind].format(
+                id="(lpad(to_hex(n), 12, '0') || '7' || substr(md5(n::text), 1, 19))::uuid",
+                worker="gen_random_uuid()",
+                numbers=f"generate_series(1, {count}) AS numbers(n)",
+                ago="now() - make_interval(secs => 3600 - n / 1000.0)",
+                ahead="now() + make_interval(secs => 3600 + n)",
+            )
+        )
+
+    def rows(self, query: str) -> list[Any]:
+        return self.connection.execute(query).fetchall()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class SqliteDatabase:
+    """A file, seen through a connection of its own."""
+
+    engine = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"sqlite:///{path}"
+        self.path = path
+        self.connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+
+    def empty(self) -> None:
+        for table in ("pulse_jobs", "pulse_failures", "pulse_workers"):
+            self.connection.execute(f"DELETE FROM {table}")
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def settle_down(self) -> None:
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def first_unfinished(self, batch: Batch, after: UUID) -> UUID | None:
+        query = _UNFINISHED.format(first="?", last="?")
+        found = self.connection.execute(query, (after.bytes, batch.last.bytes)).fetchone()
+        return UUID(bytes=found[0]) if found else None
+
+    def drained(self, batch: Batch) -> Drained:
+        seconds = "(max(completed_at) - min(at)) / 1e6"
+        query = _DRAINED.format(first="?", last="?", seconds=seconds)
+        bounds = (batch.first.bytes, batch.last.bytes)
+        jobs, took = self.connection.execute(query, bounds).fetchone()
+        return Drained(jobs, took or 0.0)
+
+    def fill(self, kind: str, count: int) -> None:
+        now = "(CAST(strftime('%s', 'now') AS INTEGER) * 1000000)"
+        numbers = f"""(WITH RECURSIVE counting(n) AS (
+            SELECT 1 UNION ALL SELECT n + 1 FROM counting WHERE n < {count:d})
+            SELECT n FROM counting) AS numbers"""
+        self.connection.execute(
+            _FILL[kind].format(
+                id="CAST(char(1) || printf('%015d', n) AS BLOB)",
+                worker="randomblob(16)",
+                numbers=numbers,
+                ago=f"{now} - 3600000000 + n * 1000",
+                ahead=f"{now} + 3600000000 + n * 1000000",
+            )
+        )
+
+    def rows(self, query: str) -> list[Any]:
+        return self.connection.execute(query).fetchall()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+# Written by SQL alone, since a million calls would take longer than what is to be measured. The ids
+# rise with time, as those of real jobs do.
+_FILL = {
+    "future": """
+        INSERT INTO pulse_jobs (id, queue, topic, status, payload, next_run_at, submitted_at)
+        SELECT {id}, 'default', 'noop', 'PENDING', '{{"number": 1}}', {ahead}, {ago}
+        FROM {numbers}""",
+    "finished": """
+        INSERT INTO pulse_jobs (id, queue, topic, status, payload, result, attempts, max_attempts,
+            lease_token, last_worker, last_outcome, next_run_at, submitted_at, started_at,
+            completed_at)
+        SELECT {id}, 'default', 'noop', 'SUCCEEDED', '{{"number": 1}}', '1', 1, 4, 1, {worker},
+            'SUCCEEDED', {ago}, {ago}, {ago}, {ago}
+        FROM {numbers}""",
+    "foreign": f"""
+        INSERT INTO pulse_jobs (id, queue, topic, status, payload, next_run_at, submitted_at)
+        SELECT {{id}}, 'default', '{TOPIC_ELSEWHERE}', 'PENDING', '{{{{"number": 1}}}}', {{ago}},
+            {{ago}}
+        FROM {{numbers}}""",
+}
+
+
+class Server:
+    """Makes databases of one engine, all on the same server or disk."""
+
+    def __init__(self, engine: str, place: ScratchPostgres | Path) -> None:
+        self.engine = engine
+        self._place = place
+        self._open: dict[str, PostgresDatabase | SqliteDatabase] = {}
+
+    def database(self, name: str = "bench") -> Database:
+        """Return a database with pulsed's tables; the same one when asked again."""
+        if name not in self._open:
+            self._open[name] = self._create(name)
+        return self._open[name]
+
+    def drop(self, name: str) -> None:
+        """Give the space of a database back."""
+        if (database := self._open.pop(name, None)) is None:
+            return
+        database.close()
+        if isinstance(self._place, Path):
+            for path in self._place.glob(f"{name}.db*"):
+                path.unlink()
+        else:
+            self._administer(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def close(self) -> None:
+        for database in self._open.values():
+            database.close()
+
+    def create_empty(self, name: str) -> str:
+        """Return the URL of a PostgreSQL database without tables, for a peer."""
+        assert isinstance(self._place, ScratchPostgres)
+        self._administer(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self._place.database_url(name)
+
+    def remove_empty(self, name: str) -> None:
+        self._administer(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    @property
+    def folder(self) -> Path:
+        """Where an SQLite database of this engine would be."""
+        assert isinstance(self._place, Path)
+        return self._place
+
+    def _create(self, name: str) -> PostgresDatabase | SqliteDatabase:
+        if isinstance(self._place, Path):
+            url = f"sqlite:///{self._place / f'{name}.db'}"
+        else:
+            url = self.create_empty(name)
+        with Pulse(url) as app:
+            app.jobs.counts()  # makes the tables
+        if isinstance(self._place, Path):
+            return SqliteDatabase(self._place / f"{name}.db")
+        return PostgresDatabase(url)
+
+    def _administer(self, statement: sql.Composed) -> None:
+        assert isinstance(self._place, ScratchPostgres)
+        with psycopg.connect(self._place.url, autocommit=True) as admin:
+            admin.execute(statement)
+
+
+@contextlib.contextmanager
+def serving(engine: str) -> Iterator[Server]:
+    """Provide an engine for the length of a run, durable as in production."""
+    if engine == "postgres":
+        with ScratchPostgres(fsync=True) as scratch, closing(Server(engine, scratch)) as server:
+            yield server
+    else:
+        with (
+            tempfile.TemporaryDirectory(prefix="pulsed-bench-") as folder,
+            closing(Server(engine, Path(folder))) as server,
+        ):
+            yield server
+
+
+closing = contextlib.closing
+
+
+@contextlib.contextmanager
+def opened(database: Database) -> Iterator[Tasks]:
+    """Open an app of this process on the database."""
+    with Pulse(database.url) as app:
+        yield declare(app)
+
+
+def enqueue(database: Database, count: int, topic: str = "noop") -> Batch:
+    """Fill a database with jobs to drain, as a caller of ``enqueue_iter`` does."""
+    with opened(database) as tasks:
+        job = getattr(tasks, topic)
+        ids = list(job.enqueue_iter(((number,) for number in range(count)), batch=CHUNK))
+    return Batch(min(ids), max(ids), count)
+
+
+def ordered_id() -> UUID:
+    """Make an id that rises with time, as those of pulsed do."""
+    return UUID(int=time.time_ns() // 1_000_000 << 80 | 7 << 76 | 2 << 62 | secrets.randbits(62))

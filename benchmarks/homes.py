@@ -1,0 +1,69 @@
+"""Homes of their own, below `.bench/`, for what only a benchmark needs: peers, and plots.
+
+Made on demand and kept for the next run; nothing of it is a dependency of pulsed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parent.parent / ".bench"
+
+
+class HomeError(Exception):
+    """Something could not be installed."""
+
+
+def python_with(name: str, packages: tuple[str, ...]) -> Path:
+    """Return the Python of a virtual environment with these packages."""
+    home = CACHE / "venvs" / name
+    python = home / "bin" / "python"
+    stamp = home / "installed.txt"
+    if not (stamp.exists() and stamp.read_text().split() == list(packages)):
+        print(f"  installing {', '.join(packages)}…", file=sys.stderr, flush=True)
+        venv.EnvBuilder(clear=True, symlinks=True).create(home)
+        _run([*_pip(python), "install", "--quiet", *packages])
+        stamp.write_text(" ".join(packages))
+    return python
+
+
+def node_with(name: str, packages: tuple[str, ...]) -> Path:
+    """Return a directory whose scripts can import these packages of npm."""
+    if shutil.which("npm") is None:
+        raise HomeError(f"{name} needs Node.js and npm")
+    home = CACHE / "node" / name
+    stamp = home / "installed.txt"
+    if not (stamp.exists() and stamp.read_text().split() == list(packages)):
+        print(f"  installing {', '.join(packages)}…", file=sys.stderr, flush=True)
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "package.json").write_text('{"private": true, "type": "module"}')
+        flags = ["--no-audit", "--no-fund", "--silent", "--no-package-lock"]
+        _run(["npm", "install", *flags, "--prefix", str(home), *packages])
+        stamp.write_text(" ".join(packages))
+    return home
+
+
+def _pip(python: Path) -> list[str]:
+    """Return a pip that installs there: the one below our own environment, which has none."""
+    for outer in dict.fromkeys([getattr(sys, "_base_executable", sys.executable), sys.executable]):
+        if _quietly([outer, "-m", "pip", "--version"]):
+            return [outer, "-m", "pip", "--python", str(python)]
+    _run([str(python), "-m", "ensurepip"])
+    return [str(python), "-m", "pip"]
+
+
+def _quietly(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _run(command: list[str]) -> None:
+    environment = {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip()[-2000:]
+        raise HomeError(f"this failed: {' '.join(command)}\n{said}")

@@ -1,0 +1,122 @@
+"""Worker processes as a user starts them, and what the system says about them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.databases import Batch, Database, Drained
+
+ROOT = Path(__file__).resolve().parent.parent
+SPAWN = multiprocessing.get_context("spawn")
+LOOK_EVERY = 0.05
+STOP_WITHIN = 30.0
+
+
+class WorkerProcess:
+    """``pulsed worker`` on the benchmark's app, with its defaults but for what is given."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pulsed", "worker", "benchmarks.app:app", *options],
+            cwd=ROOT,
+            env={**os.environ, "PULSED_URL": url, "PULSED_LOG_LEVEL": "warning"},
+            stdin=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def must_live(self) -> None:
+        """Raise if it has ended: what it said about that is on stderr."""
+        if (code := self.process.poll()) is not None:
+            raise RuntimeError(f"a worker ended with code {code} in the middle of a measurement")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Let it drain; kill it if that takes too long."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_WITHIN)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def memory(self) -> float:
+        """Return its resident memory in MB."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError(f"the worker with pid {self.pid} has ended")
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time it has used."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def drain(
+    database: Database,
+    batch: Batch,
+    *,
+    processes: int = 1,
+    concurrency: int = 100,
+    limit: float = 60.0,
+) -> Drained:
+    """Let worker processes work a batch off, and say how it went.
+
+    What is not done after ``limit`` seconds is left: a rate of nearly nothing is an answer too.
+    """
+    options = ("-c", str(concurrency))
+    workers = [WorkerProcess(database.url, *options) for _ in range(processes)]
+    try:
+        wait_until_done(database, batch, limit, workers)
+    finally:
+        for worker in workers:
+            worker.stop()
+    return database.drained(batch)
+
+
+def wait_until_done(
+    database: Database, batch: Batch, limit: float, workers: Sequence[WorkerProcess] = ()
+) -> bool:
+    """Wait for the end of the last job; each look continues where the one before has stopped."""
+    give_up = time.monotonic() + limit
+    first: Any = batch.first
+    while (first := database.first_unfinished(batch, first)) is not None:
+        if time.monotonic() > give_up:
+            return False
+        for worker in workers:
+            worker.must_live()
+        time.sleep(LOOK_EVERY)
+    return True
+
+
+def in_processes(task: Callable[..., Any], *calls: Sequence[Any]) -> list[Any]:
+    """Run ``task(*call)`` for each call in a process of its own, all at once."""
+    with ProcessPoolExecutor(len(calls), mp_context=SPAWN) as pool:
+        return [running.result() for running in [pool.submit(task, *call) for call in calls]]

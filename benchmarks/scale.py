@@ -1,0 +1,60 @@
+"""How much of everything a run does: enough for a figure, for a glance, or for a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The sizes of a run."""
+
+    repeat: int = 3
+    """Samples of each figure, taken in turns with what it is compared to."""
+    drain: int = 40_000
+    """Jobs in a drain."""
+    every_ceiling: bool = True
+    """Whether slower drivers and raw loops in two processes drain as well."""
+    enqueue: int = 1_500
+    """Jobs enqueued one by one."""
+    bulk: int = 50_000
+    """Jobs enqueued in bulk."""
+    beside: int = 1_000_000
+    """Rows that have nothing to do with what is measured."""
+    under_snapshot: int = 100_000
+    """Jobs drained under a held snapshot before the measurement."""
+    steady_seconds: float = 10.0
+    steady_rates: tuple[int, ...] = (100, 500, 1_000)
+    """Jobs per second of the open-loop load."""
+    pickups: int = 300
+    """Jobs that an idle worker picks up."""
+    kills: int = 3
+    """Workers killed to see when their jobs run elsewhere."""
+    idle_seconds: float = 15.0
+    memory: int = 200_000
+    """Jobs over which the memory of a worker is watched."""
+    drain_limit: float = 45.0
+    """Seconds after which a drain is cut off, and its rate taken from what was done."""
+    peer: int = 20_000
+    """Jobs that a peer drains; slow ones get fewer."""
+
+
+FIGURE = Scale()
+LONG = Scale(memory=1_000_000, repeat=5)
+GLANCE = Scale(
+    repeat=1,
+    drain=6_000,
+    every_ceiling=False,
+    enqueue=300,
+    bulk=10_000,
+    beside=50_000,
+    under_snapshot=10_000,
+    steady_seconds=2.0,
+    steady_rates=(200,),
+    pickups=40,
+    kills=1,
+    idle_seconds=3.0,
+    memory=20_000,
+    drain_limit=10.0,
+    peer=2_000,
+)

@@ -1,0 +1,234 @@
+"""What pulsed wants to reach, as data, and whether a run did.
+
+A target is a ratio of two figures of the same run wherever that is possible: it then means the same
+on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.results import PULSED, Results, ratio
+from benchmarks.workloads.drain import our_name, raw_name
+from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
+from benchmarks.workloads.recovery import BOUND
+
+Figure = Callable[[Results], float | None]
+RATE = "jobs/s"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A line of the table."""
+
+    what: str
+    engine: str
+    compared: str
+    """With what, in words."""
+    figure: Figure
+    bound: float
+    at_least: bool = True
+    unit: str = "×"
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    @property
+    def wanted(self) -> str:
+        sign = "≥" if self.at_least else "≤"
+        return f"{sign} {self.bound:g} {self.unit} {self.compared}".strip()
+
+
+def _relative(workload: str, engine: str, ours: str, theirs: str, metric: str = RATE) -> Figure:
+    return lambda results: ratio(
+        results.find(workload, engine, ours, metric),
+        results.find(workload, engine, theirs, metric),
+    )
+
+
+def _plain(workload: str, engine: str, metric: str, subject: str = PULSED) -> Figure:
+    def figure(results: Results) -> float | None:
+        found = results.find(workload, engine, subject, metric)
+        return None if found is None else found.median
+
+    return figure
+
+
+def _beside_peers(engine: str, ours: str, *only: str) -> Figure:
+    """Compare a drain with the fastest of the peers on this engine, or of those named."""
+
+    def figure(results: Results) -> float | None:
+        drained = results.find("drain", engine, ours, RATE)
+        peers = [
+            peer
+            for peer in results.of("peers", engine)
+            if peer.metric == RATE and (not only or peer.subject.startswith(only))
+        ]
+        if drained is None or not peers or any(peer.run != drained.run for peer in peers):
+            return None
+        return drained.median / max(peer.median for peer in peers)
+
+    return figure
+
+
+def _targets() -> list[Target]:
+    found: list[Target] = []
+    best = {"postgres": "asyncpg", "sqlite": "sqlite3"}
+    bounds = {"postgres": (0.7, 0.95, 0.35), "sqlite": (0.25, 0.8, 0.08)}
+    for engine, driver in best.items():
+        one, two, plain = bounds[engine]
+        raw_100, raw_500 = raw_name(driver, 100), raw_name(driver, 500)
+        for slots, raw in ((100, raw_100), (500, raw_500)):
+            found += [
+                Target(
+                    f"drain, one process, {slots} slots",
+                    engine,
+                    raw,
+                    _relative("drain", engine, our_name(1, slots), raw),
+                    one,
+                ),
+                Target(
+                    f"drain, two processes, {slots} slots",
+                    engine,
+                    "one process",
+                    _relative("drain", engine, our_name(2, slots), our_name(1, slots)),
+                    two,
+                ),
+            ]
+        found.append(
+            Target(
+                "drain, plain functions",
+                engine,
+                raw_100,
+                _relative("drain", engine, f"{PULSED}, plain functions", raw_100),
+                plain,
+            )
+        )
+        found += _peer_targets(engine)
+        found += _enqueue_targets(engine)
+        found += _latency_targets(engine)
+        found += _flatness_targets(engine)
+        found += _footprint_targets(engine)
+    return found
+
+
+def _peer_targets(engine: str) -> list[Target]:
+    if engine == "sqlite":
+        figure = _beside_peers(engine, our_name(1, 100), "huey")
+        return [Target("drain, one process, 100 slots", engine, "Huey", figure, 12)]
+    what = {
+        "drain, one process, 100 slots": our_name(1, 100),
+        "drain, one process, 500 slots": our_name(1, 500),
+        "drain, two processes, 100 slots": our_name(2, 100),
+    }
+    return [
+        Target(name, engine, "the fastest peer", _beside_peers(engine, ours), 1)
+        for name, ours in what.items()
+    ]
+
+
+def _enqueue_targets(engine: str) -> list[Target]:
+    if engine == "postgres":
+        single, many = ("raw psycopg", 0.85), ("raw asyncpg unnest", 0.5)
+    else:
+        single, many = ("raw sqlite3", 0.8), ("raw sqlite3 executemany", 0.35)
+    return [
+        Target(
+            "enqueue one by one",
+            engine,
+            single[0],
+            _relative("enqueue", engine, PULSED, single[0]),
+            single[1],
+        ),
+        *(
+            Target(
+                f"bulk enqueue, {call}",
+                engine,
+                many[0],
+                _relative("bulk", engine, f"{PULSED} {call}", many[0]),
+                many[1],
+            )
+            for call in ("enqueue_many", "enqueue_iter", "aenqueue_many")
+        ),
+    ]
+
+
+def _latency_targets(engine: str) -> list[Target]:
+    recovery = Target(
+        "recovery after SIGKILL",
+        engine,
+        "lease and tick",
+        _relative("recovery", engine, PULSED, BOUND, "s after the kill"),
+        1,
+        at_least=False,
+    )
+    if engine == "sqlite":
+        p50 = _plain("pickup", engine, "p50 ms")
+        return [
+            Target("idle pick-up, p50", engine, "", p50, 2.5, at_least=False, unit="ms"),
+            recovery,
+        ]
+    return [
+        Target(
+            f"idle pick-up, p{percent}",
+            engine,
+            "raw LISTEN/NOTIFY",
+            _relative("pickup", engine, PULSED, "raw LISTEN/NOTIFY", f"p{percent} ms"),
+            bound,
+            at_least=False,
+        )
+        for percent, bound in ((50, 1.3), (99, 2))
+    ] + [recovery]
+
+
+def _flatness_targets(engine: str) -> list[Target]:
+    words = {
+        "future": "drain beside future jobs",
+        "finished": "drain beside finished jobs",
+        "foreign": "drain beside due jobs without a handler",
+    }
+    found = [
+        Target(
+            words[kind],
+            engine,
+            "the clean rate",
+            _relative("beside", engine, subject, CLEAN),
+            0.85,
+        )
+        for kind, subject in KINDS.items()
+    ]
+    if engine == "postgres":
+        held = _relative("snapshot", engine, HELD, CONTROL)
+        found.append(Target("drain under a held snapshot", engine, "the control", held, 0.85))
+    return found
+
+
+def _footprint_targets(engine: str) -> list[Target]:
+    cpu = _plain("idle", engine, "% of a core")
+    most = 60 if engine == "postgres" else 50
+    resident = _plain("memory", engine, "MB resident, most")
+    grown = _plain("memory", engine, "end / first fifth")
+    found = [
+        Target("idle worker, processor", engine, "", cpu, 1, at_least=False, unit="% of a core")
+    ]
+    if engine == "postgres":
+        asked = _plain("idle", engine, "queries/s")
+        found.append(
+            Target("idle worker, queries", engine, "", asked, 3, at_least=False, unit="per second")
+        )
+    return [
+        *found,
+        Target("worker memory", engine, "", resident, most, at_least=False, unit="MB resident"),
+        Target(
+            "worker memory, growth",
+            engine,
+            "that of the first fifth",
+            grown,
+            1.05,
+            at_least=False,
+        ),
+    ]
+
+
+TARGETS = _targets()

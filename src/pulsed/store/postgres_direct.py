@@ -1,0 +1,58 @@
+"""A statement sent to libpq without a cursor, where only the number of its rows is asked for.
+
+A cursor adapts parameters, describes columns and prepares loaders. For an insert of one job that
+costs more of this process's time than sending it and waiting for the answer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+Prepared: TypeAlias = dict[str, bytes]
+"""The names of what one connection has prepared here, beside the driver's own."""
+
+MOST_PREPARED = 256
+"""More than a program uses; what comes later is sent unprepared."""
+
+_FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+def count(
+    connection: psycopg.Connection[Any],
+    text: str,
+    values: Sequence[str | None],
+    prepared: Prepared | None,
+) -> int:
+    """Run a statement and return how many rows it changed; ``prepared`` is None for never."""
+    libpq, encoding = connection.pgconn, connection.info.encoding
+    encoded = [None if value is None else _encoded(value, encoding) for value in values]
+    if prepared is not None and (text in prepared or len(prepared) < MOST_PREPARED):
+        if text not in prepared:
+            name = b"pulsed_%d" % len(prepared)
+            libpq.send_prepare(name, text.encode(encoding))
+            _answer(connection, encoding)
+            prepared[text] = name
+        libpq.send_query_prepared(prepared[text], encoded)
+    else:
+        libpq.send_query_params(text.encode(encoding), encoded)
+    return _answer(connection, encoding).command_tuples or 0
+
+
+def _encoded(value: str, encoding: str) -> bytes:
+    if "\0" in value:  # where libpq would take the text to end
+        raise psycopg.DataError("PostgreSQL text cannot contain NUL")
+    return value.encode(encoding)
+
+
+def _answer(connection: psycopg.Connection[Any], encoding: str) -> PGresult:
+    result: PGresult = connection.wait(execute(connection.pgconn))[-1]
+    if result.status not in _FINE:
+        raise error_from_result(result, encoding=encoding)
+    return result

@@ -1,0 +1,209 @@
+"""Claims begin behind what is not for them, and yet miss nothing for long."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pulsed.job import Released
+from pulsed.store.floors import LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
+from pulsed.store.sqlstore import SqlStore
+from tests.support.clock import Clock
+from tests.support.jobs import ALICE, a_job, a_policy, claim, settle
+
+HERE = [a_policy("here")]
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def after_a_look(time: Time, *priorities: int, took: float = 0.0) -> Floors:
+    """Return floors after a look that found nothing."""
+    floors = Floors(time)
+    walk = floors.walk()
+    walk.look(priorities)
+    time.now += took
+    walk.claimed(priorities, None, full=False)
+    return floors
+
+
+# -- the bookkeeping ------------------------------------------------------------------------------
+
+
+def test_the_first_claim_looks():
+    assert Floors(Time()).walk().must_look
+
+
+def test_a_look_is_due_after_a_while():
+    time = Time()
+    floors = after_a_look(time, 0)
+    assert not floors.walk().must_look
+    time.now += LOOK_EVERY + 0.01
+    assert floors.walk().must_look
+
+
+def test_a_look_that_took_long_is_not_repeated_soon():
+    time = Time()
+    floors = after_a_look(time, 0, took=0.5)
+    time.now += LOOK_SHARE * 0.5 - 1
+    assert not floors.walk().must_look
+    assert not floors.walk().may_look
+    time.now += 1
+    assert floors.walk().must_look
+
+
+def test_a_failed_claim_makes_the_next_one_look():
+    floors = after_a_look(Time(), 0)
+    floors.forget()
+    assert floors.walk().must_look
+
+
+def test_a_clock_that_went_back_makes_the_next_claim_look():
+    time = Time()
+    floors = after_a_look(time, 0)
+    time.now -= 60
+    assert floors.walk().must_look
+
+
+def test_a_short_batch_has_seen_everything():
+    time = Time()
+    floors = after_a_look(time, 5, 0)
+    time.now += 0.5
+    five, zero = floors.walk().levels()
+    assert (five.priority, zero.priority) == (5, 0)
+    assert five.walked == zero.walked == 0.5 + SLACK
+    assert five.claimed == zero.claimed == NEVER
+
+
+def test_a_full_batch_has_seen_everything_above_its_last_job():
+    time = Time()
+    floors = Floors(time)
+    walk = floors.walk()
+    walk.look([5, 0, -5])
+    walk.claimed([5, 0, -5], (0, "an instant", "an id"), full=True)
+    high, middle, low = floors.walk().levels()
+    assert high.walked == SLACK
+    assert (middle.at, middle.id, middle.claimed) == ("an instant", "an id", SLACK)
+    assert middle.walked == low.walked == low.claimed == NEVER
+
+
+# -- what it is for -------------------------------------------------------------------------------
+
+
+async def submit_late(store: SqlStore, clock: Clock, seconds: float, **options: Any) -> UUID:
+    """Submit a job that became due a while ago, as one of a long transaction is."""
+    clock.advance(-seconds)
+    job = a_job(topic="here", **options)
+    await store.submit([job])
+    clock.advance(seconds)
+    return job.id
+
+
+async def foreign_jobs(store: SqlStore, clock: Clock, count: int, **options: Any) -> None:
+    """Fill the head of the queue with due jobs that nobody here handles."""
+    await store.submit([a_job(topic="elsewhere", **options) for _ in range(count)])
+    clock.advance(10)
+
+
+async def claim_here(store: SqlStore, limit: int = 10) -> list[Any]:
+    return await claim(store, ALICE, topics=HERE, limit=limit)
+
+
+async def test_jobs_of_topics_without_a_handler_are_passed_once(store: SqlStore, clock: Clock):
+    await foreign_jobs(store, clock, 200)
+    await store.submit([a_job(topic="here")])
+    assert len(await claim_here(store)) == 1
+    (floors,) = store._floors.values()
+    (level,) = floors.walk().levels()
+    assert level.walked == SLACK  # seconds ago: all that is older will not be looked at
+
+
+async def test_a_claim_begins_behind_the_last_job_of_a_full_one(store: SqlStore, clock: Clock):
+    """What lies before it was claimed; an old snapshot may keep its entries in the index."""
+    await store.submit([a_job(topic="here") for _ in range(300)])
+    clock.advance(10)
+    runs = await claim_here(store, limit=200)
+    (floors,) = store._floors.values()
+    (level,) = floors.walk().levels()
+    last = level.id if isinstance(level.id, UUID) else UUID(bytes=level.id)
+    assert (last, level.claimed) == (runs[-1].job_id, SLACK)
+    assert len(await claim_here(store, limit=200)) == 100
+
+
+# -- and what it must not cost --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 10], ids=["full", "short"])
+async def test_a_job_that_commits_late_is_found_when_nothing_else_is_there(
+    store: SqlStore, clock: Clock, limit: int
+):
+    await store.submit([a_job(topic="here")])
+    clock.advance(60)
+    assert len(await claim_here(store, limit)) == 1
+    late = await submit_late(store, clock, 30)
+    assert [run.job_id for run in await claim_here(store, limit)] == [late]
+
+
+async def test_a_job_that_commits_late_is_found_in_time_though_there_is_always_something(
+    store: SqlStore, clock: Clock
+):
+    await store.submit([a_job(topic="here")])
+    clock.advance(60)
+    await claim_here(store)
+    late = await submit_late(store, clock, 30)
+    found = []
+    for _ in range(5):
+        clock.advance(LOOK_EVERY / 4)
+        await store.submit([a_job(topic="here")])
+        found += [run.job_id for run in await claim_here(store, 1)]
+    assert late in found
+
+
+async def test_what_commits_within_the_slack_is_seen_at_once(store: SqlStore, clock: Clock):
+    first = [a_job(topic="here") for _ in range(3)]
+    await store.submit(first)
+    await claim_here(store, 2)
+    clock.advance(SLACK / 2)
+    earlier = await submit_late(store, clock, SLACK)
+    await store.submit([a_job(topic="here")])
+    assert (await claim_here(store, 1))[0].job_id == earlier
+
+
+async def test_a_job_of_a_new_priority_goes_first_at_once(store: SqlStore):
+    await store.submit([a_job(topic="here", priority=0) for _ in range(4)])
+    assert len(await claim_here(store, 1)) == 1
+    for priority in (7, -7, 3, 100, -100):
+        urgent = a_job(topic="here", priority=priority)
+        await store.submit([urgent])
+        (run,) = await claim_here(store, 1)
+        assert (run.job_id == urgent.id) == (priority > 0)
+
+
+async def test_a_job_that_was_handed_back_is_found_again(store: SqlStore, clock: Clock):
+    await store.submit([a_job(topic="here") for _ in range(3)])
+    clock.advance(60)
+    runs = await claim_here(store, 3)
+    clock.advance(SLACK)
+    assert await settle(store, runs[0], Released())
+    assert [run.job_id for run in await claim_here(store, 3)] == [runs[0].job_id]
+
+
+async def test_a_retry_is_found_when_it_is_due(store: SqlStore, clock: Clock):
+    later = a_job(topic="here", delay=LOOK_EVERY / 2)
+    await store.submit([a_job(topic="here"), later])
+    assert len(await claim_here(store)) == 1
+    clock.advance(LOOK_EVERY / 2)
+    assert [run.job_id for run in await claim_here(store)] == [later.id]
+
+
+async def test_other_topics_and_queues_have_floors_of_their_own(store: SqlStore, clock: Clock):
+    await store.submit([a_job(topic="there"), a_job(topic="here", queue="other")])
+    clock.advance(60)
+    assert await claim_here(store) == []
+    assert len(await claim(store, ALICE, topics=[a_policy("there")])) == 1
+    assert len(await claim(store, ALICE, queue="other", topics=HERE)) == 1

@@ -1,0 +1,71 @@
+"""Blocking submits go to libpq without a cursor, and lose nothing by it."""
+
+import pytest
+
+from pulsed.errors import StorageRefused
+from pulsed.job import Status
+from pulsed.store import postgres_direct
+from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from tests.support.jobs import EVERYTHING, a_job
+from tests.support.own_sessions import administering
+from tests.support.raw_verbs import a_verb
+
+
+@pytest.fixture(params=[True, False], ids=["prepared", "unprepared"])
+def store(request, postgres_url):
+    store = PostgresStore(
+        postgres_url, PostgresOptions(pool_size=1, prepared_statements=request.param)
+    )
+    with administering(postgres_url):
+        yield store
+    run_blocking(store.aclose())
+
+
+def submit(store, *jobs):
+    return run_blocking(store.submit(jobs))
+
+
+def payloads(store, *jobs):
+    rows = run_blocking(store.get([job.id for job in jobs]))
+    return [rows[job.id].payload for job in jobs]
+
+
+def test_new_jobs_are_counted(store):
+    known = a_job()
+    assert submit(store, known) == 1
+    assert submit(store, known) == 0
+    assert submit(store, known, a_job(), a_job()) == 2
+
+
+def test_text_arrives_as_it_was_sent(store):
+    jobs = [a_job(payload=f'"{text}"') for text in ("Grüße 🎉", "{a,b}", r"\\ \" '", "null", "")]
+    assert submit(store, jobs[0]) == 1
+    assert submit(store, *jobs) == len(jobs) - 1
+    assert payloads(store, *jobs) == [job.payload for job in jobs]
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_text_is_not_cut_off_at_a_nul(store, more):
+    with pytest.raises(StorageRefused, match="NUL"):
+        submit(store, a_job(queue="mail\0box"), *[a_job() for _ in range(more)])
+    assert sum(run_blocking(store.counts(EVERYTHING)).values()) == 0
+
+
+def test_what_the_server_refuses_is_said_and_the_next_submit_works(store):
+    for _ in range(2):
+        with pytest.raises(StorageRefused, match="priority"):
+            submit(store, a_job(priority=1_000))
+        assert submit(store, a_job()) == 1
+    assert run_blocking(store.counts(EVERYTHING))[Status.PENDING] == 2
+
+
+def test_a_connection_prepares_only_so_many_statements(store, monkeypatch):
+    monkeypatch.setattr(postgres_direct, "MOST_PREPARED", 2)
+    forms = [{}, {"delay": 5}, {"timeout": 5}, {"lease": 5}]
+    for _ in range(2):
+        for form in forms:
+            assert submit(store, a_job(**form)) == 1
+    used = run_blocking(store.perform(a_verb("SELECT name FROM pg_prepared_statements")))
+    ours = [name for (name,) in used if name.startswith("pulsed_")]
+    assert len(ours) == (2 if store.postgres_options.prepared_statements else 0)

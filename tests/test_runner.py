@@ -1,0 +1,239 @@
+"""How a worker's runs share tasks and threads, without anybody noticing."""
+
+import asyncio
+import threading
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pulsed.engine.context import Context
+from pulsed.engine.run import Run, Stop
+from pulsed.engine.runner import Runner
+from pulsed.handler import Handler
+from pulsed.job import Assignment, Cancelled, Failed, Lease, Outcome, Succeeded
+from tests.support.clock import Clock
+from tests.support.jobs import ALICE
+from tests.support.workers import until
+
+NOW = Clock().now
+SLOTS = 8
+
+
+class Running:
+    """A runner, and how the runs ended that it was given."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[Run, Outcome | None]] = []
+        self.runner = Runner(
+            SLOTS, on_outcome=self.note, on_free_slot=lambda: None, on_stuck=lambda: None
+        )
+
+    def note(self, run: Run, outcome: Outcome | None) -> None:
+        self.outcomes.append((run, outcome))
+
+    async def ends(self, *runs: Run) -> list[Outcome | None]:
+        self.runner.start(runs)
+        async with asyncio.timeout(30):
+            await self.runner.until_idle()
+        outcomes = dict(self.outcomes)
+        return [outcomes[run] for run in runs]
+
+
+@pytest.fixture
+def running():
+    it = Running()
+    yield it
+    it.runner.close()
+
+
+def a_run(fn: Any, number: int = 1, *, timeout: float | None = None) -> Run:
+    handler: Handler[Any] = Handler(fn, topic="t")
+    lease = Lease(UUID(int=number), number, ALICE)
+    job = Assignment(lease, "t", "default", 0, "{}", 1, 3, 30, timeout, {}, NOW, NOW)
+    return Run(job, handler, Context(job, None))  # type: ignore[arg-type]
+
+
+def some_runs(fn: Any, count: int) -> list[Run]:
+    return [a_run(fn, number) for number in range(count)]
+
+
+async def test_handlers_that_never_wait_share_a_task(running):
+    tasks = []
+
+    async def quick() -> None:
+        tasks.append(asyncio.current_task())
+
+    await running.ends(*some_runs(quick, SLOTS))
+    assert len(tasks) == SLOTS
+    assert len(set(tasks)) == 4  # a turn is a quarter of the slots
+
+
+async def test_a_handler_that_waits_has_its_task_to_itself(running):
+    tasks, proceed = [], asyncio.Event()
+
+    async def patient() -> None:
+        before = asyncio.current_task()
+        await proceed.wait()
+        assert asyncio.current_task() is before
+        tasks.append(before)
+
+    running.runner.start(runs := some_runs(patient, SLOTS))
+    await until(lambda: all(run.task for run in runs))
+    proceed.set()
+    await running.runner.until_idle()
+    assert len(set(tasks)) == SLOTS
+
+
+async def test_others_get_their_turn_between_handlers_that_never_wait(running):
+    order: list[str] = []
+
+    async def quick() -> None:
+        order.append("run")
+        if len(order) == 1:
+            asyncio.get_running_loop().call_soon(order.append, "other")
+
+    await running.ends(*some_runs(quick, SLOTS))
+    assert order.index("other") <= SLOTS // 4
+
+
+async def test_context_variables_are_a_runs_own_before_and_after_its_first_wait(running):
+    colour: ContextVar[str] = ContextVar("colour", default="none")
+    seen: list[str] = []
+
+    async def child() -> None:
+        seen.append(colour.get())
+
+    async def waits() -> None:
+        colour.set("red")
+        await asyncio.sleep(0)
+        seen.append(colour.get())
+        await asyncio.create_task(child())
+        colour.set("blue")
+        await asyncio.sleep(0)
+        seen.append(colour.get())
+
+    async def looks() -> None:
+        seen.append(f"fresh {colour.get()}")
+        colour.set("green")
+
+    await running.ends(a_run(looks, 1), a_run(looks, 2), a_run(waits, 3), a_run(looks, 4))
+    assert sorted(seen) == ["blue", "fresh none", "fresh none", "fresh none", "red", "red"]
+
+
+async def test_a_timeout_inside_a_handler_is_about_that_handler(running):
+    async def hasty() -> str:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "late"
+        return "never"
+
+    async def calm() -> str:
+        await asyncio.sleep(0.02)
+        return "calm"
+
+    ended = await running.ends(a_run(hasty, 1), a_run(calm, 2))
+    assert ended == [Succeeded('"late"'), Succeeded('"calm"')]
+
+
+async def test_a_handler_that_cancels_its_own_task_hurts_no_other(running):
+    async def self_destructive() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    async def innocent() -> str:
+        await asyncio.sleep(0)
+        return "fine"
+
+    first, *rest = await running.ends(
+        a_run(self_destructive, 1), *(a_run(innocent, number) for number in range(2, 6))
+    )
+    assert first == Succeeded("null")
+    assert rest == [Succeeded('"fine"')] * 4
+
+
+async def test_a_run_that_is_stopped_while_it_waits_takes_nobody_with_it(running):
+    proceed = asyncio.Event()
+
+    async def patient() -> str:
+        await proceed.wait()
+        return "done"
+
+    runs = some_runs(patient, 3)
+    running.runner.start(runs)
+    await until(lambda: all(run.task for run in runs))
+    runs[1].tell_to_stop(Stop.CANCELLED)
+    await asyncio.sleep(0)
+    proceed.set()
+    await running.runner.until_idle()
+    ended = dict(running.outcomes)
+    assert [ended[run] for run in runs] == [Succeeded('"done"'), Cancelled(), Succeeded('"done"')]
+
+
+async def test_a_timeout_counts_from_the_begin_also_of_a_handler_that_waits_late(running):
+    async def blocks_then_waits() -> None:
+        pause = threading.Event()
+        pause.wait(0.05)
+        await asyncio.Event().wait()
+
+    (ended,) = await running.ends(a_run(blocks_then_waits, timeout=0.05))
+    assert ended == Failed("timed out after 0.05 s")
+
+
+async def test_an_async_handler_may_return_any_awaitable(running):
+    async def real() -> str:
+        return "by a wrapper"
+
+    run = a_run(real)
+    run.handler.fn = lambda: asyncio.ensure_future(real())
+    assert await running.ends(run) == [Succeeded('"by a wrapper"')]
+
+
+async def test_a_wrapper_that_raises_stop_iteration_has_failed(running):
+    async def real() -> None: ...
+
+    def wrapper() -> None:
+        raise StopIteration("no")
+
+    run = a_run(real)
+    run.handler.fn = wrapper
+    (ended,) = await running.ends(run)
+    assert isinstance(ended, Failed)
+    assert "StopIteration" in ended.error
+
+
+async def test_short_functions_share_few_threads(running):
+    threads = set()
+
+    def quick() -> None:
+        threads.add(threading.get_ident())
+
+    await running.ends(*some_runs(quick, 400))
+    assert len(threads) < 100
+
+
+async def test_functions_that_block_get_a_thread_each(running):
+    meeting = threading.Barrier(50)
+
+    def blocks() -> int:
+        return meeting.wait(30) * 0
+
+    assert await running.ends(*some_runs(blocks, 50)) == [Succeeded("0")] * 50
+
+
+async def test_a_function_is_not_kept_waiting_by_others_that_block(running):
+    release = threading.Event()
+
+    def blocks() -> None:
+        release.wait(30)
+
+    def quick() -> str:
+        release.set()
+        return "done"
+
+    runs = [*some_runs(blocks, 6), a_run(quick, 7)]
+    assert (await running.ends(*runs))[-1] == Succeeded('"done"')
