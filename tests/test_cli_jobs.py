@@ -38,7 +38,7 @@ class TestList:
         result = run("jobs", "list", "--json", PULSED_URL=url)
         assert not set(result.stdout) & set(CONTROLS)
         (row,) = lines_of(result)
-        assert (row["payload"], row["last_error"]) == (CONTROLS, f"error {CONTROLS}")
+        assert (row["payload"], row["last_error"]) == ({"to": CONTROLS}, f"error {CONTROLS}")
 
     @pytest.mark.parametrize(
         "args",

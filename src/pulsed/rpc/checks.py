@@ -70,17 +70,14 @@ def checked_json(what: str, text: str, kind: type | None = None) -> None:
 
 def new_job(message: Any) -> NewJob:
     """Return the job of a message, if it can be stored."""
-    job: NewJob = _converted(new_job_of, message)
+    job: NewJob = converted(new_job_of, message)
     checked_name("topic", job.topic)
     checked_name("queue", job.queue)
     checked_count("priority", job.priority, *PRIORITIES)
     checked_json(f"The payload of {job.topic!r}", job.payload, dict)
-    if job.at is not None and job.delay:
-        raise invalid("delay_seconds and at both say when the job may start; give one of them.")
     checked_options(
         {
-            "delay": max(job.delay, 0.0) if job.delay else None,
-            "at": job.at,
+            "delay": max(job.delay, 0.0) if job.delay else None,  # the past is now
             "max_attempts": job.max_attempts,
             "timeout": job.timeout,
             "lease": job.lease,
@@ -93,7 +90,7 @@ def new_job(message: Any) -> NewJob:
 
 def topics_of(messages: Iterable[Any]) -> list[TopicPolicy]:
     """Return what a worker says about its topics."""
-    policies = [_converted(topic_of, message) for message in messages]
+    policies = [converted(topic_of, message) for message in messages]
     for policy in policies:
         checked_name("topic", policy.topic)
         checked_options(
@@ -108,12 +105,12 @@ def topics_of(messages: Iterable[Any]) -> list[TopicPolicy]:
 
 def leases_of(messages: Iterable[Any]) -> list[Lease]:
     """Return the leases of a request."""
-    return [_converted(lease_of, message) for message in messages]
+    return [converted(lease_of, message) for message in messages]
 
 
 def reports_of(messages: Sequence[Any]) -> list[Report]:
     """Return how runs ended."""
-    return [Report(_converted(lease_of, each.lease), _storable(each)) for each in messages]
+    return [Report(converted(lease_of, each.lease), _storable(each)) for each in messages]
 
 
 def _storable(message: Any) -> Outcome:
@@ -131,7 +128,7 @@ def _storable(message: Any) -> Outcome:
 
 def spec(message: Any) -> ScheduleSpec:
     """Return what a schedule says, if it makes sense."""
-    said = _converted(spec_of, message)
+    said = converted(spec_of, message)
     checked_json(f"The payload of {said.topic!r}", said.payload, dict)
     options: dict[str, Any] = options_of(said) | {
         "queue": said.queue,
@@ -147,7 +144,8 @@ def spec(message: Any) -> ScheduleSpec:
     return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff)
 
 
-def _converted(convert: Any, message: Any) -> Any:
+def converted(convert: Any, message: Any) -> Any:
+    """Return what a message says, or say that it makes no sense."""
     try:
         return convert(message)
     except (ValueError, OverflowError, KeyError) as error:

@@ -15,12 +15,11 @@ from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
 from pulsed.job import JobRow, Lease, NewJob, Released, Report, Status
-from pulsed.lifecycle import TERMINAL
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.access import Caller, Role, denied
-from pulsed.rpc.failures import invalid, lost
+from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.schedule import ScheduleRow
@@ -74,7 +73,7 @@ class Service:
         return pb.GetJobsResponse(jobs=jobs, left_off=[str(row.id) for row in left])
 
     async def list_jobs(self, request: Any, caller: Caller) -> Any:
-        where = to.filter_of(request.where)
+        where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         before = checks.job_id_of(request.before) if request.before else None
@@ -83,7 +82,7 @@ class Service:
         return pb.ListJobsResponse(jobs=jobs, cut=bool(left))
 
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
-        where = to.filter_of(request.where)
+        where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
         return _counts(await self._store.counts(where))
 
@@ -344,7 +343,7 @@ class Service:
         )
 
     async def fire_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        fires = [to_schedule.fire_of(message) for message in request.fires]
+        fires = [checks.converted(to_schedule.fire_of, message) for message in request.fires]
         jobs = await self._store.fire(fires)
         self._arrived({job.queue for job in jobs})
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
@@ -364,7 +363,7 @@ class Service:
             if age.HasField("since")
         }
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        pruned = await self._store.prune(_ages(request), limit=limit, since=since)
+        pruned = await self._store.prune(checks.converted(_ages, request), limit=limit, since=since)
         return pb.PruneJobsResponse(
             removed=[
                 pb.PruneJobsResponse.Removed(
@@ -377,7 +376,7 @@ class Service:
         )
 
     async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        return _counts(await self._store.prunable(_ages(request)))
+        return _counts(await self._store.prunable(checks.converted(_ages, request)))
 
     # -- limits ---------------------------------------------------------------------------------
 
@@ -436,11 +435,7 @@ def _counts(counts: dict[Status, int]) -> pb.CountJobsResponse:
 
 
 def _ages(request: Any) -> dict[Status, float]:
-    """Return the ages of a prune; only what has ended can be old."""
-    ages = {to.STATUSES[age.status]: age.seconds for age in request.ages}
-    if unfinished := set(ages) - set(TERMINAL):
-        raise invalid(f"{min(unfinished)} jobs have not ended and cannot be pruned.")
-    return ages
+    return {to.STATUSES[age.status]: age.seconds for age in request.ages}
 
 
 def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:
