@@ -197,15 +197,6 @@ class Dispatcher:
 
     # -- news -----------------------------------------------------------------------------------
 
-    def arrived(self, queues: Iterable[str]) -> None:
-        """Jobs were submitted to these queues."""
-        wanted = set(queues)
-        for lane in list(self._lanes.values()):
-            if lane.queue in wanted:
-                lane.hint()
-        if SCHEDULES in wanted:
-            self.on_schedules()
-
     def hint(self) -> None:
         """Something may have arrived somewhere."""
         for lane in list(self._lanes.values()):
@@ -384,7 +375,7 @@ class Dispatcher:
                 log.warning("cannot give back %d jobs (%s)", len(claimed), error)
                 await asyncio.sleep(self._poll)
             else:
-                self.arrived({each.queue for each in claimed})
+                self.hint()
                 return
 
 

@@ -103,7 +103,7 @@ class Server:
         self._scheduler = Scheduler(store)
         self._service = Service(
             store,
-            arrived=self.dispatcher.arrived,
+            hint=self.dispatcher.hint,
             describe=self._describe,
             largest_batch=self.options.largest_batch,
         )

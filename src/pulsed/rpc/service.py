@@ -7,14 +7,14 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
-from pulsed.job import JobRow, Lease, NewJob, Released, Report, Status
+from pulsed.job import JobRow, Lease, Released, Report, Status
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -23,7 +23,7 @@ from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.schedule import ScheduleRow
-from pulsed.store.base import SCHEDULES, Store
+from pulsed.store.base import Store
 
 LARGEST_PAGE = 10_000
 
@@ -35,13 +35,13 @@ class Service:
         self,
         store: Store,
         *,
-        arrived: Callable[[Iterable[str]], None],
+        hint: Callable[[], None],
         describe: Callable[[], pb.GetServerResponse],
         largest_batch: int,
     ) -> None:
         self._store = store
-        self._arrived = arrived
-        """Told the queues that jobs were submitted to."""
+        self._hint = hint
+        """Called when jobs may wait that the store tells nobody of; it tells of all others."""
         self._describe = describe
         self._largest_batch = largest_batch
 
@@ -54,12 +54,7 @@ class Service:
             caller.check_job(job.topic, job.queue)
             if job.schedule_id is not None and Role.ADMIN not in caller.roles:
                 raise denied(f"{caller.name} may not submit a job in a schedule's name.")
-        return pb.SubmitJobsResponse(inserted=await self._submit(jobs))
-
-    async def _submit(self, jobs: Sequence[NewJob]) -> int:
-        inserted = await self._store.submit(jobs)
-        self._arrived({job.queue for job in jobs})
-        return inserted
+        return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
 
     async def get_job(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
@@ -165,7 +160,7 @@ class Service:
         await self._check_leases([report.lease for report in reports], caller)
         accepted = await self._store.settle(reports)
         if any(isinstance(report.outcome, Released) for report in reports):
-            self._arrived(())  # somebody else can have it at once
+            self._hint()  # somebody else can have it at once
         return pb.ReportResultsResponse(
             accepted=[report.lease.job_id in accepted for report in reports]
         )
@@ -217,7 +212,6 @@ class Service:
         if caller.is_limited and (old := await self._schedule(request)) is not None:
             _check_schedule(old, caller)
         put = await self._store.put_schedule(_app(request), name, spec, declared=request.declared)
-        self._arrived((SCHEDULES,))
         return pb.PutScheduleResponse(
             schedule=to_schedule.schedule_message(put.row), effect=put.effect
         )
@@ -247,7 +241,6 @@ class Service:
             getattr(answer, put.effect).append(name)
         for row in removed if request.pause_removed else ():
             await self._store.pause_schedule(app, row.name)
-        self._arrived((SCHEDULES,))
         return answer
 
     async def get_schedule(self, request: Any, caller: Caller) -> Any:
@@ -266,7 +259,6 @@ class Service:
     async def resume_schedule(self, request: Any, caller: Caller) -> Any:
         await self._existing(request, caller)
         row = await self._store.resume_schedule(_app(request), request.name)
-        self._arrived((SCHEDULES,))
         return to_schedule.schedule_message(_there(row, request))
 
     async def delete_schedule(self, request: Any, caller: Caller) -> Any:
@@ -276,7 +268,7 @@ class Service:
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._submit([template(await self._existing(request, caller), job_id)])
+        await self._store.submit([template(await self._existing(request, caller), job_id)])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -345,7 +337,6 @@ class Service:
     async def fire_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         fires = [checks.converted(to_schedule.fire_of, message) for message in request.fires]
         jobs = await self._store.fire(fires)
-        self._arrived({job.queue for job in jobs})
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
 
     async def park_schedule(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
