@@ -33,7 +33,7 @@ PLANS = {
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
     "settle": [BY_ID, BY_ID],
-    "settle_succeeded": [BY_ID, BY_ID],
+    "settle_succeeded": [BY_ID],
     "settled_before": [BY_ID],
     "reap": [LEASES, BY_ID],
     "held": [("pulse_jobs_lease", "")],  # all of it: it has the running jobs and nothing else
@@ -121,6 +121,19 @@ def test_hot_statements_only_look_jobs_up_by_their_indexes(planner, rows, runnin
         assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
         joins = {node["Node Type"] for node in plan if "Join" in node["Node Type"]}
         assert not joins, f"{name} joins by {joins}"
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("rows", [0, 10, 20_000])
+def test_successes_are_looked_up_and_locked_in_the_order_of_their_ids(planner, rows, analyzed):
+    fill(planner, rows, running=2)
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    kinds = [node["Node Type"] for node in explain(planner, "settle_succeeded")]
+    below_the_update = kinds[1:]
+    assert below_the_update[0] == "Nested Loop"
+    assert below_the_update.index("Sort") < below_the_update.index("Index Scan")  # outer, inner
+    assert "Materialize" not in kinds
 
 
 def test_the_limit_of_a_claim_and_of_a_reap_is_applied_once(planner):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import resource
 import shutil
 import sqlite3
@@ -541,6 +542,8 @@ async def test_the_log_is_written_back_and_does_not_grow_for_ever(backend, monke
     for _ in range(30):
         await store.submit([a_job(payload='{"x":"' + "x" * 1_000 + '"}') for _ in range(30)])
         assert log.stat().st_size < 500_000  # noqa: ASYNC240 - a test
+    # The file is kept and written over: to extend it would cost every commit an update of its size.
+    assert log.stat().st_size >= 100_000  # noqa: ASYNC240
     await store.aclose()
 
 
@@ -731,3 +734,109 @@ async def test_readers_beside_each_other_use_connections_of_their_own(store):
     found = await asyncio.gather(*(store.get([job_id]) for _ in range(30)))
     assert all(set(one) == {job_id} for one in found)
     assert len(store._idle_readers) <= module.MOST_IDLE_READERS
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+async def test_long_payloads_and_headers_come_with_their_claim(store):
+    """Short ones come in one text; the longest would make it too large."""
+    texts = ['{"x":"\\u00e9\\n\\"quoted\\""}', '{"x":"' + "é" * 50_000 + '"}', '{"x":null}']
+    jobs = [a_job(payload=text, headers={"of": str(n)}) for n, text in enumerate(texts)]
+    long_headers = a_job(headers={"long": "h" * 10_000})
+    await store.submit([*jobs, long_headers])
+    runs = await claim(store)
+    assert [run.payload for run in runs[:3]] == texts
+    assert [run.headers for run in runs] == [
+        *({"of": str(n)} for n in range(3)),
+        {"long": "h" * 10_000},
+    ]
+
+
+async def test_a_batch_of_large_results_goes_in_by_pieces(store, monkeypatch):
+    monkeypatch.setattr("pulsed.store.sqlite_values.MOST_TEXT", 50)
+    await store.submit([a_job() for _ in range(9)])
+    runs = await claim(store)
+    results = {run.job_id: f'"{n}{"x" * 20}"' for n, run in enumerate(runs)}
+    reports = [Report(run.lease, Succeeded(results[run.job_id])) for run in runs]
+    lost = reports[4].lease.job_id
+    reports[4] = reports[4]._replace(lease=reports[4].lease._replace(token=1))
+    assert await store.settle(reports) == set(results) - {lost}
+    rows = await store.get(list(results))
+    assert {job_id: row.result for job_id, row in rows.items()} == {**results, lost: None}
+
+
+async def test_a_claim_that_was_undone_with_its_group_is_made_again(store):
+    """The second try must look again where the first one has just been."""
+    job_id = await submitted(store)
+    store._writer._lock.acquire()
+    claiming = asyncio.create_task(claim(store))
+    failing = asyncio.create_task(store.submit([a_job(priority=1_000)]))
+    await until(lambda: len(store._writer._waiting) == 2)
+    store._writer._lock.release()
+    (run,) = await claiming
+    assert run.job_id == job_id
+    with pytest.raises(StorageError):
+        await failing
+    assert await settle(store, run, Succeeded())
+
+
+async def test_only_a_claim_does_not_wait_for_the_disk(backend):
+    """If the machine goes down, so do its workers: a claim that is lost is only a re-run."""
+    store = backend.open()
+    await store.counts(EVERYTHING)
+    levels: list[int] = []
+    store._writer._after_commit = lambda connection: levels.append(
+        connection.execute("PRAGMA synchronous").fetchone()[0]
+    )
+    full, normal = 2, 1
+    await submitted(store)
+    run = await claim_one(store)
+    await store.beat([run.lease])
+    await settle(store, run, Succeeded())
+    assert levels == [full, normal, full, full]
+    levels.clear()
+    store._writer._lock.acquire()
+    tasks: list[asyncio.Task[Any]] = [
+        asyncio.create_task(claim(store)),
+        asyncio.create_task(store.submit([a_job()])),
+    ]
+    await until(lambda: len(store._writer._waiting) == 2)
+    store._writer._lock.release()
+    await asyncio.gather(*tasks)
+    assert levels == [full]
+    await store.aclose()
+
+
+HOT = [
+    *("pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
+    *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
+]
+
+
+@pytest.mark.parametrize("rows", [None, 1, 5, 50, 1_000, 10_000_000])
+@pytest.mark.parametrize("statement", HOT)
+async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
+    backend, store, statement, rows
+):
+    await submitted(store)
+    with closing(backend.connect()) as connection:
+        connection.create_function("pulse_backoff", 6, lambda *_: 0.0)
+        if rows is not None:
+            connection.execute("ANALYZE")
+            connection.execute("DELETE FROM sqlite_stat1")
+            indexes = (
+                "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'pulse_jobs'"
+            )
+            for (index,) in connection.execute(indexes).fetchall():
+                connection.execute(
+                    "INSERT INTO sqlite_stat1 VALUES ('pulse_jobs', ?, ?)",
+                    (index, f"{rows} 1 1 1 1"),
+                )
+            connection.execute("ANALYZE sqlite_schema")  # makes this connection read them
+        sql = getattr(store._statements, statement)
+        values = dict.fromkeys(sql.names)
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql.text}", values).fetchall()
+    steps = [step for *_, step in plan if re.search(r"\b(j|pulse_jobs)\b", step)]
+    assert steps
+    assert all(step.startswith("SEARCH") for step in steps), plan

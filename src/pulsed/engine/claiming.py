@@ -17,7 +17,6 @@ from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
 from pulsed.engine.leases import Leases
-from pulsed.engine.runner import enough_free
 from pulsed.errors import StorageError
 from pulsed.job import Assignment, Lease, Released, Report, TopicPolicy
 from pulsed.store.base import Store
@@ -51,7 +50,7 @@ class Claimer:
         self._leases = leases
         self._queues = queues
         self._topics = topics
-        self._enough = enough_free(slots)
+        self._enough = max(1, slots // 4)
         self._poll = poll
         self._free_slots = free_slots
         self._start = start

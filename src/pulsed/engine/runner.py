@@ -25,13 +25,9 @@ SLICE = 0.005
 """Seconds of handlers that never wait, after which everything else on the loop gets its turn."""
 
 
-def enough_free(slots: int) -> int:
-    """Return how many free slots are worth a claim: a quarter of them.
-
-    Handlers that never wait are run in turns of as many, so that the database is claiming for the
-    slots of the last turn while Python is busy with the next.
-    """
-    return max(1, slots // 4)
+SMALLEST_TURN = 100
+"""Runs in a turn, unless half of the slots are more. Between two turns the claimer claims for the
+slots that are free, so the database works while Python does; but small claims are dear."""
 
 
 class Runner:
@@ -45,7 +41,7 @@ class Runner:
         on_free_slot: Callable[[], None],
         on_stuck: Callable[[], None],
     ) -> None:
-        self._turn = enough_free(slots)
+        self._turn = max(SMALLEST_TURN, slots // 2)
         self._on_outcome = on_outcome
         self._on_free_slot = on_free_slot
         self._on_stuck = on_stuck

@@ -31,15 +31,15 @@ ASSIGNMENT_COLUMNS = """id, lease_token, topic, queue, priority, payload::text, 
 LONG_TEXT = 4096
 """Characters of payload and headers beyond which a picked job's are read one by one."""
 
-_PICKED = msgspec.json.Decoder(
+_ASSIGNMENTS = msgspec.json.Decoder(
     list[
         tuple[
-            int, UUID, int, str, str, int, str | None, int, int, int, int | None, str | None,
+            UUID, int, str, str, int, str | None, int, int, int, int | None, str | None,
             int, int, UUID | None, int | None,
         ]
     ]
 )  # fmt: skip
-"""The number of the row, then ASSIGNMENT_COLUMNS."""
+"""ASSIGNMENT_COLUMNS."""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
 
@@ -78,6 +78,8 @@ TOPIC = """t_topic text, t_max_attempts int, t_base float8, t_power float8, t_fa
 
 REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result text, error text,
     delay float8, final bool"""
+
+PICKED = "job_id uuid, job_topic text"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
 
@@ -189,13 +191,15 @@ class Statements:
             self.claim = self._claim_picked()
             self.pick = self._pick()
             self.long_texts = d.sql(
-                f"""SELECT rowid, payload, headers FROM {d.jobs}
-                WHERE rowid IN (SELECT value FROM json_each(:picked))"""
+                f"""SELECT j.id, j.payload, j.headers
+                FROM {d.jobs} AS j {d.by_id}, {d.rows_of("job_id uuid")} WHERE {this_job}""",
+                "job_id uuid",
             )
 
         # Extend what is still held. A row locked by somebody else is left out; see still_held.
         self.beat = d.sql(
-            f"""UPDATE {d.jobs} AS j SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
+            f"""UPDATE {d.jobs} AS j {d.by_id}
+            SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
             FROM {d.rows_of(LEASE, lock="skip")} WHERE {held}
             {d.returning("id, cancel_requested")}""",
             LEASE,
@@ -204,21 +208,22 @@ class Statements:
 
         # Which of the leases are held at all: tells a skipped row from a lost one.
         self.still_held = d.sql(
-            f"SELECT j.id, j.cancel_requested FROM {d.jobs} AS j, {d.rows_of(LEASE)} WHERE {held}",
+            f"""SELECT j.id, j.cancel_requested
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of(LEASE)} WHERE {held}""",
             LEASE,
         )
 
         # End runs that succeeded, as nearly all do. Only the current lease gets through.
         self.settle_succeeded = d.sql(
-            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d, _SUCCEEDED)}
-            FROM {d.rows_of(SUCCESS, lock="wait")} WHERE {held}""",
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _SUCCEEDED)}
+            FROM {d.rows_of(SUCCESS, lock="order")} WHERE {held}""",
             SUCCESS,
             counted=True,
         )
 
         # End runs in any way.
         self.settle = d.sql(
-            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d, _REPORTED)}
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
             RETURNING id, lease_token, attempts, started_at, last_worker""",
             REPORT,
@@ -226,7 +231,7 @@ class Statements:
 
         # Did an earlier try of this very report go through, its answer lost on the way?
         self.settled_before = d.sql(
-            f"""SELECT j.id FROM {d.jobs} AS j, {d.rows_of(REPORT)}
+            f"""SELECT j.id FROM {d.jobs} AS j {d.by_id}, {d.rows_of(REPORT)}
             WHERE {this_job} AND j.status <> 'RUNNING' AND j.lease_token = r.token
               AND j.last_worker = r.worker AND j.last_outcome = r.kind""",
             REPORT,
@@ -235,7 +240,7 @@ class Statements:
         # A failure report that the worker did not live to make. The second look at the lease is
         # written so that no planner takes the index of leases for it, once for each job.
         self.reap = d.sql(
-            f"""UPDATE {d.jobs} AS j SET {_end_of_run(d, _REPORTED)}
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _REPORTED)}
             FROM (WITH expired AS MATERIALIZED (
                     SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
                         '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
@@ -280,14 +285,14 @@ class Statements:
         )
 
         self.set_progress = d.sql(
-            f"""UPDATE {d.jobs} AS j SET progress = :progress::json
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET progress = :progress::json
             FROM {d.rows_of(LEASE, lock="wait")} WHERE {held} RETURNING id""",
             LEASE,
         )
 
         # A waiting job ends here; a running one is asked, and decides when its run ends.
         self.cancel = d.sql(
-            f"""UPDATE {d.jobs} AS j SET
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET
                 status = CASE WHEN status = 'RUNNING' THEN 'RUNNING' ELSE 'CANCELLED' END,
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
                 cancel_requested = {d.true}
@@ -299,8 +304,9 @@ class Statements:
 
         # An operator's second chance. The act's id makes a repeated call recognisable.
         self.replay = d.sql(
-            f"""UPDATE {d.jobs} AS j SET status = 'PENDING', attempts = 0, next_run_at = {d.now},
-                completed_at = NULL, cancel_requested = {d.false}, progress = NULL,
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET
+                status = 'PENDING', attempts = 0, next_run_at = {d.now}, completed_at = NULL,
+                cancel_requested = {d.false}, progress = NULL,
                 last_worker = :act::uuid, last_outcome = 'REPLAYED'
             FROM {d.rows_of("job_id uuid", lock="wait")}
             WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
@@ -358,12 +364,12 @@ class Statements:
         # Where jobs stand after an act, and whose replay made them so.
         self.standing = d.sql(
             f"""SELECT j.id, j.status, j.last_outcome, j.last_worker
-            FROM {d.jobs} AS j, {d.rows_of("job_id uuid")} WHERE {this_job}""",
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of("job_id uuid")} WHERE {this_job}""",
             "job_id uuid",
         )
 
         self.get = d.sql(
-            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} AS j, {d.rows_of("job_id uuid")}
+            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} AS j {d.by_id}, {d.rows_of("job_id uuid")}
             WHERE {this_job}""",
             "job_id uuid",
         )
@@ -496,7 +502,7 @@ class Statements:
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
                 picked AS MATERIALIZED (SELECT due.picked_id FROM levels
                     CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int)
-            UPDATE {d.jobs} AS j SET {_set(_lease_grant(d))}
+            UPDATE {d.jobs} AS j {d.by_id} SET {_set(_lease_grant(d))}
             FROM picked, topics
             WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}
@@ -523,24 +529,24 @@ class Statements:
         names = [name.strip() for name in ASSIGNMENT_COLUMNS.split(",")]
         columns = ", ".join(written.get(name) or granted.get(name, name) for name in names)
         floor = self._floor(":l_at", ":l_claimed", ":l_walked")
-        due = self._due("rowid AS picked_row, *", ":l_priority", floor, ":l_id")
+        due = self._due("*", ":l_priority", floor, ":l_id")
         sql = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-            SELECT json_group_array(json_array(picked_row, {columns}))
+            SELECT json_group_array(json_array({columns}))
             FROM ({due}) AS due CROSS JOIN topics ON t_topic = topic"""
         )
-        return replace(sql, unpack=_PICKED.decode)
+        return replace(sql, unpack=_ASSIGNMENTS.decode)
 
     def _claim_picked(self) -> Sql:
-        """Return the claim of what was picked: rows and topics, as JSON."""
+        """Return the claim of what was picked."""
         d = self.dialect
         return d.sql(
-            f"""UPDATE {d.jobs} AS j SET {_set(_lease_grant(d))}
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_set(_lease_grant(d))}
             FROM (WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-                SELECT topics.*, json_extract(value, '$[0]') AS picked_row
-                FROM json_each(:picked) CROSS JOIN topics
-                ON t_topic = json_extract(value, '$[1]')) AS r
-            WHERE j.rowid = r.picked_row AND j.topic = r.t_topic
+                SELECT topics.*, r.job_id
+                FROM {d.rows_of(PICKED)} CROSS JOIN topics ON t_topic = r.job_topic) AS r
+            WHERE {d.same_id("j.id", "r.job_id")} AND j.topic = r.t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}""",
+            PICKED,
             counted=True,
         )

@@ -93,7 +93,12 @@ class SqliteStore(SqlStore):
         self._log = None if self.path is None else f"{self.path}-wal"
         self._clock = clock
         self._writer = Writer(
-            self._open_writer, self.micros, execute_on, self._translate, self._checkpoint
+            self._open_writer,
+            self.micros,
+            execute_on,
+            self._translate,
+            self._checkpoint,
+            self.sqlite_options.synchronous,
         )
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()

@@ -2,7 +2,7 @@
 
 On Linux the kernel tells when the write-ahead log changes (inotify), which costs nothing while
 nothing happens. The event comes just before the commit can be seen, so the watcher then looks at
-``data_version`` every half millisecond for a moment. Elsewhere it looks every 50 ms.
+``data_version`` every now and then for a moment. Elsewhere it looks every 50 ms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pathlib import Path
 
 from pulsed.store.base import Listener
 
-LOOK_EVERY = 0.0005
+LOOK_AFTER = 0.00015
+"""Seconds until the second look; the time between two looks then grows."""
+LOOKS_GROW_BY = 1.25
 LOOK_FOR = 0.02
 LOOK_WITHOUT_EVENTS = 0.05
 REST = 0.003
@@ -109,11 +111,13 @@ class FileWatcher(Listener):
     @staticmethod
     def _look(connection: sqlite3.Connection, seen: int, patience: float) -> int:
         give_up_at = time.monotonic() + patience
+        pause = LOOK_AFTER
         while True:
             version = _data_version(connection)
             if version != seen or time.monotonic() >= give_up_at:
                 return version
-            time.sleep(LOOK_EVERY)
+            time.sleep(pause)
+            pause *= LOOKS_GROW_BY
 
 
 def _readable(descriptors: list[int], patience: float | None) -> list[int]:

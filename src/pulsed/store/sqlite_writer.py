@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -21,6 +22,8 @@ from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
 
 T = TypeVar("T")
+
+log = logging.getLogger("pulsed.store")
 
 LARGEST_GROUP = 64
 """Verbs in one transaction: enough to share a commit, few enough to let others write."""
@@ -55,12 +58,14 @@ class Writer:
         execute: Callable[[sqlite3.Connection, Statement, int], Rows],
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
+        synchronous: str = "FULL",
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._execute = execute
         self._translate = translate
         self._after_commit = after_commit
+        self._synchronous = synchronous
         self._forget()
 
     def _forget(self) -> None:
@@ -68,6 +73,7 @@ class Writer:
         self._thread_lock = threading.Lock()
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
+        self._relaxed = False
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -164,15 +170,30 @@ class Writer:
     def _run_group(self, group: list[Request[Any]]) -> None:
         if self._connection is None:
             self._connection = self._connect()
+            self._relaxed = False
         connection = self._connection
+        self._relax(connection, relaxed=all(request.verb.relaxed for request in group))
         connection.execute("BEGIN IMMEDIATE")
         if not self._run_together(connection, group):
             connection.execute("BEGIN IMMEDIATE")
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
-        with contextlib.suppress(sqlite3.Error):  # nobody's write has failed
+        try:
             self._after_commit(connection)
+        except sqlite3.Error:  # nobody's write has failed
+            log.debug("cleaning up after a commit failed", exc_info=True)
+
+    def _relax(self, connection: sqlite3.Connection, *, relaxed: bool) -> None:
+        """Wait for the disk at the next commit, or not.
+
+        Not for claims alone: they survive whatever happens to this process, and if the machine
+        goes down, their workers do as well. The next commit that waits makes them durable.
+        """
+        if relaxed is not self._relaxed:
+            level = "NORMAL" if relaxed else self._synchronous
+            connection.execute(f"PRAGMA synchronous = {level}")
+            self._relaxed = relaxed
 
     def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
         """Run all of them; False if one failed and nothing is left of any.

@@ -138,18 +138,18 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
 
 def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
     """Lease the due jobs of one priority: look, then lease what was seen."""
-    picked = {row[0]: row[1:] for row in (yield Statement(s.pick, params))}
+    picked = {row[0]: row for row in (yield Statement(s.pick, params))}
     if not picked:
         return []
-    seen = _json([(number, row[2]) for number, row in picked.items()])
-    [(count,)] = yield Statement(s.claim, params | {"picked": seen})
+    rows = [(job_id, row[2]) for job_id, row in picked.items()]
+    [(count,)] = yield Statement(s.claim, params, rows)
     if count != len(picked):  # impossible under the write lock; but only a lease counts
-        held = {tuple(lease) for lease in (yield Statement(s.held, params))}
-        picked = {n: row for n, row in picked.items() if (row[0].bytes, row[1]) in held}
-    if long := [number for number, row in picked.items() if row[5] is None]:
-        for number, payload, headers in (yield Statement(s.long_texts, {"picked": _json(long)})):
-            row = picked[number]
-            picked[number] = (*row[:5], payload, *row[6:10], headers, *row[11:])
+        held = {(s.dialect.uuid(id_), token) for id_, token in (yield Statement(s.held, params))}
+        picked = {job_id: row for job_id, row in picked.items() if row[:2] in held}
+    if long := [(job_id,) for job_id, row in picked.items() if row[5] is None]:
+        for id_, payload, headers in (yield Statement(s.long_texts, {}, long)):
+            row = picked[s.dialect.uuid(id_)]
+            picked[row[0]] = (*row[:5], payload, *row[6:10], headers, *row[11:])
     return list(picked.values())
 
 
