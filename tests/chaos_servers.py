@@ -43,7 +43,7 @@ class ServerStorm(Storm):
     def _kill_one(self) -> None:
         super()._kill_one()
         victim = self.rng.choice(self.servers)
-        if all(server.poll() is None for server in self.servers):  # never the last
+        if all(map(_is_up, self.ports)):  # never the last that answers
             victim.send_signal(signal.SIGKILL)
             victim.wait()
             self.servers_killed += 1
@@ -77,11 +77,14 @@ def _free_ports(number: int) -> list[int]:
 
 def _wait_for(port: int) -> None:
     give_up_at = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            assert time.monotonic() < give_up_at, "the server never came up"
-            time.sleep(0.05)
-        else:
-            return
+    while not _is_up(port):
+        assert time.monotonic() < give_up_at, "the server never came up"
+        time.sleep(0.05)
+
+
+def _is_up(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
