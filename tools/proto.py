@@ -28,12 +28,11 @@ def main() -> int:
     """Compile; the stamp comes last."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        venv.EnvBuilder(with_pip=False).create(place / "venv")
+        venv.EnvBuilder(with_pip=True).create(place / "venv")
         python = (
             place / "venv" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
         )
-        install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", COMPILER]
-        subprocess.run(install, check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", COMPILER], check=True)
         out = place / "out"
         out.mkdir()
         options = [f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--pyi_out={out}", str(PROTO)]
