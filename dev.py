@@ -46,6 +46,7 @@ examples:
   python3 dev.py bench --quick            how fast it is here, within a minute
   python3 dev.py chaos --seconds 60       kill workers under load for a minute
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
+  python3 dev.py chaos --server           kill servers as well, and workers behind them
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
 
 environment:
@@ -218,6 +219,11 @@ def chaos(arguments: list[str]) -> NoReturn:
     become("-m", "tests.chaos", *arguments)
 
 
+def proto(arguments: list[str]) -> NoReturn:
+    """Make the generated code from proto/; needs a package index."""
+    become("tools/proto.py", *arguments)
+
+
 def setup(arguments: list[str]) -> NoReturn:
     """Only bring .venv up to date."""
     if arguments:
@@ -233,7 +239,8 @@ def postgres(arguments: list[str]) -> NoReturn:
 
 Command = Callable[[list[str]], NoReturn]
 COMMANDS: dict[str, Command] = {
-    command.__name__: command for command in (demo, test, check, bench, chaos, postgres, setup)
+    command.__name__: command
+    for command in (demo, test, check, bench, chaos, postgres, proto, setup)
 }
 
 

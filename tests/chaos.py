@@ -9,7 +9,8 @@ pulsed's own code, must find every invariant kept. Exit code 1 says that one was
     python -m tests.chaos --schedules --seconds 30
 
 With ``--schedules`` the processes fire a schedule while they are killed: each occurrence must have
-become one job.
+become one job. With ``--server`` workers and producers reach the database through two servers
+only, which die as well.
 """
 
 import argparse
@@ -140,8 +141,13 @@ class Storm:
         finally:
             self._end()
 
+    @property
+    def app_url(self) -> str:
+        """What workers and producers are given."""
+        return self.url
+
     def _enqueue_all(self, began: float) -> None:
-        app = Pulse(self.url)
+        app = Pulse(self.app_url)
         app.include(router)
         plan = self.rng.choices(list(KINDS), weights=list(KINDS.values()), k=self.jobs)
         plan[len(plan) // 10] = poison
@@ -159,7 +165,7 @@ class Storm:
         app.close()
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "tests.chaos", "--be-worker", self.url])
+        return subprocess.Popen([sys.executable, "-m", "tests.chaos", "--be-worker", self.app_url])
 
     def _kill_one(self) -> None:
         victim = self.rng.choice(self.processes)
@@ -193,8 +199,12 @@ class Storm:
                 process.kill()
                 process.wait()
 
+    @property
+    def casualties(self) -> str:
+        return f"{self.killed} workers"
+
     def _so_far(self) -> str:
-        return f"{len(self.acknowledged):,} of {self.jobs:,} enqueued, {self.killed} workers killed"
+        return f"{len(self.acknowledged):,} of {self.jobs:,} enqueued, {self.casualties} killed"
 
 
 # -- the truth ------------------------------------------------------------------------------------
@@ -323,6 +333,14 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
 
 
+def _kind_of_storm(options: argparse.Namespace) -> type[Storm]:
+    if not options.server:
+        return Storm
+    from tests.chaos_servers import ServerStorm  # noqa: PLC0415 - it builds on this module
+
+    return ServerStorm
+
+
 def run(engine: str, options: argparse.Namespace) -> bool:
     """Run the storm on one engine and print what is left of it; True if all is well."""
     with ExitStack() as stack:
@@ -331,11 +349,11 @@ def run(engine: str, options: argparse.Namespace) -> bool:
             url = f"sqlite:///{folder / 'jobs.db'}"
         else:
             url = stack.enter_context(ScratchPostgres()).url
-        storm = Storm(
-            url, options.seconds, options.jobs, options.workers, random.Random(options.seed)
-        )
         with Pulse(url) as app:
             app.jobs.counts()  # the tables are there before anybody needs them
+        storm = _kind_of_storm(options)(
+            url, options.seconds, options.jobs, options.workers, random.Random(options.seed)
+        )
         progress = Progress(engine)
         began = time.monotonic()
         storm.rage(progress)
@@ -350,7 +368,7 @@ def run(engine: str, options: argparse.Namespace) -> bool:
     states = ", ".join(f"{count:,} {status}" for status, count in counts)
     verdict = [f"VIOLATED: {line}" for line in found] or ["every invariant held"]
     lines = [
-        f"{engine}: {len(storm.acknowledged):,} jobs, {storm.killed} workers killed, {took:.0f} s",
+        f"{engine}: {len(storm.acknowledged):,} jobs, {storm.casualties} killed, {took:.0f} s",
         f"  {states}; {lost[0][0]:,} runs were interrupted; seed {options.seed}",
         *(f"  {line}" for line in verdict),
     ]
@@ -367,6 +385,9 @@ def main() -> int:
     parser.add_argument("--engine", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument(
         "--schedules", action="store_true", help="kill processes that fire a schedule instead"
+    )
+    parser.add_argument(
+        "--server", action="store_true", help="two servers in between, which are killed as well"
     )
     parser.add_argument("--every", type=float, default=1.0, help="seconds of the schedule (1)")
     parser.add_argument("--seed", type=int, default=None, help="for the same choices again")

@@ -77,6 +77,9 @@ def clock() -> Clock:
 @pytest.fixture(params=list(BACKENDS))
 def backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """An empty database of each kind: what is written against it holds for every store."""
+    embedded = request.node.get_closest_marker("embedded")
+    if request.param == "remote" and embedded is not None:
+        pytest.skip(embedded.args[0])
     with BACKENDS[request.param](request, clock) as backend:
         yield backend
 

@@ -218,6 +218,7 @@ class TestEnqueue:
 
 
 class TestOwnTransaction:
+    @pytest.mark.embedded("a caller's transaction is not the server's")
     def test_the_job_exists_when_the_callers_transaction_commits(
         self, app: Pulse, backend: Backend
     ) -> None:

@@ -31,6 +31,7 @@ class TestWorkersAndSchema:
         assert first.stdout.startswith("0001 ")
         assert "up to date" in run("migrate", "up", "--url", url).stderr
 
+    @pytest.mark.embedded("only a database has a schema")
     def test_migrate_status(self, url, live):
         rows = lines_of(run("migrate", "status", PULSED_URL=url))
         assert rows[0]["version"] == 1

@@ -32,11 +32,13 @@ class TestList:
         assert rows[1]["completed_at"].endswith("Z")
 
     def test_json_has_nothing_that_a_terminal_would_obey(self, url, live):
-        a_dead_job(live, f"error {CONTROLS}", payload=json.dumps(CONTROLS, ensure_ascii=False))
+        a_dead_job(
+            live, f"error {CONTROLS}", payload=json.dumps({"to": CONTROLS}, ensure_ascii=False)
+        )
         result = run("jobs", "list", "--json", PULSED_URL=url)
         assert not set(result.stdout) & set(CONTROLS)
         (row,) = lines_of(result)
-        assert (row["payload"], row["last_error"]) == (CONTROLS, f"error {CONTROLS}")
+        assert (row["payload"], row["last_error"]) == ({"to": CONTROLS}, f"error {CONTROLS}")
 
     @pytest.mark.parametrize(
         "args",

@@ -35,6 +35,8 @@ from tests.support.jobs import (
 )
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.embedded("takes guards out of the statements")
+
 Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
 STATUS = "j.status = 'RUNNING' AND "

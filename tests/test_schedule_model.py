@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -189,6 +190,7 @@ class Schedules(RuleBasedStateMachine):
             assert (row.next_run_at - row.anchor) % spec.timetable.interval == timedelta(0)
 
 
+@pytest.mark.embedded("thousands of ticks, which a server makes beside its database")
 def test_schedules_keep_their_promises_whatever_happens(backend):
     store = backend.open()
     machine = type("Machine", (Schedules,), {"backend": backend, "store": store})

@@ -37,6 +37,8 @@ from tests.support.schedules import (
     tick,
 )
 
+pytestmark = pytest.mark.embedded("stops transactions half way")
+
 PATIENCE = 20.0
 
 Act = Callable[[SqlStore], Coroutine[Any, Any, Any]]

@@ -630,6 +630,7 @@ def crash() -> None:
     raise CrashError("the process died")
 
 
+@pytest.mark.embedded("stops transactions half way")
 @pytest.mark.parametrize("overlap", list(Overlap))
 async def test_a_crash_between_any_two_statements_of_a_fire(backend, store, clock, overlap):
     """Whatever statement the process does not reach, the next one fires each occurrence once."""
@@ -767,6 +768,7 @@ async def test_the_table_refuses_two_jobs_of_one_occurrence(store, backend, cloc
         )
 
 
+@pytest.mark.embedded("a caller's transaction is not the server's")
 async def test_a_fire_inside_a_callers_transaction_is_refused(store, backend, clock):
     await put(store)
     with backend.connect() as connection, pytest.raises(StorageError, match="only submit"):

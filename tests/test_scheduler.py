@@ -199,6 +199,7 @@ async def test_a_schedule_refused_by_the_database_is_found_among_the_others(stor
 # -- being told -----------------------------------------------------------------------------------
 
 
+@pytest.mark.embedded("a server fires schedules by itself")
 async def test_a_schedule_of_another_process_wakes_who_listens(backend):
     """Nobody waits for the longest sleep; a schedule put elsewhere is a hint."""
     here, there = backend.open(own_clock=False), backend.open(own_clock=False)
@@ -303,6 +304,7 @@ async def enqueued_in_bulk(store: Store) -> float:
     return time.perf_counter() - began
 
 
+@pytest.mark.embedded("measures the database")
 async def test_ten_thousand_at_once_are_fired_quickly_and_the_broken_ones_parked(
     store, crowd, caplog
 ):

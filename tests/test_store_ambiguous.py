@@ -37,6 +37,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture(params=["before", "after"])
@@ -242,6 +243,7 @@ async def test_reads(store, when, times):
         assert fault.hits == times
 
 
+@pytest.mark.embedded("only a database has a schema")
 async def test_migrate(backend, when, times):
     store = backend.open()
     faults = [Fault(store, "read_applied", when, times), Fault(store, "migrate", when, times)]
@@ -322,7 +324,7 @@ async def test_a_claim_cancelled_while_under_way_is_doubtful(store):
 
     store.perform = without_an_answer
     task = asyncio.create_task(claim(store))
-    await committed.wait()
+    await until(committed.is_set)  # perhaps in a server's loop
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

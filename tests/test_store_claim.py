@@ -303,6 +303,7 @@ async def test_headers_of_another_producer_do_not_spoil_the_claim(store, backend
     assert [run.headers for run in claimed] == [{"tenant": "7"}] * 3
 
 
+@pytest.mark.embedded("what goes wrong inside a server is not shown to its clients")
 async def test_a_claim_that_ends_in_any_error_is_in_doubt(store, monkeypatch):
     perform = store.perform
 

@@ -16,6 +16,8 @@ from tests.support.backends import PostgresBackend, close_blocking
 from tests.support.jobs import ALICE, EVERYTHING, a_job, running, submitted
 from tests.support.processes import migrate, together
 
+pytestmark = pytest.mark.embedded("only a database has a schema")
+
 
 @pytest.fixture
 def empty_postgres_url(postgres_url) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 import pulsed
 from pulsed import Pulse, Status
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
-from pulsed.store.open import _require, open_store, redacted, sqlite_path
+from pulsed.store.open import open_store, redacted, require, sqlite_path
 from tests.support.apps import declare_add
 
 
@@ -69,8 +69,8 @@ class TestURLs:
         with pytest.raises(InvalidURL, match=problem):
             open_store(url)
 
-    def test_a_server_is_not_supported_yet(self) -> None:
-        with pytest.raises(ConfigError, match="cannot talk to yet"):
+    def test_where_a_database_is_needed_a_server_will_not_do(self) -> None:
+        with pytest.raises(ConfigError, match="names a server"):
             open_store("pulse://localhost:50051")
 
     def test_messages_keep_passwords_to_themselves(self) -> None:
@@ -98,7 +98,7 @@ class TestURLs:
         with pytest.raises(
             MissingDriver, match=r'no_such_driver.*pip install "pulsed\[postgres\]"'
         ):
-            _require("postgresql://host", "postgres", "no_such_driver")
+            require("postgresql://host", "postgres", "no_such_driver")
 
     def test_in_memory(self) -> None:
         with Pulse("sqlite://") as app:

@@ -42,10 +42,11 @@ from pulsed.handler import (
 )
 from pulsed.handler.options import checked_name
 from pulsed.retention import Retention, checked_retention
+from pulsed.rpc.opening import open_store
 from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
-from pulsed.store.open import StoreSettings, open_store
+from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
     from pulsed.engine.worker import Exit, Worker
@@ -71,6 +72,8 @@ class WorkerSettings(TypedDict, total=False):
     poll: float
     tick: float
     drain_timeout: float | None
+    fence: bool | None
+    """Whether runs stop when their lease could not be confirmed in time; None: behind a server."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
     retention: Retention

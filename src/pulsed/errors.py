@@ -18,6 +18,7 @@
     │   ├── StorageFull                 no room left on its disk
     │   ├── StorageReadOnly             it may be read only
     │   ├── NotADatabase                the file is something else
+    │   ├── AccessDenied                a pulsed server does not let us do that
     │   └── SchemaError                 the tables are missing, too old or too new
     ├── JobError                        about one job, whose id is in ``job_id``
     │   ├── JobNotFound (LookupError)
@@ -108,6 +109,10 @@ class StorageReadOnly(StorageError):
 
 class NotADatabase(StorageError):
     """The file exists but is not an SQLite database."""
+
+
+class AccessDenied(StorageError):
+    """A pulsed server refuses: no token, an unknown one, or one that may not do this."""
 
 
 class SchemaError(StorageError):

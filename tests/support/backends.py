@@ -18,14 +18,17 @@ import psycopg
 import pytest
 
 from pulsed.backoff import RetryPolicy
+from pulsed.rpc.remote import RemoteOptions, RemoteStore
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.clock import Clock
+from tests.support.servers import ServerThread
 
 AT_ONCE = RetryPolicy(initial=0, max=0)
 """Storage retry that does not wait."""
+AT_ONCE_OPTIONS: dict[str, Any] = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE}
 
 KEPT = {"pulse_meta", "pulse_migrations"}
 """Tables that are not emptied between tests."""
@@ -94,7 +97,7 @@ class SqliteBackend(Backend):
         self.path = path
 
     def open(self, *, own_clock: bool = True, **options: Any) -> SqliteStore:
-        options = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE} | options
+        options = AT_ONCE_OPTIONS | options
         return SqliteStore(
             self.path, SqliteOptions(**options), clock=self.clock if own_clock else None
         )
@@ -122,7 +125,7 @@ class PostgresBackend(Backend):
         self.url = url
 
     def open(self, *, own_clock: bool = True, **options: Any) -> PostgresStore:
-        options = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE} | options
+        options = AT_ONCE_OPTIONS | options
         return PostgresStore(
             self.url, PostgresOptions(**options), clock=self.clock if own_clock else None
         )
@@ -136,6 +139,79 @@ class PostgresBackend(Backend):
 
     def literal(self, value: UUID | None) -> str:
         return "NULL::uuid" if value is None else f"'{value}'::uuid"
+
+
+class RemoteBackend(Backend):
+    """A database behind a pulsed server; each store that is opened has a server of its own."""
+
+    def __init__(self, behind: Backend) -> None:
+        super().__init__(behind.clock)
+        self.behind = behind
+        self.engine, self.tables = behind.engine, behind.tables
+        self._servers: list[ServerThread] = []
+        self._of_apps: ServerThread | None = None
+
+    def open(self, *, own_clock: bool = True, **options: Any) -> Any:
+        kept = {name: options[name] for name in ("retry", "dequeue_retry") if name in options}
+        server = self.serve(own_clock=own_clock, **options)
+        return RemoteUnderTest(server, RemoteOptions(**AT_ONCE_OPTIONS | kept))
+
+    def serve(self, *, own_clock: bool = True, **options: Any) -> ServerThread:
+        """Start one more server on the database."""
+        server = ServerThread(lambda: self.behind.open(own_clock=own_clock, **options))
+        self._servers.append(server)
+        return server
+
+    @property
+    def app_url(self) -> str:
+        if self._of_apps is None:
+            self._of_apps = self.serve(own_clock=False)
+        return self._of_apps.url
+
+    def connect(self) -> Any:
+        return self.behind.connect()
+
+    def literal(self, value: UUID | None) -> str:
+        return self.behind.literal(value)
+
+    def stop(self) -> None:
+        for server in self._servers:
+            server.stop()
+
+
+class RemoteUnderTest(RemoteStore):
+    """A remote store whose faults are those of the database behind its server."""
+
+    def __init__(self, server: ServerThread, options: RemoteOptions) -> None:
+        super().__init__(server.url, options)
+        self.server = server
+
+    @property
+    def _floors(self) -> Any:
+        return self.server.store._floors  # type: ignore[attr-defined]
+
+    @property
+    def dialect(self) -> Any:
+        return self.server.store.dialect  # type: ignore[attr-defined]
+
+    @property
+    def perform(self) -> Any:
+        return self.server.store.perform  # type: ignore[attr-defined]
+
+    @perform.setter
+    def perform(self, changed: Any) -> None:
+        setattr(self.server.store, "perform", changed)  # noqa: B010 - an instance's own method
+
+
+@contextmanager
+def remote_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
+    """A server in this process over a new SQLite file."""
+    with sqlite_backend(request, clock) as behind:
+        backend = RemoteBackend(behind)
+        try:
+            yield backend
+        finally:
+            backend.stop()
 
 
 @contextmanager
@@ -157,6 +233,7 @@ def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[B
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest, Clock], Any]] = {
     "sqlite": sqlite_backend,
     "postgres": postgres_backend,
+    "remote": remote_backend,
 }
 
 

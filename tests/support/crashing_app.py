@@ -21,7 +21,7 @@ from typing import Any
 
 from pulsed import Backoff, Context, Pulse, Router
 from pulsed.engine import runner, signals
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.base import Store
 from pulsed.store.verb import Script, Statement, Verb
 
 LEASE = 1.2
@@ -148,9 +148,9 @@ async def deaf() -> None:
 # -- the process ----------------------------------------------------------------------------------
 
 
-def break_store(store: SqlStore) -> None:
+def break_store(store: Store) -> None:
     """Let the store die at the points between a claim and the end of a settle."""
-    claim, settle, perform = store.claim, store.settle, store.perform
+    claim, settle, perform = store.claim, store.settle, getattr(store, "perform", None)
 
     async def dying_claim(*args: Any) -> Any:
         claimed = await claim(*args)
@@ -166,6 +166,7 @@ def break_store(store: SqlStore) -> None:
         if verb.name == "settle":
             script = verb.script
             verb = dataclasses.replace(verb, script=lambda: halfway(script()))
+        assert perform is not None
         return await perform(verb)
 
     def halfway(script: Script[Any]) -> Script[Any]:
@@ -196,7 +197,6 @@ def main(url: str, path: str, point: str = "") -> int:
     signals.ECHO = 0.1
     app = Pulse(url)
     app.include(router)
-    assert isinstance(app.store, SqlStore)
     break_store(app.store)
     return app.run(concurrency=2, poll=0.05, tick=TICK).value
 

@@ -15,9 +15,10 @@ from pulsed.app import URL_VARIABLE, Pulse
 from pulsed.backoff import RetryPolicy
 from pulsed.cli.exits import Code, CommandError
 from pulsed.errors import ConfigError
+from pulsed.rpc.opening import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
-from pulsed.store.open import StoreSettings, open_store
+from pulsed.store.open import StoreSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -78,6 +78,7 @@ class WorkingOptions(TypedDict):
     poll: float
     tick: float
     drain_timeout: float | None
+    fence: bool | None
     schedules: bool
 
 
@@ -121,6 +122,11 @@ _OPTIONS = (
         type=duration,
         metavar="TIME",
         help="How long a drain may take; then jobs are handed back.",
+    ),
+    click.option(
+        "--fence/--no-fence",
+        default=None,
+        help="Stop jobs whose lease could not be confirmed in time [default: behind a server].",
     ),
     click.option(
         "--no-schedules",
@@ -244,6 +250,7 @@ def _supervise(
     command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
     command += [f"{name}={value}" for name, value in options.items() if value is not None]
     command += [] if working["schedules"] else ["--no-schedules"]
+    command += {True: ["--fence"], False: ["--no-fence"], None: []}[working["fence"]]
     return Supervisor([*command, *([app] if app else [])], processes).run()
 
 

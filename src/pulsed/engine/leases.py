@@ -21,6 +21,13 @@ log = logging.getLogger("pulsed.worker")
 
 BEATS_PER_LEASE = 3
 
+SHORTEST_BEAT = 0.05
+"""Seconds that a beat gets at least."""
+
+SURE_FOR = 0.85
+"""How much of a lease may pass without an answer before a run fences itself: its store granted the
+lease a little earlier than we heard of it, and stopping takes a moment."""
+
 AFTER_FAILURE = 0.25
 """How much of the interval to wait after a beat that failed: the lease is running out."""
 
@@ -33,8 +40,14 @@ class Leases:
         store: Store,
         on_answers: Callable[[dict[Lease, Beat]], None],
         on_late: Callable[[float, list[str]], None],
+        *,
+        fence: bool = False,
     ) -> None:
         self._store = store
+        self._fence = fence
+        """Give up leases that could not be confirmed in time, instead of hoping."""
+        self._sure_until: dict[UUID, float] = {}
+        """By our own clock, and only if we fence ourselves."""
         self._on_answers = on_answers
         self._on_late = on_late
         self._held: dict[UUID, tuple[Lease, float, str]] = {}
@@ -72,6 +85,8 @@ class Leases:
                 if (older := held.get(lease.job_id)) is not None:
                     superseded.append(older[0])
                 held[lease.job_id] = (lease, interval, topic)
+                if self._fence:
+                    self._sure_until[lease.job_id] = now + assignment.lease_seconds * SURE_FOR
                 topics.add(topic)
                 shortest = min(shortest, interval)
             if now + shortest < self._next_beat:
@@ -86,6 +101,7 @@ class Leases:
                 held = self._held.get(lease.job_id)
                 if held is not None and held[0] == lease:
                     del self._held[lease.job_id]
+                    self._sure_until.pop(lease.job_id, None)
 
     def holds(self, lease: Lease) -> bool:
         """Whether this very lease is held."""
@@ -105,10 +121,41 @@ class Leases:
             leases = [lease for lease, _, _ in self._held.values()]
         if not leases:
             return {}
-        answers = run_blocking(self._store.beat(leases, within=self.shortest()))
+        began = time.monotonic()
+        answers = run_blocking(self._store.beat(leases, within=self._patience()))
+        self._confirmed(leases, began)
         by_lease = {lease: answers[lease.job_id] for lease in leases}
         self._on_answers(by_lease)
         return by_lease
+
+    def _patience(self) -> float | None:
+        """Return how long a beat may take: until a lease ends, or a run has to fence itself."""
+        with self._changed:
+            soonest = min(self._sure_until.values(), default=float("inf")) - time.monotonic()
+        shortest = self.shortest()
+        return shortest if shortest is None else max(SHORTEST_BEAT, min(shortest, soonest))
+
+    def _confirmed(self, leases: Iterable[Lease], began: float) -> None:
+        if self._fence:
+            with self._changed:
+                for lease in leases:
+                    held = self._held.get(lease.job_id)
+                    if held is not None and held[0] == lease:
+                        sure_for = held[1] * BEATS_PER_LEASE * SURE_FOR
+                        self._sure_until[lease.job_id] = began + sure_for
+
+    def _give_up_the_unconfirmed(self) -> None:
+        """Stop runs that others may have by now, as far as we can tell: nobody answers us."""
+        now = time.monotonic()
+        with self._changed:
+            given_up = [
+                held[0]
+                for job_id, held in self._held.items()
+                if self._sure_until.get(job_id, float("inf")) <= now
+            ]
+        if given_up:
+            log.error("%d leases could not be confirmed in time; fencing ourselves", len(given_up))
+            self._on_answers(dict.fromkeys(given_up, Beat.LOST))
 
     def _beat_until_stopped(self) -> None:
         while self._wait_for_next_beat():
@@ -120,6 +167,7 @@ class Leases:
                 surprise = None if isinstance(error, PulsedError) else error
                 log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
                 pace = AFTER_FAILURE
+                self._give_up_the_unconfirmed()
             with self._changed:
                 self._interval = self._shortest_interval()
                 self._next_beat = began + self._interval * pace

@@ -130,7 +130,9 @@ class Worker:
 
     async def _work(self) -> None:
         options = self.options
-        self._leases = Leases(self.store, self._beat_answers, self._beats_were_late)
+        self._leases = Leases(
+            self.store, self._beat_answers, self._beats_were_late, fence=self._fences_itself
+        )
         self._settler = Settler(self.store, self._settled, self._leases.shortest)
         self._claimer = Claimer(
             self.store,
@@ -344,6 +346,11 @@ class Worker:
             state="draining" if self._stop_asked.is_set() else "running",
             version=__version__,
         )
+
+    @property
+    def _fences_itself(self) -> bool:
+        fence = self.options.fence
+        return self.store.is_remote if fence is None else fence
 
     def _summary(self) -> str:
         queues = ", ".join(self.options.queues)

@@ -116,6 +116,10 @@ class Store(ABC):
     doubtful_claims: int = 0
     """How many tries of a claim ended without an answer: each may have leased jobs."""
 
+    is_remote: bool = False
+    """Whether others may go on while we cannot reach it: a network lies between, not a database
+    that is away for everybody."""
+
     # -- producers ------------------------------------------------------------------------------
 
     @abstractmethod

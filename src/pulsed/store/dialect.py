@@ -58,6 +58,7 @@ class Dialect(ABC):
         self.failures = prefix + "pulse_failures"
         self.workers = prefix + "pulse_workers"
         self.schedules = prefix + "pulse_schedules"
+        self.tokens = prefix + "pulse_tokens"
         self.meta = prefix + "pulse_meta"
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema

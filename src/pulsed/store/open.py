@@ -44,11 +44,8 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
         return _sqlite(url, settings)
     if scheme in ("postgresql", "postgres"):
         return _postgres(url, settings)
-    if scheme == "pulse":
-        raise ConfigError(
-            "pulse:// names a pulsed server, which this version cannot talk to yet. "
-            f"Use a database URL: {FORMS}."
-        )
+    if scheme in ("pulse", "pulses"):
+        raise ConfigError(f"pulse:// names a server; what is needed here is a database: {FORMS}.")
     raise InvalidURL(f"{redacted(url)!r} is not a database URL.{_hint(url)} It can be {FORMS}.")
 
 
@@ -99,7 +96,7 @@ def _sqlite(url: str, settings: StoreSettings) -> Store:
 
 
 def _postgres(url: str, settings: StoreSettings) -> Store:
-    _require(url, "postgres", "asyncpg", "psycopg")
+    require(url, "postgres", "asyncpg", "psycopg")
     from pulsed.store.postgres import PostgresOptions, PostgresStore  # noqa: PLC0415 - heavy
 
     options = PostgresOptions(
@@ -124,7 +121,8 @@ def _hint(url: str) -> str:
     return ""
 
 
-def _require(url: str, extra: str, *modules: str) -> None:
+def require(url: str, extra: str, *modules: str) -> None:
+    """Refuse a URL for which packages are missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDriver(

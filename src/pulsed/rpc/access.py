@@ -1,0 +1,154 @@
+"""Who may do what: callers, their roles, and the topics and queues they are limited to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import grpc
+
+from pulsed.job import JobFilter, JobRow
+from pulsed.rpc.failures import Refusal
+
+
+class Role(StrEnum):
+    """What a token is for. Admin includes the others."""
+
+    PRODUCE = "produce"
+    WORK = "work"
+    ADMIN = "admin"
+
+
+ANY = frozenset(Role)
+PRODUCE = frozenset({Role.PRODUCE, Role.ADMIN})
+WORK = frozenset({Role.WORK, Role.ADMIN})
+ADMIN = frozenset({Role.ADMIN})
+
+ROLES: dict[str, frozenset[Role]] = {
+    "SubmitJobs": PRODUCE,
+    "GetJob": PRODUCE,
+    "GetJobs": PRODUCE,
+    "ListJobs": PRODUCE,
+    "CountJobs": PRODUCE,
+    "ListFailures": PRODUCE,
+    "CancelJobs": PRODUCE,
+    "ReplayJobs": ADMIN,
+    "DeleteJobs": ADMIN,
+    "ListWorkers": ADMIN,
+    "GetBacklog": ADMIN,
+    "Audit": ADMIN,
+    "GetTime": ANY,
+    "GetServer": ANY,
+    "CheckDatabase": ADMIN,
+    "StreamJobs": WORK,
+    "ReportResult": WORK,
+    "ReportResults": WORK,
+    "Heartbeat": WORK,
+    "Release": WORK,
+    "ListLeases": WORK,
+    "Progress": WORK,
+    "RegisterWorker": WORK,
+    "RetireWorker": WORK,
+    "PutSchedule": ADMIN,
+    "EditSchedule": ADMIN,
+    "SyncSchedules": ADMIN,
+    "GetSchedule": ADMIN,
+    "ListSchedules": ADMIN,
+    "PauseSchedule": ADMIN,
+    "ResumeSchedule": ADMIN,
+    "DeleteSchedule": ADMIN,
+    "RunScheduleNow": ADMIN,
+    "ListScheduleJobs": ADMIN,
+    "ListScheduleFires": ADMIN,
+    "Watchdog": ADMIN,
+    "ListDueSchedules": ADMIN,
+    "FireSchedules": ADMIN,
+    "ParkSchedule": ADMIN,
+    "TakeTurn": ADMIN,
+    "PruneJobs": ADMIN,
+    "CountPrunable": ADMIN,
+}
+"""Which roles open a method. One that is missing here is open to nobody."""
+
+WHOLE_DATABASE = frozenset(
+    {
+        "ListWorkers", "GetBacklog", "Audit", "CheckDatabase",
+        "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
+        "TakeTurn", "PruneJobs", "CountPrunable",
+    }
+)  # fmt: skip
+"""Methods about everybody's jobs: not for a caller that is limited to some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody at the other end of a call, and what he may do."""
+
+    name: str
+    roles: frozenset[Role]
+    topics: frozenset[str] | None = None
+    """None: all of them."""
+    queues: frozenset[str] | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there are jobs that are none of his business."""
+        return self.topics is not None or self.queues is not None
+
+    def check_method(self, method: str) -> None:
+        """Refuse a method that his roles do not open."""
+        if not self.roles & ROLES.get(method, frozenset()):
+            needed = " or ".join(sorted(ROLES.get(method, ())))
+            raise denied(f"{method} needs the role {needed}; {self.name} has {self._has()}.")
+        if self.is_limited and method in WHOLE_DATABASE:
+            raise denied(f"{method} is about all jobs, and {self.name} is limited to some.")
+
+    def check_job(self, topic: str, queue: str) -> None:
+        """Refuse a job that is not his."""
+        if not self.may_use(topic, queue):
+            raise denied(f"{self.name} may not use topic {topic!r} in queue {queue!r}.")
+
+    def check_rows(self, rows: Iterable[JobRow]) -> None:
+        """Refuse unless all of these are his."""
+        for row in rows:
+            self.check_job(row.topic, row.queue)
+
+    def check_filter(self, where: JobFilter) -> None:
+        """Refuse a listing that would show jobs which are not his."""
+        if self.topics is not None and where.topic not in self.topics:
+            raise denied(f"{self.name} is limited to topics; the filter must name one of them.")
+        if self.queues is not None and where.queue not in self.queues:
+            raise denied(f"{self.name} is limited to queues; the filter must name one of them.")
+
+    def check_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> None:
+        """Refuse a worker that asks for more than it may have."""
+        for topic in topics:
+            if self.topics is not None and topic not in self.topics:
+                raise denied(f"{self.name} may not use topic {topic!r}.")
+        for queue in queues:
+            if self.queues is not None and queue not in self.queues:
+                raise denied(f"{self.name} may not use queue {queue!r}.")
+
+    def may_use(self, topic: str, queue: str) -> bool:
+        """Whether a job of this topic and queue is his business."""
+        return (self.topics is None or topic in self.topics) and (
+            self.queues is None or queue in self.queues
+        )
+
+    def _has(self) -> str:
+        return ", ".join(sorted(self.roles)) or "none"
+
+
+ANYBODY = Caller("anybody", frozenset({Role.ADMIN}))
+"""The caller of a server without credentials, which listens on a loopback address."""
+
+
+def denied(message: str) -> Refusal:
+    """Return the answer to somebody who may not do that."""
+    return Refusal(grpc.StatusCode.PERMISSION_DENIED, message)
+
+
+def unauthenticated(message: str) -> Refusal:
+    """Return the answer to somebody who did not say who he is."""
+    return Refusal(grpc.StatusCode.UNAUTHENTICATED, message)

@@ -1,0 +1,152 @@
+"""What a server accepts from clients that it cannot trust to have checked anything.
+
+Python clients have made these checks already, as a rule; a producer in another language has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Sized
+from typing import Any
+from uuid import UUID
+
+import grpc
+import msgspec
+
+from pulsed.client.schedule_spec import make_spec, options_of
+from pulsed.errors import InvalidPayload
+from pulsed.handler import Registry, checked_options
+from pulsed.handler.options import PRIORITIES, checked_count, checked_name
+from pulsed.handler.payload import check_depth, check_size, check_values
+from pulsed.job import Failed, Lease, NewJob, Outcome, Report, Succeeded, TopicPolicy
+from pulsed.rpc.convert import lease_of, new_job_of, outcome_of, topic_of
+from pulsed.rpc.convert_schedules import spec_of
+from pulsed.rpc.failures import Refusal, invalid
+from pulsed.schedule import ScheduleSpec
+
+_ESCAPES = (rb"\u0000", rb"\ud", rb"\uD")
+_NO_HANDLERS = Registry()
+LONGEST_WAIT = 60.0
+
+
+def job_id_of(text: str) -> UUID:
+    """Return an id, or say what one looks like."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise invalid(f"{text!r:.60} is not a UUID.") from None
+
+
+def ids_of(texts: Iterable[str]) -> list[UUID]:
+    """Return the ids of a request."""
+    return [job_id_of(text) for text in texts]
+
+
+def checked_batch(items: Sized, most: int) -> None:
+    """Refuse a request with too many items."""
+    if len(items) > most:
+        raise Refusal(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"{len(items):,} items in one request are too many: at most {most:,}. Send several.",
+        )
+
+
+def checked_json(what: str, text: str, kind: type | None = None) -> None:
+    """Refuse what is not JSON that every database stores alike."""
+    data = text.encode()
+    check_size(what, data)
+    check_depth(what, data)
+    try:
+        value = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}.") from None
+    if kind is not None and not isinstance(value, kind):
+        raise InvalidPayload(
+            f"{what} must be a JSON object with the handler's named arguments, "
+            f"not {type(value).__name__}."
+        )
+    if any(escape in data for escape in _ESCAPES):
+        check_values(what, value)
+
+
+def new_job(message: Any) -> NewJob:
+    """Return the job of a message, if it can be stored."""
+    job: NewJob = converted(new_job_of, message)
+    checked_name("topic", job.topic)
+    checked_name("queue", job.queue)
+    checked_count("priority", job.priority, *PRIORITIES)
+    checked_json(f"The payload of {job.topic!r}", job.payload, dict)
+    checked_options(
+        {
+            "delay": max(job.delay, 0.0) if job.delay else None,  # the past is now
+            "max_attempts": job.max_attempts,
+            "timeout": job.timeout,
+            "lease": job.lease,
+            "headers": job.headers,
+            "tags": job.tags or None,
+        }
+    )
+    return job
+
+
+def topics_of(messages: Iterable[Any]) -> list[TopicPolicy]:
+    """Return what a worker says about its topics."""
+    policies = [converted(topic_of, message) for message in messages]
+    for policy in policies:
+        checked_name("topic", policy.topic)
+        checked_options(
+            {
+                "max_attempts": policy.max_attempts,
+                "timeout": policy.timeout,
+                "lease": policy.lease,
+            }
+        )
+    return policies
+
+
+def leases_of(messages: Iterable[Any]) -> list[Lease]:
+    """Return the leases of a request."""
+    return [converted(lease_of, message) for message in messages]
+
+
+def reports_of(messages: Sequence[Any]) -> list[Report]:
+    """Return how runs ended."""
+    return [Report(converted(lease_of, each.lease), _storable(each)) for each in messages]
+
+
+def _storable(message: Any) -> Outcome:
+    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once."""
+    outcome = outcome_of(message)
+    if outcome is None:
+        raise invalid("A report needs an outcome: succeeded, failed, snoozed, cancelled, released.")
+    if isinstance(outcome, Succeeded) and outcome.result is not None:
+        try:
+            checked_json("The result", outcome.result)
+        except InvalidPayload as error:
+            return Failed(str(error), final=True)
+    return outcome
+
+
+def spec(message: Any) -> ScheduleSpec:
+    """Return what a schedule says, if it makes sense."""
+    said = converted(spec_of, message)
+    checked_json(f"The payload of {said.topic!r}", said.payload, dict)
+    options: dict[str, Any] = options_of(said) | {
+        "queue": said.queue,
+        "priority": said.priority,
+        "max_attempts": said.max_attempts,
+        "timeout": said.timeout,
+        "lease": said.lease,
+        "headers": said.headers,
+        "tags": said.tags or None,
+    }
+    made = make_spec(said.topic, options, _NO_HANDLERS)
+    # As it came: to write the payload anew would make another schedule of it.
+    return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff)
+
+
+def converted(convert: Any, message: Any) -> Any:
+    """Return what a message says, or say that it makes no sense."""
+    try:
+        return convert(message)
+    except (ValueError, OverflowError, KeyError) as error:
+        raise invalid(f"{type(message).__name__} cannot be read: {error}") from error

@@ -1,0 +1,383 @@
+"""One claim loop for all streams of a server.
+
+Streams hand in grants; the loop takes them in turn, one of each stream, claims for it and answers.
+A grant that finds nothing stands until its wait is over. Streams that wait for the same topics in
+the same queue form a lane: news of jobs, or the poll, goes to one of a lane at a time, and to the
+next only when the one before took all that it could. So a thousand idle streams cost one claim a
+poll, and one job wakes one worker.
+
+A stream that wants offers is told that there may be jobs, and must then grant: a worker that froze
+has jobs offered, but none given. An offer that is not taken goes to the next in the lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+from pulsed.errors import StorageError
+from pulsed.job import Assignment, Released, Report, TopicPolicy
+from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH
+from pulsed.store.base import SCHEDULES, Store
+
+log = logging.getLogger("pulsed.server")
+
+OFFER_PATIENCE = 0.05
+"""Seconds after which an offer that was not taken goes to the next."""
+GIVE_BACK_TRIES = 5
+
+_random = Random()  # noqa: S311 - jitter
+
+
+@dataclass(eq=False, slots=True)
+class Grant:
+    """A worker's consent to take so many jobs."""
+
+    stream: Stream
+    id: int
+    credits: int
+    queues: tuple[str, ...]
+    wait: float
+    lost_answers: int = 0
+    stands_in: list[Lane] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Stream:
+    """One worker's stream, as the dispatcher sees it. Its owner sends what it is given."""
+
+    def __init__(
+        self,
+        worker_id: UUID,
+        queues: tuple[str, ...],
+        topics: list[TopicPolicy],
+        *,
+        wants_offers: bool,
+        deliver: Callable[[Grant, list[Assignment]], None],
+        offer: Callable[[str], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.worker_id = worker_id
+        self.queues = queues
+        self.topics = topics
+        self.key = repr(sorted(topics, key=lambda policy: policy.topic))
+        self.wants_offers = wants_offers
+        self.deliver = deliver
+        self.offer = offer
+        self.fail = fail
+        self.grants: deque[Grant] = deque()
+        self.unanswered = 0
+        self.closed = False
+
+
+class Lane:
+    """The streams that wait for the same topics in one queue."""
+
+    def __init__(self, queue: str, serve: Callable[[Grant], None]) -> None:
+        self.queue = queue
+        self.news = 0
+        """Counts hints, so that one which comes during a claim is not missed."""
+        self.waiting: dict[Grant | Stream, None] = {}
+        self._serve = serve
+        self._turn: Grant | Stream | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._again = False
+
+    def hint(self) -> None:
+        """Jobs may have arrived: let the first in line look."""
+        self.news += 1
+        if self._turn is None:
+            self._advance()
+        else:
+            self._again = True
+
+    def add(self, waiter: Grant | Stream, seen: int) -> None:
+        """Join the end of the line, unless there was news since ``seen``: then look again."""
+        self.waiting[waiter] = None
+        if self.news != seen and self._turn is None:
+            self._advance()
+
+    def looked(self, waiter: Grant | Stream, *, full: bool) -> None:
+        """Note what a claim found: all that was asked for means that there may be more."""
+        if waiter is self._turn:
+            self._end_turn()
+            if full or self._again:
+                self._again = False
+                self._advance()
+
+    def leave(self, waiter: Grant | Stream) -> None:
+        """Be gone; if it was its turn, the next one looks."""
+        self.waiting.pop(waiter, None)
+        self.looked(waiter, full=True)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is here."""
+        return not self.waiting and self._turn is None
+
+    def _advance(self) -> None:
+        if not self.waiting:
+            return
+        self._turn = waiter = next(iter(self.waiting))
+        del self.waiting[waiter]
+        if isinstance(waiter, Grant):
+            self._serve(waiter)
+        else:
+            waiter.offer(self.queue)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(OFFER_PATIENCE, self.leave, waiter)
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Dispatcher:
+    """Feeds the streams of one server."""
+
+    def __init__(self, store: Store, *, poll: float = 1.0) -> None:
+        self._store = store
+        self._poll = poll
+        self._turns: deque[Stream] = deque()
+        """Streams with grants to look at, each once."""
+        self._serving: Grant | None = None
+        self._work = asyncio.Event()
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._queues: set[str] = set()
+        self._queues_changed = asyncio.Event()
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self.streams: set[Stream] = set()
+        self.on_schedules: Callable[[], None] = lambda: None
+        self.claims = 0
+        """How often the database was asked."""
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def join(self, stream: Stream) -> None:
+        """Take a stream in."""
+        self.streams.add(stream)
+        self._hear(stream.queues)
+
+    def leave(self, stream: Stream) -> None:
+        """Let a stream go; what is claimed for it meanwhile is given back."""
+        stream.closed = True
+        self.streams.discard(stream)
+        grants = list(stream.grants)
+        stream.grants.clear()
+        for lane in list(self._lanes.values()):
+            standing = [each for each in lane.waiting if _owner(each) is stream]
+            for waiter in [*standing, *grants, stream]:
+                lane.leave(waiter)
+        self._sweep()
+
+    def grant(self, grant: Grant) -> None:
+        """Take a grant; it will be answered once."""
+        grant.stream.unanswered += 1
+        self._hear(grant.queues)
+        self._enqueue(grant)
+
+    def answer_all(self, stream: Stream | None = None) -> None:
+        """Answer every grant that stands, or those of one stream: somebody is going away."""
+        for lane in list(self._lanes.values()):
+            for waiter in list(lane.waiting):
+                if isinstance(waiter, Grant) and stream in (None, waiter.stream):
+                    self._expire(waiter)
+        for each in self.streams if stream is None else [stream]:
+            for grant in each.grants:
+                grant.wait = 0.0
+        if self._serving is not None and stream in (None, self._serving.stream):
+            self._serving.wait = 0.0
+
+    # -- news -----------------------------------------------------------------------------------
+
+    def hint(self) -> None:
+        """Something may have arrived somewhere."""
+        for lane in list(self._lanes.values()):
+            lane.hint()
+        self.on_schedules()
+
+    async def listen(self) -> None:
+        """Hear of jobs that others submitted; for ever."""
+        while True:
+            self._queues_changed.clear()
+            async with self._store.listen((*self._queues, SCHEDULES), self.hint):
+                await self._queues_changed.wait()
+
+    async def poll(self) -> None:
+        """Look from time to time, whatever was heard; for ever."""
+        while True:
+            await asyncio.sleep(self._poll * _random.uniform(0.9, 1.1))
+            for lane in list(self._lanes.values()):
+                lane.hint()
+
+    def _hear(self, queues: Iterable[str]) -> None:
+        if not self._queues.issuperset(queues):
+            self._queues.update(queues)
+            self._queues_changed.set()
+
+    # -- claiming -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve grants, one of each stream in turn; for ever."""
+        while True:
+            while self._turns:
+                stream = self._turns.popleft()
+                if stream.grants:
+                    grant = stream.grants.popleft()
+                    if stream.grants:
+                        self._turns.append(stream)
+                    self._serving = grant
+                    await self.serve(grant)
+                    self._serving = None
+            self._work.clear()
+            await self._work.wait()
+
+    def _enqueue(self, grant: Grant) -> None:
+        stream = grant.stream
+        if stream.closed:
+            for lane in grant.stands_in:
+                lane.leave(grant)
+            return
+        stream.grants.append(grant)
+        if len(stream.grants) == 1:
+            self._turns.append(stream)
+        self._work.set()
+
+    async def serve(self, grant: Grant) -> None:
+        """Claim for one grant and answer it, or let it stand."""
+        stream = grant.stream
+        claimed: list[Assignment] = []
+        credit = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
+        looked: list[tuple[Lane, int]] = []
+        try:
+            for queue in grant.queues:
+                lane = self._lane(queue, stream.key)
+                looked.append((lane, lane.news))
+                wanted = credit - len(claimed)
+                self.claims += 1
+                found = await self._claim(grant, queue, wanted)
+                claimed += found
+                lane.looked(grant, full=len(found) == wanted)
+                lane.looked(stream, full=len(found) == wanted)
+                if len(found) == wanted:
+                    break
+        except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
+            # The claim may have been committed: the worker must look for jobs it does not know of.
+            for lane, _ in looked:  # the others wait for the poll: what failed now fails again
+                lane.looked(grant, full=False)
+                lane.looked(stream, full=False)
+            self._settled(grant)
+            if claimed and not stream.closed:
+                stream.deliver(grant, claimed)
+            stream.fail(error)
+            return
+        self._finish(grant, claimed, looked, full=len(claimed) == credit)
+
+    async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
+        stream, doubts = grant.stream, self._store.doubtful_claims
+        try:
+            return await self._store.claim(stream.worker_id, queue, stream.topics, most)
+        finally:
+            grant.lost_answers += self._store.doubtful_claims - doubts
+
+    def _finish(
+        self,
+        grant: Grant,
+        claimed: list[Assignment],
+        looked: list[tuple[Lane, int]],
+        *,
+        full: bool,
+    ) -> None:
+        stream = grant.stream
+        if stream.closed:
+            self.give_back(claimed)
+            return
+        if not claimed and grant.wait > 0 and not grant.lost_answers:
+            self._let_stand(grant, looked)
+            return
+        self._settled(grant)
+        stream.deliver(grant, claimed)
+        if stream.wants_offers and not full:
+            for lane, seen in looked:
+                lane.add(stream, seen)
+
+    def _let_stand(self, grant: Grant, looked: list[tuple[Lane, int]]) -> None:
+        if grant.timer is None:
+            loop = asyncio.get_running_loop()
+            grant.timer = loop.call_later(grant.wait, self._expire, grant)
+        grant.stands_in = [lane for lane, _ in looked]
+        for lane, seen in looked:
+            lane.add(grant, seen)
+
+    def _serve_standing(self, grant: Grant) -> None:
+        """Look again for a grant whose turn it is in one of its lanes."""
+        for lane in grant.stands_in:
+            lane.waiting.pop(grant, None)
+        self._enqueue(grant)
+
+    def _expire(self, grant: Grant) -> None:
+        """Answer a grant that found nothing in all its time."""
+        grant.wait = 0.0  # if it is being looked at just now, that look is the last
+        standing = [lane for lane in grant.stands_in if grant in lane.waiting]
+        for lane in standing:
+            lane.waiting.pop(grant)
+        if standing:
+            self._settled(grant)
+            if not grant.stream.closed:
+                grant.stream.deliver(grant, [])
+
+    @staticmethod
+    def _settled(grant: Grant) -> None:
+        grant.stream.unanswered -= 1
+        if grant.timer is not None:
+            grant.timer.cancel()
+
+    def _lane(self, queue: str, key: str) -> Lane:
+        lane = self._lanes.get((queue, key))
+        if lane is None:
+            lane = self._lanes[queue, key] = Lane(queue, self._serve_standing)
+        return lane
+
+    def _sweep(self) -> None:
+        """Forget lanes in which nobody is; topics change with every deployment."""
+        known = {stream.key for stream in self.streams}
+        for place, lane in list(self._lanes.items()):
+            if place[1] not in known and lane.is_empty:
+                del self._lanes[place]
+
+    # -- giving back ----------------------------------------------------------------------------
+
+    def give_back(self, claimed: list[Assignment]) -> None:
+        """Release what was claimed for a stream that ended before it could be sent."""
+        if claimed:
+            task = asyncio.get_running_loop().create_task(self._release(claimed))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def given_back(self) -> None:
+        """Wait until everything that was to be given back has been."""
+        while self._giving_back:
+            await asyncio.wait(self._giving_back)
+
+    async def _release(self, claimed: list[Assignment]) -> None:
+        log.info("giving back %d jobs whose stream ended before they were sent", len(claimed))
+        for _ in range(GIVE_BACK_TRIES):
+            try:
+                await self._store.settle([Report(each.lease, Released()) for each in claimed])
+            except StorageError as error:
+                log.warning("cannot give back %d jobs (%s)", len(claimed), error)
+                await asyncio.sleep(self._poll)
+            else:
+                self.hint()
+                return
+
+
+def _owner(waiter: Grant | Stream) -> Stream:
+    return waiter.stream if isinstance(waiter, Grant) else waiter

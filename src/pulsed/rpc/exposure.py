@@ -1,0 +1,34 @@
+"""Whether a server may listen where it was told to."""
+
+from __future__ import annotations
+
+import logging
+
+from pulsed.errors import ConfigError
+from pulsed.rpc.address import is_loopback
+
+log = logging.getLogger("pulsed.server")
+
+
+def check_exposure(listen: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
+    """Refuse an address that others can reach, unless they must prove who they are, in secret."""
+    host, colon, port = listen.rpartition(":")
+    if not host or not colon or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{listen!r} is no address to listen on; write 127.0.0.1:50051.")
+    if is_loopback(listen) or (tls and credentials):
+        return
+    missing = " and ".join(
+        name for name, there in (("TLS", tls), ("credentials", credentials)) if not there
+    )
+    if not insecure:
+        raise ConfigError(
+            f"{listen} can be reached from other machines, and there is no {missing}: whoever "
+            "finds it could read, change and run your jobs. Give a certificate and tokens or a "
+            "client CA (see docs/server.md), listen on 127.0.0.1, or insist with --insecure."
+        )
+    log.warning(
+        "--insecure: %s is open to everybody who can reach it, without %s. Whoever can connect "
+        "can read, change and run your jobs.",
+        listen,
+        missing,
+    )

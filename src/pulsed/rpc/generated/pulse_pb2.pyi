@@ -1,0 +1,1057 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATUS_UNSPECIFIED: _ClassVar[JobStatus]
+    JOB_STATUS_PENDING: _ClassVar[JobStatus]
+    JOB_STATUS_RUNNING: _ClassVar[JobStatus]
+    JOB_STATUS_RETRYING: _ClassVar[JobStatus]
+    JOB_STATUS_WAITING: _ClassVar[JobStatus]
+    JOB_STATUS_SUCCEEDED: _ClassVar[JobStatus]
+    JOB_STATUS_DEAD_LETTERED: _ClassVar[JobStatus]
+    JOB_STATUS_CANCELLED: _ClassVar[JobStatus]
+
+class CatchUp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CATCH_UP_UNSPECIFIED: _ClassVar[CatchUp]
+    CATCH_UP_ONE: _ClassVar[CatchUp]
+    CATCH_UP_SKIP: _ClassVar[CatchUp]
+    CATCH_UP_ALL: _ClassVar[CatchUp]
+
+class Overlap(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OVERLAP_UNSPECIFIED: _ClassVar[Overlap]
+    OVERLAP_ALLOW: _ClassVar[Overlap]
+    OVERLAP_SKIP: _ClassVar[Overlap]
+
+class ScheduleState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEDULE_STATE_UNSPECIFIED: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_ACTIVE: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_PAUSED: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_DONE: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_ERROR: _ClassVar[ScheduleState]
+JOB_STATUS_UNSPECIFIED: JobStatus
+JOB_STATUS_PENDING: JobStatus
+JOB_STATUS_RUNNING: JobStatus
+JOB_STATUS_RETRYING: JobStatus
+JOB_STATUS_WAITING: JobStatus
+JOB_STATUS_SUCCEEDED: JobStatus
+JOB_STATUS_DEAD_LETTERED: JobStatus
+JOB_STATUS_CANCELLED: JobStatus
+CATCH_UP_UNSPECIFIED: CatchUp
+CATCH_UP_ONE: CatchUp
+CATCH_UP_SKIP: CatchUp
+CATCH_UP_ALL: CatchUp
+OVERLAP_UNSPECIFIED: Overlap
+OVERLAP_ALLOW: Overlap
+OVERLAP_SKIP: Overlap
+SCHEDULE_STATE_UNSPECIFIED: ScheduleState
+SCHEDULE_STATE_ACTIVE: ScheduleState
+SCHEDULE_STATE_PAUSED: ScheduleState
+SCHEDULE_STATE_DONE: ScheduleState
+SCHEDULE_STATE_ERROR: ScheduleState
+
+class Backoff(_message.Message):
+    __slots__ = ("base", "power", "factor", "cap", "jitter")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    POWER_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    CAP_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    base: float
+    power: float
+    factor: float
+    cap: float
+    jitter: float
+    def __init__(self, base: _Optional[float] = ..., power: _Optional[float] = ..., factor: _Optional[float] = ..., cap: _Optional[float] = ..., jitter: _Optional[float] = ...) -> None: ...
+
+class NewJob(_message.Message):
+    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    topic: str
+    payload: str
+    queue: str
+    priority: int
+    delay_seconds: float
+    at: _timestamp_pb2.Timestamp
+    max_attempts: int
+    backoff: Backoff
+    timeout_seconds: float
+    lease_seconds: float
+    headers: _containers.ScalarMap[str, str]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    schedule_id: str
+    occurrence: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SubmitJobsRequest(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
+
+class SubmitJobsResponse(_message.Message):
+    __slots__ = ("inserted",)
+    INSERTED_FIELD_NUMBER: _ClassVar[int]
+    inserted: int
+    def __init__(self, inserted: _Optional[int] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_BY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    LAST_WORKER_FIELD_NUMBER: _ClassVar[int]
+    LAST_OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_AT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    topic: str
+    status: JobStatus
+    priority: int
+    payload: str
+    result: str
+    headers: _containers.ScalarMap[str, str]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    attempts: int
+    max_attempts: int
+    timeout_seconds: float
+    lease_seconds: float
+    next_run_at: _timestamp_pb2.Timestamp
+    lease_token: int
+    locked_by: str
+    lease_until: _timestamp_pb2.Timestamp
+    cancel_requested: bool
+    last_worker: str
+    last_outcome: str
+    last_error: str
+    submitted_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    completed_at: _timestamp_pb2.Timestamp
+    progress: str
+    schedule_id: str
+    occurrence: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class GetJobsRequest(_message.Message):
+    __slots__ = ("job_ids",)
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetJobsResponse(_message.Message):
+    __slots__ = ("jobs", "left_off")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OFF_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    left_off: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JobFilter(_message.Message):
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until")
+    STATUSES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
+    topic: str
+    queue: str
+    tag: str
+    error: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("where", "limit", "before")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    limit: int
+    before: str
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., before: _Optional[str] = ...) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs", "cut")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    cut: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ...) -> None: ...
+
+class CountJobsRequest(_message.Message):
+    __slots__ = ("where",)
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ...) -> None: ...
+
+class CountJobsResponse(_message.Message):
+    __slots__ = ("counts",)
+    class Count(_message.Message):
+        __slots__ = ("status", "jobs")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        JOBS_FIELD_NUMBER: _ClassVar[int]
+        status: JobStatus
+        jobs: int
+        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., jobs: _Optional[int] = ...) -> None: ...
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    counts: _containers.RepeatedCompositeFieldContainer[CountJobsResponse.Count]
+    def __init__(self, counts: _Optional[_Iterable[_Union[CountJobsResponse.Count, _Mapping]]] = ...) -> None: ...
+
+class ListFailuresRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("job_id", "lease_token", "attempt", "worker_id", "started_at", "ended_at", "error", "traceback")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    lease_token: int
+    attempt: int
+    worker_id: str
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    error: str
+    traceback: str
+    def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+
+class ListFailuresResponse(_message.Message):
+    __slots__ = ("failures",)
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    failures: _containers.RepeatedCompositeFieldContainer[Failure]
+    def __init__(self, failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
+
+class JobIds(_message.Message):
+    __slots__ = ("job_ids",)
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JobActs(_message.Message):
+    __slots__ = ("acts",)
+    class Act(_message.Message):
+        __slots__ = ("job_id", "done", "status")
+        JOB_ID_FIELD_NUMBER: _ClassVar[int]
+        DONE_FIELD_NUMBER: _ClassVar[int]
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        job_id: str
+        done: bool
+        status: JobStatus
+        def __init__(self, job_id: _Optional[str] = ..., done: bool = ..., status: _Optional[_Union[JobStatus, str]] = ...) -> None: ...
+    ACTS_FIELD_NUMBER: _ClassVar[int]
+    acts: _containers.RepeatedCompositeFieldContainer[JobActs.Act]
+    def __init__(self, acts: _Optional[_Iterable[_Union[JobActs.Act, _Mapping]]] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("id", "host", "pid", "queues", "topics", "slots", "running", "stuck", "state", "version", "started_at", "last_beat")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_BEAT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    host: str
+    pid: int
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    slots: int
+    running: int
+    stuck: int
+    state: str
+    version: str
+    started_at: _timestamp_pb2.Timestamp
+    last_beat: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., stuck: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_beat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListWorkersResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
+class GetBacklogRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetBacklogResponse(_message.Message):
+    __slots__ = ("lanes",)
+    class Lane(_message.Message):
+        __slots__ = ("queue", "topic", "due", "oldest")
+        QUEUE_FIELD_NUMBER: _ClassVar[int]
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        DUE_FIELD_NUMBER: _ClassVar[int]
+        OLDEST_FIELD_NUMBER: _ClassVar[int]
+        queue: str
+        topic: str
+        due: int
+        oldest: _timestamp_pb2.Timestamp
+        def __init__(self, queue: _Optional[str] = ..., topic: _Optional[str] = ..., due: _Optional[int] = ..., oldest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    lanes: _containers.RepeatedCompositeFieldContainer[GetBacklogResponse.Lane]
+    def __init__(self, lanes: _Optional[_Iterable[_Union[GetBacklogResponse.Lane, _Mapping]]] = ...) -> None: ...
+
+class AuditRequest(_message.Message):
+    __slots__ = ("slack_seconds",)
+    SLACK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    slack_seconds: float
+    def __init__(self, slack_seconds: _Optional[float] = ...) -> None: ...
+
+class AuditResponse(_message.Message):
+    __slots__ = ("running", "leaseless", "overspent", "overdue", "last_tick", "in_grace")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    LEASELESS_FIELD_NUMBER: _ClassVar[int]
+    OVERSPENT_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    IN_GRACE_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    leaseless: int
+    overspent: int
+    overdue: int
+    last_tick: _timestamp_pb2.Timestamp
+    in_grace: bool
+    def __init__(self, running: _Optional[int] = ..., leaseless: _Optional[int] = ..., overspent: _Optional[int] = ..., overdue: _Optional[int] = ..., last_tick: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., in_grace: bool = ...) -> None: ...
+
+class GetTimeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTimeResponse(_message.Message):
+    __slots__ = ("now",)
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetServerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetServerResponse(_message.Message):
+    __slots__ = ("version", "does_upkeep", "largest_batch", "largest_message", "draining")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DOES_UPKEEP_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_BATCH_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    does_upkeep: bool
+    largest_batch: int
+    largest_message: int
+    draining: bool
+    def __init__(self, version: _Optional[str] = ..., does_upkeep: bool = ..., largest_batch: _Optional[int] = ..., largest_message: _Optional[int] = ..., draining: bool = ...) -> None: ...
+
+class CheckDatabaseRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CheckDatabaseResponse(_message.Message):
+    __slots__ = ("facts",)
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    facts: _containers.ScalarMap[str, str]
+    def __init__(self, facts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("name", "max_attempts", "backoff", "timeout_seconds", "lease_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    max_attempts: int
+    backoff: Backoff
+    timeout_seconds: float
+    lease_seconds: float
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+
+class StreamJobsRequest(_message.Message):
+    __slots__ = ("hello", "grant", "withdraw")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAW_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    grant: Grant
+    withdraw: Withdraw
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("worker_id", "queues", "topics", "wants_offers")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    WANTS_OFFERS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    wants_offers: bool
+    def __init__(self, worker_id: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., wants_offers: bool = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("id", "credits", "queues", "wait_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CREDITS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    credits: int
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    wait_seconds: float
+    def __init__(self, id: _Optional[int] = ..., credits: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class Withdraw(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StreamJobsResponse(_message.Message):
+    __slots__ = ("batch", "offer", "go_away")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    batch: Batch
+    offer: Offer
+    go_away: GoAway
+    def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("grant_id", "assignments", "lost_answers")
+    GRANT_ID_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    LOST_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    grant_id: int
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    lost_answers: int
+    def __init__(self, grant_id: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., lost_answers: _Optional[int] = ...) -> None: ...
+
+class Offer(_message.Message):
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+
+class GoAway(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("job_id", "topic", "queue", "priority", "payload", "attempt", "max_attempts", "lease_token", "lease_seconds", "timeout_seconds", "headers", "next_run_at", "submitted_at", "schedule_id", "occurrence")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    topic: str
+    queue: str
+    priority: int
+    payload: str
+    attempt: int
+    max_attempts: int
+    lease_token: int
+    lease_seconds: float
+    timeout_seconds: float
+    headers: _containers.ScalarMap[str, str]
+    next_run_at: _timestamp_pb2.Timestamp
+    submitted_at: _timestamp_pb2.Timestamp
+    schedule_id: str
+    occurrence: _timestamp_pb2.Timestamp
+    def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., lease_token: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("job_id", "lease_token", "worker_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    lease_token: int
+    worker_id: str
+    def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[int] = ..., worker_id: _Optional[str] = ...) -> None: ...
+
+class Succeeded(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: str
+    def __init__(self, result: _Optional[str] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("error", "traceback", "delay_seconds", "final")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    traceback: str
+    delay_seconds: float
+    final: bool
+    def __init__(self, error: _Optional[str] = ..., traceback: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., final: bool = ...) -> None: ...
+
+class Snoozed(_message.Message):
+    __slots__ = ("delay_seconds",)
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    delay_seconds: float
+    def __init__(self, delay_seconds: _Optional[float] = ...) -> None: ...
+
+class Cancelled(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("lease", "succeeded", "failed", "snoozed", "cancelled", "released")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    SNOOZED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    succeeded: Succeeded
+    failed: Failed
+    snoozed: Snoozed
+    cancelled: Cancelled
+    released: Released
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., snoozed: _Optional[_Union[Snoozed, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ...) -> None: ...
+
+class ReportResultResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReportResultsRequest(_message.Message):
+    __slots__ = ("reports",)
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    reports: _containers.RepeatedCompositeFieldContainer[Report]
+    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ...) -> None: ...
+
+class ReportResultsResponse(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, accepted: _Optional[_Iterable[bool]] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("answers",)
+    class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ANSWER_UNSPECIFIED: _ClassVar[HeartbeatResponse.Answer]
+        ANSWER_OK: _ClassVar[HeartbeatResponse.Answer]
+        ANSWER_CANCEL: _ClassVar[HeartbeatResponse.Answer]
+        ANSWER_LOST: _ClassVar[HeartbeatResponse.Answer]
+        ANSWER_UNKNOWN: _ClassVar[HeartbeatResponse.Answer]
+    ANSWER_UNSPECIFIED: HeartbeatResponse.Answer
+    ANSWER_OK: HeartbeatResponse.Answer
+    ANSWER_CANCEL: HeartbeatResponse.Answer
+    ANSWER_LOST: HeartbeatResponse.Answer
+    ANSWER_UNKNOWN: HeartbeatResponse.Answer
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedScalarFieldContainer[HeartbeatResponse.Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[HeartbeatResponse.Answer, str]]] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class ListLeasesRequest(_message.Message):
+    __slots__ = ("worker_id",)
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    def __init__(self, worker_id: _Optional[str] = ...) -> None: ...
+
+class ListLeasesResponse(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class ProgressRequest(_message.Message):
+    __slots__ = ("lease", "progress")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    progress: str
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., progress: _Optional[str] = ...) -> None: ...
+
+class ProgressResponse(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    def __init__(self, accepted: bool = ...) -> None: ...
+
+class RegisterWorkerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RetireWorkerRequest(_message.Message):
+    __slots__ = ("worker_id",)
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    def __init__(self, worker_id: _Optional[str] = ...) -> None: ...
+
+class RetireWorkerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ScheduleSpec(_message.Message):
+    __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    EVERY_MICROS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    payload: str
+    cron: str
+    zone: str
+    every_micros: int
+    at: _timestamp_pb2.Timestamp
+    catch_up: CatchUp
+    limit: int
+    overlap: Overlap
+    jitter_seconds: float
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    queue: str
+    priority: int
+    max_attempts: int
+    backoff: Backoff
+    timeout_seconds: float
+    lease_seconds: float
+    headers: _containers.ScalarMap[str, str]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_micros: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., jitter_seconds: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("id", "app", "name", "spec", "spec_json", "state", "error", "anchor", "next_run_at", "last_occurrence", "last_fired_at", "missed", "revision", "created_at", "updated_at", "declared")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIRED_AT_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    app: str
+    name: str
+    spec: ScheduleSpec
+    spec_json: str
+    state: ScheduleState
+    error: str
+    anchor: _timestamp_pb2.Timestamp
+    next_run_at: _timestamp_pb2.Timestamp
+    last_occurrence: _timestamp_pb2.Timestamp
+    last_fired_at: _timestamp_pb2.Timestamp
+    missed: int
+    revision: int
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    declared: bool
+    def __init__(self, id: _Optional[str] = ..., app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., spec_json: _Optional[str] = ..., state: _Optional[_Union[ScheduleState, str]] = ..., error: _Optional[str] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missed: _Optional[int] = ..., revision: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., declared: bool = ...) -> None: ...
+
+class ScheduleName(_message.Message):
+    __slots__ = ("app", "name")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    name: str
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class PutScheduleRequest(_message.Message):
+    __slots__ = ("app", "name", "spec", "declared")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    name: str
+    spec: ScheduleSpec
+    declared: bool
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., declared: bool = ...) -> None: ...
+
+class PutScheduleResponse(_message.Message):
+    __slots__ = ("schedule", "effect")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    effect: str
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., effect: _Optional[str] = ...) -> None: ...
+
+class SyncSchedulesRequest(_message.Message):
+    __slots__ = ("app", "schedules", "pause_removed")
+    class Declared(_message.Message):
+        __slots__ = ("name", "spec")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        SPEC_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        spec: ScheduleSpec
+        def __init__(self, name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ...) -> None: ...
+    APP_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    schedules: _containers.RepeatedCompositeFieldContainer[SyncSchedulesRequest.Declared]
+    pause_removed: bool
+    def __init__(self, app: _Optional[str] = ..., schedules: _Optional[_Iterable[_Union[SyncSchedulesRequest.Declared, _Mapping]]] = ..., pause_removed: bool = ...) -> None: ...
+
+class SyncSchedulesResponse(_message.Message):
+    __slots__ = ("created", "changed", "unchanged", "removed")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    created: _containers.RepeatedScalarFieldContainer[str]
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    unchanged: _containers.RepeatedScalarFieldContainer[str]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, created: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("app",)
+    APP_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    def __init__(self, app: _Optional[str] = ...) -> None: ...
+
+class ListSchedulesResponse(_message.Message):
+    __slots__ = ("schedules",)
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+
+class DeleteScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RunScheduleNowRequest(_message.Message):
+    __slots__ = ("app", "name", "job_id")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    name: str
+    job_id: str
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., job_id: _Optional[str] = ...) -> None: ...
+
+class RunScheduleNowResponse(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class ListScheduleJobsRequest(_message.Message):
+    __slots__ = ("schedule_id", "limit", "before")
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    schedule_id: str
+    limit: int
+    before: _timestamp_pb2.Timestamp
+    def __init__(self, schedule_id: _Optional[str] = ..., limit: _Optional[int] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListScheduleJobsResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class ListScheduleFiresResponse(_message.Message):
+    __slots__ = ("fires",)
+    class Fire(_message.Message):
+        __slots__ = ("job_id", "occurrence", "fired_at", "status")
+        JOB_ID_FIELD_NUMBER: _ClassVar[int]
+        OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+        FIRED_AT_FIELD_NUMBER: _ClassVar[int]
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        job_id: str
+        occurrence: _timestamp_pb2.Timestamp
+        fired_at: _timestamp_pb2.Timestamp
+        status: JobStatus
+        def __init__(self, job_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[JobStatus, str]] = ...) -> None: ...
+    FIRES_FIELD_NUMBER: _ClassVar[int]
+    fires: _containers.RepeatedCompositeFieldContainer[ListScheduleFiresResponse.Fire]
+    def __init__(self, fires: _Optional[_Iterable[_Union[ListScheduleFiresResponse.Fire, _Mapping]]] = ...) -> None: ...
+
+class WatchdogRequest(_message.Message):
+    __slots__ = ("tick_seconds", "grace_seconds", "limit")
+    TICK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    tick_seconds: float
+    grace_seconds: float
+    limit: int
+    def __init__(self, tick_seconds: _Optional[float] = ..., grace_seconds: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class WatchdogResponse(_message.Message):
+    __slots__ = ("reaped", "in_grace")
+    class Reaped(_message.Message):
+        __slots__ = ("job_id", "topic", "status", "worker_id")
+        JOB_ID_FIELD_NUMBER: _ClassVar[int]
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+        job_id: str
+        topic: str
+        status: JobStatus
+        worker_id: str
+        def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., worker_id: _Optional[str] = ...) -> None: ...
+    REAPED_FIELD_NUMBER: _ClassVar[int]
+    IN_GRACE_FIELD_NUMBER: _ClassVar[int]
+    reaped: _containers.RepeatedCompositeFieldContainer[WatchdogResponse.Reaped]
+    in_grace: bool
+    def __init__(self, reaped: _Optional[_Iterable[_Union[WatchdogResponse.Reaped, _Mapping]]] = ..., in_grace: bool = ...) -> None: ...
+
+class ListDueSchedulesRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class ListDueSchedulesResponse(_message.Message):
+    __slots__ = ("schedules", "next_run_at", "now")
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    next_run_at: _timestamp_pb2.Timestamp
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class FireSchedulesRequest(_message.Message):
+    __slots__ = ("fires",)
+    class Fire(_message.Message):
+        __slots__ = ("schedule", "occurrences", "missed", "next", "jobs", "overlap")
+        SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+        OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+        MISSED_FIELD_NUMBER: _ClassVar[int]
+        NEXT_FIELD_NUMBER: _ClassVar[int]
+        JOBS_FIELD_NUMBER: _ClassVar[int]
+        OVERLAP_FIELD_NUMBER: _ClassVar[int]
+        schedule: Schedule
+        occurrences: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+        missed: int
+        next: _timestamp_pb2.Timestamp
+        jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+        overlap: Overlap
+        def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., occurrences: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., missed: _Optional[int] = ..., next: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., overlap: _Optional[_Union[Overlap, str]] = ...) -> None: ...
+    FIRES_FIELD_NUMBER: _ClassVar[int]
+    fires: _containers.RepeatedCompositeFieldContainer[FireSchedulesRequest.Fire]
+    def __init__(self, fires: _Optional[_Iterable[_Union[FireSchedulesRequest.Fire, _Mapping]]] = ...) -> None: ...
+
+class FireSchedulesResponse(_message.Message):
+    __slots__ = ("job_ids",)
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ParkScheduleRequest(_message.Message):
+    __slots__ = ("schedule", "reason")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    reason: str
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ParkScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TakeTurnRequest(_message.Message):
+    __slots__ = ("length_seconds",)
+    LENGTH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    length_seconds: float
+    def __init__(self, length_seconds: _Optional[float] = ...) -> None: ...
+
+class TakeTurnResponse(_message.Message):
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    def __init__(self, taken: bool = ...) -> None: ...
+
+class PruneJobsRequest(_message.Message):
+    __slots__ = ("ages", "limit")
+    class Age(_message.Message):
+        __slots__ = ("status", "seconds", "since")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        SINCE_FIELD_NUMBER: _ClassVar[int]
+        status: JobStatus
+        seconds: float
+        since: _timestamp_pb2.Timestamp
+        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., seconds: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    AGES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ages: _containers.RepeatedCompositeFieldContainer[PruneJobsRequest.Age]
+    limit: int
+    def __init__(self, ages: _Optional[_Iterable[_Union[PruneJobsRequest.Age, _Mapping]]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class PruneJobsResponse(_message.Message):
+    __slots__ = ("removed",)
+    class Removed(_message.Message):
+        __slots__ = ("status", "jobs", "reached")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        JOBS_FIELD_NUMBER: _ClassVar[int]
+        REACHED_FIELD_NUMBER: _ClassVar[int]
+        status: JobStatus
+        jobs: int
+        reached: _timestamp_pb2.Timestamp
+        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., jobs: _Optional[int] = ..., reached: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: _containers.RepeatedCompositeFieldContainer[PruneJobsResponse.Removed]
+    def __init__(self, removed: _Optional[_Iterable[_Union[PruneJobsResponse.Removed, _Mapping]]] = ...) -> None: ...

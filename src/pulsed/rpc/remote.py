@@ -1,0 +1,531 @@
+"""The store of whoever has no database: every verb is a call to a pulsed server.
+
+A worker, a producer and the command line cannot tell it from an embedded store. A server that is
+away is a database that is away: the same retries, the same loops that never give up. What cannot
+cross the wire is refused with the reason: migrations, and the caller's own transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+from uuid import UUID
+
+import grpc
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import ConfigError, InvalidPayload, ScheduleNotFound, TransientStorageError
+from pulsed.job import (
+    Assignment,
+    Beat,
+    Failure,
+    JobFilter,
+    JobRow,
+    Lease,
+    NewJob,
+    Report,
+    Status,
+    TopicPolicy,
+    WorkerInfo,
+)
+from pulsed.rpc import convert as to
+from pulsed.rpc import convert_schedules as to_schedule
+from pulsed.rpc.address import Address
+from pulsed.rpc.channels import KEEPALIVE, Channels, Endpoints, metadata_of
+from pulsed.rpc.claims import ClaimStream, claim_blocking, claim_once
+from pulsed.rpc.failures import error_of
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.wire import (
+    LARGEST_ASSIGNMENT_BATCH,
+    LARGEST_MESSAGE,
+    METHODS,
+    REQUEST_ID_KEY,
+)
+from pulsed.schedule import ScheduleRow, ScheduleSpec
+from pulsed.store.base import (
+    Audit,
+    Backlog,
+    Due,
+    Fire,
+    Listener,
+    Pruned,
+    Put,
+    Reaped,
+    Store,
+    WatchdogTick,
+)
+from pulsed.store.blocking import is_blocking
+from pulsed.store.fork import watch_forks
+from pulsed.store.retrying import retrying
+
+LONGEST_CALL = 30.0
+LONGEST_BEAT = 5.0
+LONGEST_REPORT = 15.0
+ASK_SERVER_AGAIN = 60.0
+"""Seconds for which we believe what a server said about itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions:
+    """How patient to be with the server."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
+    keepalive: float = KEEPALIVE
+
+
+class RemoteStore(Store):
+    """Jobs at the other end of a network."""
+
+    is_remote = True
+
+    def __init__(self, address: Address | str, options: RemoteOptions | None = None) -> None:
+        self.address = Address.parse(address) if isinstance(address, str) else address
+        self.options = options or RemoteOptions()
+        self._endpoints = Endpoints(self.address.hosts)
+        self._metadata = metadata_of(self.address)
+        self._blocking = self._channels(None)
+        self._loops: dict[int, LoopSide] = {}
+        self._server: tuple[Any, float] | None = None
+        watch_forks(self)
+
+    def forget_inherited(self) -> list[object]:
+        """Connect anew in a forked child."""
+        inherited: list[object] = [self._blocking, *self._loops.values()]
+        self._blocking = self._channels(None)
+        self._loops = {}
+        self._endpoints = Endpoints(self.address.hosts)
+        return inherited
+
+    def _channels(self, loop: asyncio.AbstractEventLoop | None) -> Channels:
+        return Channels(self.address, self.options.keepalive, loop)
+
+    def _here(self) -> LoopSide:
+        """Return what belongs to the running event loop."""
+        loop = asyncio.get_running_loop()
+        side = self._loops.get(id(loop))
+        if side is None or side.channels.loop is not loop:
+            for key, known in list(self._loops.items()):
+                if known.channels.loop is None or known.channels.loop.is_closed():
+                    del self._loops[key]
+            side = self._loops[id(loop)] = LoopSide(self._channels(loop))
+        return side
+
+    # -- calling --------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        name: str,
+        request: Any,
+        *,
+        seconds: float = LONGEST_CALL,
+        within: float | None = None,
+    ) -> Any:
+        """Call a method, trying again and elsewhere while no server answers."""
+        method = METHODS[name]
+        metadata = (*self._metadata, (REQUEST_ID_KEY, uuid.uuid4().hex))
+
+        async def attempt() -> Any:
+            host = self._endpoints.current
+            options = {"metadata": metadata, "timeout": seconds}
+            try:
+                if is_blocking():
+                    return self._blocking.call(host, method)(request, **options)
+                return await self._here().channels.call(host, method)(request, **options)
+            except grpc.RpcError as failure:
+                raise self._failed(failure, name, host) from failure
+
+        return await retrying(self.options.retry, attempt, what=name, within=within)
+
+    def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
+        error = error_of(failure, what, host)
+        if isinstance(error, TransientStorageError):
+            self._endpoints.leave(host)
+        return error
+
+    # -- producers ------------------------------------------------------------------------------
+
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        if not jobs:
+            return 0
+        request = pb.SubmitJobsRequest(jobs=map(to.new_job_message, jobs))
+        if (size := request.ByteSize()) > LARGEST_MESSAGE:
+            raise InvalidPayload(
+                f"{len(jobs):,} jobs of {size:,} bytes are too much for one transaction over the "
+                f"network: at most {LARGEST_MESSAGE:,} bytes. Enqueue them in several batches."
+            )
+        inserted: int = (await self._call("SubmitJobs", request)).inserted
+        return inserted
+
+    def joined(self, connection: Any) -> NoReturn:
+        raise ConfigError(
+            f"using(conn=...) cannot work through a pulsed server: your transaction is in this "
+            f"process ({type(connection).__module__}), and the jobs are stored by the server. Give "
+            "the app a database URL, or enqueue after your commit."
+        )
+
+    # -- workers --------------------------------------------------------------------------------
+
+    async def claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        claimed: list[Assignment] = []
+        while topics and limit > len(claimed):
+            most = min(limit - len(claimed), LARGEST_ASSIGNMENT_BATCH)
+            batch = await self._claim(worker_id, queue, topics, most)
+            claimed += batch
+            if len(batch) < most:
+                break
+        return claimed
+
+    async def _claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        async def attempt() -> Any:
+            host = self._endpoints.current
+            try:
+                if is_blocking() or not self._here().wakes:
+                    return await self._claim_alone(host, worker_id, queue, topics, limit)
+                return await self._stream_of(worker_id).claim(queue, topics, limit)
+            except grpc.RpcError as failure:
+                self.doubtful_claims += 1
+                raise self._failed(failure, "claim", host) from failure
+            except BaseException as error:  # whatever it is, the claim may have been committed
+                self.doubtful_claims += 1
+                if isinstance(error, TransientStorageError):
+                    self._endpoints.leave(host)
+                raise
+
+        batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
+        self.doubtful_claims += batch.lost_answers
+        return [to.assignment_of(message, worker_id) for message in batch.assignments]
+
+    async def _claim_alone(
+        self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> Any:
+        method = METHODS["StreamJobs"]
+        asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
+        if is_blocking():
+            return claim_blocking(self._blocking.call(host, method), *asked)
+        return await claim_once(self._here().channels.call(host, method), *asked)
+
+    def _stream_of(self, worker_id: UUID) -> ClaimStream:
+        side = self._here()
+        if worker_id not in side.streams:
+
+            def connect() -> tuple[str, Any]:
+                host = self._endpoints.current
+                call = side.channels.call(host, METHODS["StreamJobs"])
+                return host, call(metadata=self._metadata)
+
+            side.streams[worker_id] = ClaimStream(
+                worker_id, connect, self._endpoints.leave, side.wake, seconds=LONGEST_REPORT
+            )
+        return side.streams[worker_id]
+
+    async def beat(
+        self, leases: Sequence[Lease], *, within: float | None = None
+    ) -> dict[UUID, Beat]:
+        if not leases:
+            return {}
+        request = pb.HeartbeatRequest(leases=map(to.lease_message, leases))
+        seconds = LONGEST_BEAT if within is None else min(LONGEST_BEAT, within / 3)
+        answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
+        answers = map(to.BEATS.__getitem__, answer.answers)
+        return {lease.job_id: beat for lease, beat in zip(leases, answers, strict=True)}
+
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
+        if not reports:
+            return set()
+        request = pb.ReportResultsRequest(reports=map(to.report_message, reports))
+        answer = await self._call("ReportResults", request, seconds=LONGEST_REPORT, within=within)
+        pairs = zip(reports, answer.accepted, strict=True)
+        return {report.lease.job_id for report, accepted in pairs if accepted}
+
+    async def held(self, worker_id: UUID) -> list[Lease]:
+        answer = await self._call("ListLeases", pb.ListLeasesRequest(worker_id=str(worker_id)))
+        return [to.lease_of(message) for message in answer.leases]
+
+    async def set_progress(self, lease: Lease, progress: str) -> bool:
+        request = pb.ProgressRequest(lease=to.lease_message(lease), progress=progress)
+        return bool((await self._call("Progress", request)).accepted)
+
+    async def announce(self, worker: WorkerInfo) -> None:
+        await self._call("RegisterWorker", to.worker_message(worker))
+
+    async def retire(self, worker_id: UUID) -> None:
+        if not is_blocking() and (stream := self._here().streams.pop(worker_id, None)) is not None:
+            await stream.close()
+        await self._call("RetireWorker", pb.RetireWorkerRequest(worker_id=str(worker_id)))
+
+    # -- upkeep ---------------------------------------------------------------------------------
+
+    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+        if await self._server_does_upkeep():
+            return WatchdogTick([], in_grace=False)
+        request = pb.WatchdogRequest(tick_seconds=tick, grace_seconds=grace, limit=limit)
+        answer = await self._call("Watchdog", request)
+        reaped = [
+            Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))
+            for job in answer.reaped
+        ]
+        return WatchdogTick(reaped, in_grace=answer.in_grace)
+
+    async def take_turn(self, *, length: float) -> bool:
+        if await self._server_does_upkeep():
+            return False
+        answer = await self._call("TakeTurn", pb.TakeTurnRequest(length_seconds=length))
+        return bool(answer.taken)
+
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+    ) -> Pruned:
+        request = pb.PruneJobsRequest(ages=_ages(ages, since or {}), limit=limit)
+        answer = await self._call("PruneJobs", request)
+        return Pruned(
+            {to.STATUSES[each.status]: each.jobs for each in answer.removed},
+            {
+                to.STATUSES[each.status]: to.instant(each.reached)
+                for each in answer.removed
+                if each.HasField("reached")
+            },
+        )
+
+    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+        answer = await self._call("CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {})))
+        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+
+    async def _server_does_upkeep(self) -> bool:
+        """Whether the server does what workers with a database have to do themselves."""
+        now = time.monotonic()
+        if self._server is None or now - self._server[1] > ASK_SERVER_AGAIN:
+            self._server = (await self._call("GetServer", pb.GetServerRequest()), now)
+        return bool(self._server[0].does_upkeep)
+
+    # -- operators ------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        rows: dict[UUID, JobRow] = {}
+        wanted = [str(job_id) for job_id in ids]
+        while wanted:
+            answer = await self._call("GetJobs", pb.GetJobsRequest(job_ids=wanted))
+            rows |= {row.id: row for row in map(to.job_of, answer.jobs)}
+            wanted = list(answer.left_off)
+        return rows
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
+    ) -> list[JobRow]:
+        rows: list[JobRow] = []
+        message = to.filter_message(where)
+        while True:
+            last = rows[-1].id if rows else before
+            request = pb.ListJobsRequest(
+                where=message, limit=limit - len(rows), before=to.maybe_text(last)
+            )
+            answer = await self._call("ListJobs", request)
+            rows += map(to.job_of, answer.jobs)
+            if not answer.cut:
+                return rows
+
+    async def counts(self, where: JobFilter) -> dict[Status, int]:
+        request = pb.CountJobsRequest(where=to.filter_message(where))
+        answer = await self._call("CountJobs", request)
+        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+
+    async def failures(self, job_id: UUID) -> list[Failure]:
+        answer = await self._call("ListFailures", pb.ListFailuresRequest(job_id=str(job_id)))
+        return [to.failure_of(message) for message in answer.failures]
+
+    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
+        acts = await self._act("CancelJobs", ids)
+        return {job_id: status for job_id, (_, status) in acts.items()}
+
+    async def replay(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("ReplayJobs", ids)
+
+    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("DeleteJobs", ids)
+
+    async def _act(self, method: str, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        answer = await self._call(method, pb.JobIds(job_ids=map(str, ids)))
+        return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
+
+    async def workers(self) -> list[WorkerInfo]:
+        answer = await self._call("ListWorkers", pb.ListWorkersRequest())
+        return [to.worker_of(message) for message in answer.workers]
+
+    async def audit(self, *, slack: float) -> Audit:
+        found = await self._call("Audit", pb.AuditRequest(slack_seconds=slack))
+        return Audit(
+            found.running,
+            found.leaseless,
+            found.overspent,
+            found.overdue,
+            to.maybe_instant(found, "last_tick"),
+            found.in_grace,
+        )
+
+    async def backlog(self) -> list[Backlog]:
+        answer = await self._call("GetBacklog", pb.GetBacklogRequest())
+        return [
+            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest))
+            for lane in answer.lanes
+        ]
+
+    async def now(self) -> datetime:
+        return to.instant((await self._call("GetTime", pb.GetTimeRequest())).now)
+
+    # -- schedules ------------------------------------------------------------------------------
+
+    async def put_schedule(
+        self, app: str, name: str, spec: ScheduleSpec, *, declared: bool = False
+    ) -> Put:
+        request = pb.PutScheduleRequest(
+            app=app, name=name, spec=to_schedule.spec_message(spec), declared=declared
+        )
+        answer = await self._call("PutSchedule", request)
+        return Put(to_schedule.schedule_of(answer.schedule), answer.effect)
+
+    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self._schedule("GetSchedule", app, name)
+
+    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
+        answer = await self._call("ListSchedules", pb.ListSchedulesRequest(app=app))
+        return [to_schedule.schedule_of(message) for message in answer.schedules]
+
+    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self._schedule("PauseSchedule", app, name)
+
+    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self._schedule("ResumeSchedule", app, name)
+
+    async def _schedule(self, method: str, app: str, name: str) -> ScheduleRow | None:
+        try:
+            answer = await self._call(method, pb.ScheduleName(app=app, name=name))
+        except ScheduleNotFound:
+            return None
+        return to_schedule.schedule_of(answer)
+
+    async def delete_schedule(self, app: str, name: str) -> bool:
+        try:
+            await self._call("DeleteSchedule", pb.ScheduleName(app=app, name=name))
+        except ScheduleNotFound:
+            return False
+        return True
+
+    async def due_schedules(self, limit: int) -> Due:
+        if await self._server_does_upkeep():
+            return Due([], None, datetime.now(UTC))
+        answer = await self._call("ListDueSchedules", pb.ListDueSchedulesRequest(limit=limit))
+        rows = [to_schedule.schedule_of(message) for message in answer.schedules]
+        return Due(rows, to.maybe_instant(answer, "next_run_at"), to.instant(answer.now))
+
+    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
+        if not fires:
+            return []
+        request = pb.FireSchedulesRequest(fires=map(to_schedule.fire_message, fires))
+        inserted = set((await self._call("FireSchedules", request)).job_ids)
+        return [job for fire in fires for job in fire.jobs if str(job.id) in inserted]
+
+    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
+        request = pb.ParkScheduleRequest(schedule=to_schedule.schedule_message(row), reason=reason)
+        await self._call("ParkSchedule", request)
+
+    async def fires(
+        self, schedule_id: UUID, *, limit: int = 50, before: datetime | None = None
+    ) -> list[JobRow]:
+        request = pb.ListScheduleJobsRequest(
+            schedule_id=str(schedule_id), limit=limit, before=to.maybe_stamp(before)
+        )
+        answer = await self._call("ListScheduleJobs", request)
+        return [to.job_of(message) for message in answer.jobs]
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def listen(
+        self,
+        queues: Sequence[str],  # noqa: ARG002 - the server learns them from the claims
+        wake: Callable[[], None],
+    ) -> AsyncIterator[Listener]:
+        side = self._here()
+        side.wakes.append(wake)
+        try:
+            yield StreamListener(side)
+        finally:
+            side.wakes.remove(wake)
+            if not side.wakes:
+                await side.close_streams()
+
+    async def check(self) -> Mapping[str, str]:
+        facts = await self._call("CheckDatabase", pb.CheckDatabaseRequest())
+        server = await self._call("GetServer", pb.GetServerRequest())
+        through = {"server": f"pulsed {server.version} at {self._endpoints.current}"}
+        return dict(facts.facts) | through
+
+    async def aclose(self) -> None:
+        if not is_blocking():
+            side = self._loops.pop(id(asyncio.get_running_loop()), None)
+            if side is not None:
+                await side.close_streams()
+                for channel in side.channels.take_all():
+                    await channel.close()
+        for channel in self._blocking.take_all():
+            channel.close()
+
+
+def _ages(
+    ages: Mapping[Status, float], since: Mapping[Status, datetime]
+) -> list[pb.PruneJobsRequest.Age]:
+    return [
+        pb.PruneJobsRequest.Age(
+            status=to.STATUS_NUMBERS[status],
+            seconds=seconds,
+            since=to.maybe_stamp(since.get(status)),
+        )
+        for status, seconds in ages.items()
+    ]
+
+
+class LoopSide:
+    """What belongs to one event loop: its channels, the workers' streams, who is to be woken."""
+
+    def __init__(self, channels: Channels) -> None:
+        self.channels = channels
+        self.streams: dict[UUID, ClaimStream] = {}
+        self.wakes: list[Callable[[], None]] = []
+
+    def wake(self) -> None:
+        """Tell the workers of this loop that jobs may have arrived."""
+        for wake in list(self.wakes):
+            wake()
+
+    async def close_streams(self) -> None:
+        """End the workers' streams."""
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            await stream.close()
+
+
+class StreamListener(Listener):
+    """Offers arrive while a stream is open."""
+
+    def __init__(self, side: LoopSide) -> None:
+        self._side = side
+
+    @property
+    def healthy(self) -> bool:
+        return any(stream.is_open for stream in self._side.streams.values())

@@ -1,0 +1,451 @@
+"""The unary methods of the contract, over any store.
+
+Each method is a function of its request and its caller; what it raises is turned into a status in
+one place (``server``). A caller who is limited to topics or queues is checked item by item, before
+anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from pulsed.engine.scheduler import template
+from pulsed.errors import JobNotFound, ScheduleNotFound
+from pulsed.handler.options import checked_count, checked_name
+from pulsed.job import JobRow, Lease, Released, Report, Status
+from pulsed.rpc import checks
+from pulsed.rpc import convert as to
+from pulsed.rpc import convert_schedules as to_schedule
+from pulsed.rpc.access import Caller, Role, denied
+from pulsed.rpc.failures import lost
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.wire import LARGEST_ANSWER
+from pulsed.schedule import ScheduleRow
+from pulsed.store.base import Store
+
+LARGEST_PAGE = 10_000
+
+
+class Service:
+    """What the server answers, apart from streams."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hint: Callable[[], None],
+        describe: Callable[[], pb.GetServerResponse],
+        largest_batch: int,
+    ) -> None:
+        self._store = store
+        self._hint = hint
+        """Called when jobs may wait that the store tells nobody of; it tells of all others."""
+        self._describe = describe
+        self._largest_batch = largest_batch
+
+    # -- jobs -----------------------------------------------------------------------------------
+
+    async def submit_jobs(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.jobs)
+        jobs = [checks.new_job(message) for message in request.jobs]
+        for job in jobs:
+            caller.check_job(job.topic, job.queue)
+            if job.schedule_id is not None and Role.ADMIN not in caller.roles:
+                raise denied(f"{caller.name} may not submit a job in a schedule's name.")
+        return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
+
+    async def get_job(self, request: Any, caller: Caller) -> Any:
+        job_id = checks.job_id_of(request.job_id)
+        return to.job_message((await self._rows([job_id], caller))[job_id])
+
+    async def get_jobs(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.job_ids)
+        rows = await self._store.get(checks.ids_of(request.job_ids))
+        caller.check_rows(rows.values())
+        jobs, left = _packed(list(rows.values()))
+        return pb.GetJobsResponse(jobs=jobs, left_off=[str(row.id) for row in left])
+
+    async def list_jobs(self, request: Any, caller: Caller) -> Any:
+        where = checks.converted(to.filter_of, request.where)
+        caller.check_filter(where)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        before = checks.job_id_of(request.before) if request.before else None
+        rows = await self._store.list_jobs(where, limit=limit, before=before)
+        jobs, left = _packed(rows)
+        return pb.ListJobsResponse(jobs=jobs, cut=bool(left))
+
+    async def count_jobs(self, request: Any, caller: Caller) -> Any:
+        where = checks.converted(to.filter_of, request.where)
+        caller.check_filter(where)
+        return _counts(await self._store.counts(where))
+
+    async def list_failures(self, request: Any, caller: Caller) -> Any:
+        job_id = checks.job_id_of(request.job_id)
+        if caller.is_limited:
+            await self._rows([job_id], caller)
+        failures = await self._store.failures(job_id)
+        return pb.ListFailuresResponse(failures=map(to.failure_message, failures))
+
+    async def cancel_jobs(self, request: Any, caller: Caller) -> Any:
+        statuses = await self._store.cancel(await self._ids(request, caller))
+        done = (Status.CANCELLED, Status.RUNNING)
+        return _acts({key: (status in done, status) for key, status in statuses.items()})
+
+    async def replay_jobs(self, request: Any, caller: Caller) -> Any:
+        answers = await self._store.replay(await self._ids(request, caller))
+        return _acts(answers)
+
+    async def delete_jobs(self, request: Any, caller: Caller) -> Any:
+        return _acts(await self._store.delete(await self._ids(request, caller)))
+
+    async def list_workers(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        workers = await self._store.workers()
+        return pb.ListWorkersResponse(workers=map(to.worker_message, workers))
+
+    async def get_backlog(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        return pb.GetBacklogResponse(
+            lanes=[
+                pb.GetBacklogResponse.Lane(
+                    queue=lane.queue,
+                    topic=lane.topic,
+                    due=lane.due,
+                    oldest=to.stamp(lane.oldest),
+                )
+                for lane in await self._store.backlog()
+            ]
+        )
+
+    async def audit(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        found = await self._store.audit(slack=request.slack_seconds)
+        return pb.AuditResponse(
+            running=found.running,
+            leaseless=found.leaseless,
+            overspent=found.overspent,
+            overdue=found.overdue,
+            last_tick=to.maybe_stamp(found.last_tick),
+            in_grace=found.in_grace,
+        )
+
+    async def get_time(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        return pb.GetTimeResponse(now=to.stamp(await self._store.now()))
+
+    async def get_server(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        return self._describe()
+
+    async def check_database(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        return pb.CheckDatabaseResponse(facts=await self._store.check())
+
+    # -- work -----------------------------------------------------------------------------------
+
+    async def report_result(self, request: Any, caller: Caller) -> Any:
+        (report,) = reports = checks.reports_of([request])
+        await self._check_leases([report.lease], caller)
+        if report.lease.job_id not in await self._store.settle(reports):
+            raise lost(report.lease.job_id)
+        return pb.ReportResultResponse()
+
+    async def report_results(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.reports)
+        reports = checks.reports_of(request.reports)
+        return await self._settle(reports, caller)
+
+    async def release(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.leases)
+        leases = checks.leases_of(request.leases)
+        return await self._settle([Report(lease, Released()) for lease in leases], caller)
+
+    async def _settle(self, reports: list[Report], caller: Caller) -> Any:
+        await self._check_leases([report.lease for report in reports], caller)
+        accepted = await self._store.settle(reports)
+        if any(isinstance(report.outcome, Released) for report in reports):
+            self._hint()  # somebody else can have it at once
+        return pb.ReportResultsResponse(
+            accepted=[report.lease.job_id in accepted for report in reports]
+        )
+
+    async def heartbeat(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.leases)
+        leases = checks.leases_of(request.leases)
+        await self._check_leases(leases, caller)
+        answers = await self._store.beat(leases)
+        return pb.HeartbeatResponse(
+            answers=[to.BEAT_NUMBERS[answers[lease.job_id]] for lease in leases]
+        )
+
+    async def list_leases(self, request: Any, caller: Caller) -> Any:
+        leases = await self._store.held(checks.job_id_of(request.worker_id))
+        if caller.is_limited:
+            rows = await self._store.get([lease.job_id for lease in leases])
+            caller.check_rows(rows.values())
+        return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
+
+    async def progress(self, request: Any, caller: Caller) -> Any:
+        (lease,) = checks.leases_of([request.lease])
+        checks.checked_json("The progress", request.progress)
+        await self._check_leases([lease], caller)
+        accepted = await self._store.set_progress(lease, request.progress)
+        return pb.ProgressResponse(accepted=accepted)
+
+    async def register_worker(self, request: Any, caller: Caller) -> Any:
+        checks.job_id_of(request.id)
+        caller.check_lanes(request.topics, request.queues)
+        await self._store.announce(to.worker_of(request))
+        return pb.RegisterWorkerResponse()
+
+    async def retire_worker(self, request: Any, caller: Caller) -> Any:
+        worker_id = checks.job_id_of(request.worker_id)
+        if caller.is_limited:
+            for worker in await self._store.workers():
+                if worker.id == worker_id:
+                    caller.check_lanes(worker.topics, worker.queues)
+        await self._store.retire(worker_id)
+        return pb.RetireWorkerResponse()
+
+    # -- schedules ------------------------------------------------------------------------------
+
+    async def put_schedule(self, request: Any, caller: Caller) -> Any:
+        name = checked_name("name of the schedule", request.name)
+        spec = checks.spec(request.spec)
+        caller.check_job(spec.topic, spec.queue)
+        if caller.is_limited and (old := await self._schedule(request)) is not None:
+            _check_schedule(old, caller)
+        put = await self._store.put_schedule(_app(request), name, spec, declared=request.declared)
+        return pb.PutScheduleResponse(
+            schedule=to_schedule.schedule_message(put.row), effect=put.effect
+        )
+
+    async def edit_schedule(self, request: Any, caller: Caller) -> Any:
+        await self._existing(request, caller)
+        return await self.put_schedule(request, caller)
+
+    async def sync_schedules(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.schedules)
+        specs = {
+            checked_name("name of the schedule", each.name): checks.spec(each.spec)
+            for each in request.schedules
+        }
+        app = _app(request)
+        before = {row.name: row for row in await self._store.list_schedules(app)}
+        for name, spec in specs.items():
+            caller.check_job(spec.topic, spec.queue)
+            if name in before:
+                _check_schedule(before[name], caller)
+        removed = [row for row in before.values() if row.declared and row.name not in specs]
+        for row in removed if request.pause_removed else ():
+            _check_schedule(row, caller)
+        answer = pb.SyncSchedulesResponse(removed=[row.name for row in removed])
+        for name, spec in specs.items():
+            put = await self._store.put_schedule(app, name, spec, declared=True)
+            getattr(answer, put.effect).append(name)
+        for row in removed if request.pause_removed else ():
+            await self._store.pause_schedule(app, row.name)
+        return answer
+
+    async def get_schedule(self, request: Any, caller: Caller) -> Any:
+        return to_schedule.schedule_message(await self._existing(request, caller))
+
+    async def list_schedules(self, request: Any, caller: Caller) -> Any:
+        rows = await self._store.list_schedules(to.maybe(request, "app"))
+        seen = [row for row in rows if not caller.is_limited or _is_within(row, caller)]
+        return pb.ListSchedulesResponse(schedules=map(to_schedule.schedule_message, seen))
+
+    async def pause_schedule(self, request: Any, caller: Caller) -> Any:
+        await self._existing(request, caller)
+        row = await self._store.pause_schedule(_app(request), request.name)
+        return to_schedule.schedule_message(_there(row, request))
+
+    async def resume_schedule(self, request: Any, caller: Caller) -> Any:
+        await self._existing(request, caller)
+        row = await self._store.resume_schedule(_app(request), request.name)
+        return to_schedule.schedule_message(_there(row, request))
+
+    async def delete_schedule(self, request: Any, caller: Caller) -> Any:
+        await self._existing(request, caller)
+        await self._store.delete_schedule(_app(request), request.name)
+        return pb.DeleteScheduleResponse()
+
+    async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
+        job_id = checks.job_id_of(request.job_id)
+        await self._store.submit([template(await self._existing(request, caller), job_id)])
+        return pb.RunScheduleNowResponse(job_id=str(job_id))
+
+    async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
+        rows = await self._fires(request, caller)
+        return pb.ListScheduleJobsResponse(jobs=map(to.job_message, rows))
+
+    async def list_schedule_fires(self, request: Any, caller: Caller) -> Any:
+        return pb.ListScheduleFiresResponse(
+            fires=[
+                pb.ListScheduleFiresResponse.Fire(
+                    job_id=str(row.id),
+                    occurrence=to.maybe_stamp(row.occurrence),
+                    fired_at=to.stamp(row.submitted_at),
+                    status=to.STATUS_NUMBERS[row.status],
+                )
+                for row in await self._fires(request, caller)
+            ]
+        )
+
+    async def _fires(self, request: Any, caller: Caller) -> list[JobRow]:
+        rows = await self._store.fires(
+            checks.job_id_of(request.schedule_id),
+            limit=checked_count("limit", request.limit, 1, LARGEST_PAGE),
+            before=to.maybe_instant(request, "before"),
+        )
+        caller.check_rows(rows)
+        return rows
+
+    async def _schedule(self, request: Any) -> ScheduleRow | None:
+        return await self._store.get_schedule(_app(request), request.name)
+
+    async def _existing(self, request: Any, caller: Caller) -> ScheduleRow:
+        row = _there(await self._schedule(request), request)
+        _check_schedule(row, caller)
+        return row
+
+    # -- upkeep ---------------------------------------------------------------------------------
+
+    async def watchdog(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        tick = await self._store.watchdog(
+            tick=request.tick_seconds,
+            grace=request.grace_seconds,
+            limit=checked_count("limit", request.limit, 1, LARGEST_PAGE),
+        )
+        return pb.WatchdogResponse(
+            in_grace=tick.in_grace,
+            reaped=[
+                pb.WatchdogResponse.Reaped(
+                    job_id=str(job.job_id),
+                    topic=job.topic,
+                    status=to.STATUS_NUMBERS[job.status],
+                    worker_id=str(job.worker_id),
+                )
+                for job in tick.reaped
+            ],
+        )
+
+    async def list_due_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        due = await self._store.due_schedules(request.limit)
+        return pb.ListDueSchedulesResponse(
+            schedules=map(to_schedule.schedule_message, due.rows),
+            next_run_at=to.maybe_stamp(due.next_run_at),
+            now=to.stamp(due.now),
+        )
+
+    async def fire_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        fires = [checks.converted(to_schedule.fire_of, message) for message in request.fires]
+        jobs = await self._store.fire(fires)
+        return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
+
+    async def park_schedule(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        await self._store.park_schedule(to_schedule.schedule_of(request.schedule), request.reason)
+        return pb.ParkScheduleResponse()
+
+    async def take_turn(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        taken = await self._store.take_turn(length=request.length_seconds)
+        return pb.TakeTurnResponse(taken=taken)
+
+    async def prune_jobs(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        since = {
+            to.STATUSES[age.status]: to.instant(age.since)
+            for age in request.ages
+            if age.HasField("since")
+        }
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        pruned = await self._store.prune(checks.converted(_ages, request), limit=limit, since=since)
+        return pb.PruneJobsResponse(
+            removed=[
+                pb.PruneJobsResponse.Removed(
+                    status=to.STATUS_NUMBERS[status],
+                    jobs=jobs,
+                    reached=to.maybe_stamp(pruned.reached.get(status)),
+                )
+                for status, jobs in pruned.removed.items()
+            ]
+        )
+
+    async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        return _counts(await self._store.prunable(checks.converted(_ages, request)))
+
+    # -- limits ---------------------------------------------------------------------------------
+
+    def _check_batch(self, items: Any) -> None:
+        checks.checked_batch(items, self._largest_batch)
+
+    async def _ids(self, request: Any, caller: Caller) -> list[UUID]:
+        """Return the ids of an act, when the caller may act on every one of them."""
+        self._check_batch(request.job_ids)
+        ids = checks.ids_of(request.job_ids)
+        if caller.is_limited:
+            caller.check_rows((await self._store.get(ids)).values())
+        return ids
+
+    async def _rows(self, ids: list[UUID], caller: Caller) -> dict[UUID, JobRow]:
+        rows = await self._store.get(ids)
+        caller.check_rows(rows.values())
+        for job_id in ids:
+            if job_id not in rows:
+                raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
+        return rows
+
+    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
+        """Refuse a lease on a job that is not the caller's, even if he has guessed its token."""
+        if caller.is_limited:
+            rows = await self._store.get([lease.job_id for lease in leases])
+            caller.check_rows(rows.values())
+
+
+def _app(request: Any) -> str:
+    return request.app or "default"
+
+
+def _there(row: ScheduleRow | None, request: Any) -> ScheduleRow:
+    if row is None:
+        raise ScheduleNotFound(f"The app {_app(request)!r} has no schedule {request.name!r}.")
+    return row
+
+
+def _is_within(row: ScheduleRow, caller: Caller) -> bool:
+    return caller.may_use(row.spec.topic, row.spec.queue)
+
+
+def _check_schedule(row: ScheduleRow, caller: Caller) -> None:
+    if caller.is_limited:
+        caller.check_job(row.spec.topic, row.spec.queue)
+
+
+def _counts(counts: dict[Status, int]) -> pb.CountJobsResponse:
+    return pb.CountJobsResponse(
+        counts=[
+            pb.CountJobsResponse.Count(status=to.STATUS_NUMBERS[status], jobs=number)
+            for status, number in counts.items()
+        ]
+    )
+
+
+def _ages(request: Any) -> dict[Status, float]:
+    return {to.STATUSES[age.status]: age.seconds for age in request.ages}
+
+
+def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:
+    return pb.JobActs(
+        acts=[
+            pb.JobActs.Act(job_id=str(job_id), done=done, status=to.STATUS_NUMBERS[status])
+            for job_id, (done, status) in answers.items()
+        ]
+    )
+
+
+def _packed(rows: list[JobRow]) -> tuple[list[pb.Job], list[JobRow]]:
+    """Return as many rows as one answer takes, at least one, and the rest."""
+    packed: list[pb.Job] = []
+    size = 0
+    for number, row in enumerate(rows):
+        message = to.job_message(row)
+        size += message.ByteSize()
+        if size > LARGEST_ANSWER and packed:
+            return packed, rows[number:]
+        packed.append(message)
+    return packed, []

@@ -1,0 +1,159 @@
+"""The server's end of StreamJobs: reads grants, writes batches, and gives back what it could not.
+
+A worker that does not read is dropped after a while, with all that was meant for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from pulsed.handler.options import checked_name
+from pulsed.job import Assignment
+from pulsed.rpc import checks
+from pulsed.rpc.access import Caller
+from pulsed.rpc.convert import assignment_message
+from pulsed.rpc.dispatch import Dispatcher, Grant, Stream
+from pulsed.rpc.failures import Refusal, invalid
+from pulsed.rpc.generated import pulse_pb2 as pb
+
+SLOW_READER = 10.0
+"""Seconds in which a worker must take what is sent to it."""
+MOST_GRANTS = 1_000
+"""Unanswered grants of one stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send, and the jobs in it."""
+
+    message: Any
+    assignments: list[Assignment]
+
+
+class JobStream:
+    """One StreamJobs call."""
+
+    def __init__(self, dispatcher: Dispatcher, caller: Caller, context: Any) -> None:
+        self._dispatcher = dispatcher
+        self._caller = caller
+        self._context = context
+        self._outbox: asyncio.Queue[Outgoing | Exception | None] = asyncio.Queue()
+        self._no_more_grants = False
+        self._stream: Stream | None = None
+
+    async def run(self) -> None:
+        """Serve the stream to its end. Raises what ends it with an error."""
+        stream = self._stream = await self._hello()
+        self._dispatcher.join(stream)
+        reading = asyncio.create_task(self._read_grants(stream))
+        unsent: list[Assignment] = []
+        try:
+            while not (self._no_more_grants and not stream.unanswered and self._outbox.empty()):
+                outgoing = await self._outbox.get()
+                if isinstance(outgoing, Exception):
+                    raise outgoing
+                if outgoing is not None:
+                    unsent = outgoing.assignments
+                    await self._write(outgoing.message)
+                    unsent = []
+        finally:
+            reading.cancel()
+            self._dispatcher.leave(stream)
+            self._dispatcher.give_back([*unsent, *self._left()])
+
+    def go_away(self, reason: str) -> None:
+        """Ask the worker to connect elsewhere."""
+        self._send(pb.StreamJobsResponse(go_away=pb.GoAway(reason=reason)))
+
+    def end(self, error: Exception | None = None) -> None:
+        """End the stream from our side."""
+        self._no_more_grants = True
+        self._outbox.put_nowait(error)
+
+    async def _hello(self) -> Stream:
+        message = await self._context.read()
+        if message is aio.EOF or message.WhichOneof("kind") != "hello":
+            raise invalid("The first message of a stream must be a Hello.")
+        hello = message.hello
+        queues = tuple(checked_name("queue", queue) for queue in hello.queues)
+        topics = checks.topics_of(hello.topics)
+        self._caller.check_lanes((policy.topic for policy in topics), queues)
+        return Stream(
+            checks.job_id_of(hello.worker_id),
+            queues,
+            topics,
+            wants_offers=hello.wants_offers,
+            deliver=self._deliver,
+            offer=self._offer,
+            fail=self._outbox.put_nowait,
+        )
+
+    async def _read_grants(self, stream: Stream) -> None:
+        try:
+            while (message := await self._context.read()) is not aio.EOF:
+                match message.WhichOneof("kind"):
+                    case "grant":
+                        self._dispatcher.grant(self._checked(message.grant, stream))
+                    case "withdraw":
+                        self._dispatcher.answer_all(stream)
+        except Exception as error:  # noqa: BLE001 - the writer ends the stream with it
+            self._outbox.put_nowait(error)
+        else:
+            self._no_more_grants = True
+            self._outbox.put_nowait(None)
+
+    def _checked(self, grant: Any, stream: Stream) -> Grant:
+        queues = tuple(checked_name("queue", queue) for queue in grant.queues) or stream.queues
+        self._caller.check_lanes((), queues)
+        if not queues or not stream.topics:
+            raise invalid("A grant needs queues, and the Hello topics, to claim from.")
+        if grant.credits < 1:
+            raise invalid(f"A grant needs at least one credit, not {grant.credits}.")
+        if stream.unanswered >= MOST_GRANTS:
+            raise Refusal(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{MOST_GRANTS:,} grants of this stream stand already; wait for an answer.",
+            )
+        wait = 0.0 if math.isnan(grant.wait_seconds) else grant.wait_seconds
+        return Grant(stream, grant.id, grant.credits, queues, min(wait, checks.LONGEST_WAIT))
+
+    def _deliver(self, grant: Grant, claimed: list[Assignment]) -> None:
+        batch = pb.Batch(
+            grant_id=grant.id,
+            assignments=map(assignment_message, claimed),
+            lost_answers=grant.lost_answers,
+        )
+        self._outbox.put_nowait(Outgoing(pb.StreamJobsResponse(batch=batch), claimed))
+
+    def _offer(self, queue: str) -> None:
+        self._send(pb.StreamJobsResponse(offer=pb.Offer(queue=queue)))
+
+    def _send(self, message: Any) -> None:
+        self._outbox.put_nowait(Outgoing(message, []))
+
+    async def _write(self, message: Any) -> None:
+        try:
+            async with asyncio.timeout(SLOW_READER):
+                await self._context.write(message)
+        except TimeoutError:
+            raise Refusal(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"This worker has not read its stream for {SLOW_READER:g} s; it is dropped.",
+            ) from None
+
+    def _left(self) -> list[Assignment]:
+        """Return the jobs that were never sent."""
+        left: list[Assignment] = []
+        with contextlib.suppress(asyncio.QueueEmpty):
+            while True:
+                outgoing = self._outbox.get_nowait()
+                if isinstance(outgoing, Outgoing):
+                    left += outgoing.assignments
+        return left

@@ -1,0 +1,120 @@
+"""The tokens of a server's callers, kept in the database that it serves.
+
+A token is 256 bits of chance, so its plain SHA-256 cannot be guessed back; a slow hash, which
+protects passwords that people think up, would only cost the server time on every call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from pulsed.store.dialect import Dialect
+from pulsed.store.sqlstore import SqlStore
+from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+
+PREFIX = "pulsed_"
+COLUMNS = "name, digest, roles, topics, queues, created_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Somebody who may call the server."""
+
+    name: str
+    digest: str | None
+    """None: the name is that of a client certificate."""
+    roles: tuple[str, ...]
+    topics: tuple[str, ...] | None
+    queues: tuple[str, ...] | None
+    created_at: datetime | None = None
+
+    def is_proven_by(self, secret: str) -> bool:
+        """Whether this is the secret; takes the same time for every wrong one."""
+        return self.digest is not None and hmac.compare_digest(self.digest, digest_of(secret))
+
+
+def new_secret() -> str:
+    """Return a token that nobody has."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest_of(secret: str) -> str:
+    """Return what is kept of a token."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+async def add(store: SqlStore, token: Token) -> bool:
+    """Store a token; False if the name is taken."""
+    return await store.run(_add(store.dialect, token))
+
+
+async def read(store: SqlStore) -> list[Token]:
+    """Read all tokens, by name."""
+    return await store.run(_read(store.dialect))
+
+
+async def remove(store: SqlStore, name: str) -> bool:
+    """Forget a token; False if there is none of that name."""
+    return await store.run(_remove(store.dialect, name))
+
+
+def _add(d: Dialect, token: Token) -> Verb[bool]:
+    sql = d.sql(
+        f"""INSERT INTO {d.tokens} ({COLUMNS})
+        VALUES (:name::text, :digest::text, :roles::text, :topics::text, :queues::text, {d.now})
+        ON CONFLICT (name) DO NOTHING RETURNING name"""
+    )
+    again = d.sql(f"SELECT digest FROM {d.tokens} WHERE name = :name::text")
+    values = {
+        "name": token.name,
+        "digest": token.digest,
+        "roles": _json(token.roles),
+        "topics": _json(token.topics),
+        "queues": _json(token.queues),
+    }
+
+    def script() -> Script[bool]:
+        if (yield Statement(sql, values)):
+            return True
+        # After a lost answer it is there already, and it is ours.
+        there = yield Statement(again, {"name": token.name})
+        return token.digest is not None and bool(there) and there[0][0] == token.digest
+
+    return Verb("add_token", Kind.TRANSACTION, script)
+
+
+def _read(d: Dialect) -> Verb[list[Token]]:
+    sql = d.sql(f"SELECT {COLUMNS} FROM {d.tokens} ORDER BY name")
+
+    def script() -> Script[list[Token]]:
+        return [_token(d, row) for row in (yield Statement(sql, {}))]
+
+    return Verb("read_tokens", Kind.READ, script)
+
+
+def _remove(d: Dialect, name: str) -> Verb[bool]:
+    sql = d.sql(f"DELETE FROM {d.tokens} WHERE name = :name::text RETURNING name")
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(sql, {"name": name})))
+
+    return Verb("remove_token", Kind.SINGLE, script)
+
+
+def _token(d: Dialect, row: Row) -> Token:
+    name, digest, roles, topics, queues, created_at = row
+    return Token(name, digest, _list(roles) or (), _list(topics), _list(queues), d.time(created_at))
+
+
+def _json(names: tuple[str, ...] | None) -> str | None:
+    return None if names is None else msgspec.json.encode(names).decode()
+
+
+def _list(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else msgspec.json.decode(text, type=tuple[str, ...])

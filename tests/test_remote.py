@@ -1,0 +1,279 @@
+"""What is special about a store at the other end of a network; the rest all stores share."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from pulsed import Pulse
+from pulsed.errors import (
+    AccessDenied,
+    ConfigError,
+    InvalidPayload,
+    InvalidURL,
+    StorageFull,
+    TransientStorageError,
+)
+from pulsed.job import Lease, Report, Status, Succeeded
+from pulsed.rpc import remote
+from pulsed.rpc.access import unauthenticated
+from pulsed.rpc.address import Address
+from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.store.blocking import run_blocking
+from pulsed.store.sqlite import SqliteStore
+from tests.support.apps import declare_add, work_off
+from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
+from tests.support.jobs import EVERYTHING, POLICIES, a_job, claim_one, row, running, submitted
+from tests.support.servers import ServerThread
+from tests.support.workers import all_finished, submit_many, until, working
+
+QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def server(database):
+    with ServerThread(lambda: SqliteStore(database)) as server:
+        yield server
+
+
+@pytest.fixture
+async def store(server):
+    store = RemoteStore(server.url, QUICK)
+    yield store
+    await store.aclose()
+
+
+class TestAddresses:
+    def test_a_url_names_one_server_or_several(self):
+        assert Address.parse("pulse://a:1").hosts == ("a:1",)
+        assert Address.parse("pulse://a,b:2,[::1]").hosts == ("a:50051", "b:2", "[::1]:50051")
+        assert not Address.parse("pulse://a").tls
+        assert Address.parse("pulses://a").tls
+
+    def test_it_carries_the_token_and_the_files(self, monkeypatch):
+        address = Address.parse("pulses://me:s%2Fecret@a?ca=/ca.pem&cert=/c.pem&key=/k.pem")
+        assert address.token == "s/ecret"
+        assert (address.ca, address.cert, address.key) == ("/ca.pem", "/c.pem", "/k.pem")
+        monkeypatch.setenv("PULSED_TOKEN", "from-env")
+        assert Address.parse("pulses://a").token == "from-env"
+
+    @pytest.mark.parametrize(
+        "url, problem",
+        [
+            ("pulse://", "names no server"),
+            ("pulse://host:port", "names no server"),
+            ("pulse://host:70000", "names no server"),
+            ("pulse://host/path", "nothing in it"),
+            ("pulse://host?colour=red", "'colour'"),
+            ("pulses://host?cert=x", "both cert= and key="),
+            ("pulses://me@host", "no token"),
+        ],
+    )
+    def test_others_are_refused(self, url, problem):
+        with pytest.raises(InvalidURL, match=problem):
+            Address.parse(url)
+
+    def test_a_token_does_not_go_over_a_network_in_the_clear(self):
+        with pytest.raises(ConfigError, match="in the clear"):
+            Address.parse("pulse://me:secret@example.org")
+        assert Address.parse("pulse://me:secret@example.org?plaintext=yes").token == "secret"
+        assert Address.parse("pulse://me:secret@127.0.0.1").token == "secret"
+
+    def test_a_refusal_keeps_the_token_to_itself(self):
+        with pytest.raises(ConfigError) as refused:
+            Address.parse("pulse://me:secret@example.org")
+        assert "secret" not in str(refused.value)
+
+
+class TestErrors:
+    async def test_a_server_that_is_not_there_is_a_database_that_is_away(self):
+        store = RemoteStore("pulse://127.0.0.1:1", QUICK)
+        with pytest.raises(TransientStorageError, match=r"127\.0\.0\.1:1"):
+            await store.now()
+        with pytest.raises(TransientStorageError):
+            await asyncio.to_thread(run_blocking, store.now())
+        with pytest.raises(TransientStorageError):
+            await store.claim(uuid4(), "default", POLICIES, 1)
+        assert store.doubtful_claims > 0
+        await store.aclose()
+
+    async def test_the_servers_error_is_raised_here(self, server, store, monkeypatch):
+        async def full(jobs):
+            raise StorageFull("no room left")
+
+        monkeypatch.setattr(server.store, "submit", full)
+        with pytest.raises(StorageFull, match="no room left"):
+            await store.submit([a_job()])
+
+    async def test_what_only_the_server_knows_is_checked_there(self, store):
+        with pytest.raises(InvalidPayload, match="JSON object"):
+            await store.submit([a_job(payload="[1]")])
+        with pytest.raises(InvalidPayload, match="not JSON"):
+            await store.submit([a_job(payload="{nonsense")])
+        assert sum((await store.counts(EVERYTHING)).values()) == 0
+
+    async def test_a_batch_too_large_for_one_message_says_so(self, store, monkeypatch):
+        monkeypatch.setattr(remote, "LARGEST_MESSAGE", 1000)
+        with pytest.raises(InvalidPayload, match="several batches"):
+            await store.submit([a_job() for _ in range(100)])
+
+    def test_a_callers_transaction_is_refused_with_the_reason(self, server):
+        with Pulse(server.url) as app:
+            add = declare_add(app)
+            with pytest.raises(ConfigError, match="your transaction is in this process"):
+                add.using(conn=object()).enqueue(1)
+
+    async def test_a_refused_caller_is_told(self, database):
+        async def nobody(context):
+            raise unauthenticated("who are you?")
+
+        with ServerThread(lambda: SqliteStore(database), gate=nobody) as server:
+            store = RemoteStore(server.url, QUICK)
+            with pytest.raises(AccessDenied, match="who are you"):
+                await store.now()
+            with pytest.raises(AccessDenied):
+                await store.claim(uuid4(), "default", POLICIES, 1)
+            await store.aclose()
+
+
+class TestRepetition:
+    """A call whose answer got lost is made again, and told the same."""
+
+    @pytest.fixture
+    def deaf(self, store, monkeypatch):
+        """Lose the first answer."""
+
+        def start():
+            channels = store._here().channels
+            call = channels.call
+            lost: list[str] = []
+
+            def lossy(host, method):
+                async def ask(*args, **options):
+                    answer = await call(host, method)(*args, **options)
+                    if not lost:
+                        lost.append(method.name)
+                        raise TransientStorageError("the answer was lost")
+                    return answer
+
+                return ask
+
+            monkeypatch.setattr(channels, "call", lossy)
+
+        return start
+
+    async def test_a_replay(self, store, deaf):
+        job_id = await submitted(store)
+        await store.cancel([job_id])
+        deaf()
+        assert await store.replay([job_id]) == {job_id: (True, Status.PENDING)}
+
+    async def test_a_delete(self, store, deaf):
+        job_id = await submitted(store)
+        deaf()
+        assert await store.delete([job_id]) == {job_id: (True, Status.PENDING)}
+
+    async def test_a_settle(self, store, deaf):
+        run = await running(store)
+        deaf()
+        assert await store.settle([Report(run.lease, Succeeded("1"))]) == {run.job_id}
+
+
+class TestServers:
+    async def test_another_server_is_asked_when_one_is_gone(self, database):
+        first = ServerThread(lambda: SqliteStore(database))
+        second = ServerThread(lambda: SqliteStore(database))
+        store = RemoteStore(f"pulse://{first.host},{second.host}", QUICK)
+        run = await running(store)
+        first.stop()
+        assert await store.settle([Report(run.lease, Succeeded())]) == {run.job_id}
+        assert (await row(store, run.job_id)).status is Status.SUCCEEDED
+        second.stop()
+        await store.aclose()
+
+    async def test_a_worker_keeps_its_jobs_through_a_restart_of_the_server(self, database):
+        server = ServerThread(lambda: SqliteStore(database))
+        port = server.server.port
+        store = RemoteStore(server.url, RemoteOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+        go = asyncio.Event()
+        started: list[int] = []
+
+        async def job(n: int) -> int:
+            started.append(n)
+            await go.wait()
+            return n
+
+        ids = await submit_many(store, "job", 3)
+        async with working(store, job):
+            await until(lambda: len(started) == 3)
+            server.stop()
+            server = ServerThread(lambda: SqliteStore(database), listen=f"127.0.0.1:{port}")
+            go.set()
+            rows = await all_finished(RemoteStore(server.url), ids)
+            more = await submit_many(store, "job", 3)
+            rows += await all_finished(store, more)
+        assert [(each.status, each.attempts) for each in rows] == [(Status.SUCCEEDED, 1)] * 6
+        await store.aclose()
+        server.stop()
+
+    async def test_a_drained_server_sends_its_workers_to_another(self, database):
+        first = ServerThread(lambda: SqliteStore(database))
+        second = ServerThread(lambda: SqliteStore(database))
+        store = RemoteStore(f"pulse://{first.host},{second.host}", QUICK)
+        store._endpoints._hosts[:] = [first.host, second.host]
+
+        async def job(n: int) -> int:
+            return n
+
+        async with working(store, job):
+            await all_finished(store, await submit_many(store, "job", 5))
+            await until(lambda: first.server._streams)
+            await asyncio.to_thread(first.drain)
+            await until(lambda: second.server._streams)
+            rows = await all_finished(store, await submit_many(store, "job", 5))
+        assert {each.attempts for each in rows} == {1}
+        second.stop()
+        await store.aclose()
+
+
+def test_a_forked_child_has_connections_of_its_own(server):
+    with Pulse(server.url) as app:
+        add = declare_add(app)
+        add.enqueue(1)
+        fork = multiprocessing.get_context("fork")
+        children = [fork.Process(target=add.enqueue, args=(n,)) for n in range(3)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(20)
+        assert [child.exitcode for child in children] == [0, 0, 0]
+        add.enqueue(2)
+        assert app.jobs.counts()[Status.PENDING] == 5
+
+
+def test_an_app_is_pointed_at_a_server_by_its_url_alone(server):
+    with Pulse(server.url) as app:
+        add = declare_add(app)
+        job = add.enqueue(2, 3)
+        work_off(app, job)
+        assert job.result(5) == 5
+
+
+async def test_a_lease_of_nobody_is_lost(store):
+    run = await claim_or_submit(store)
+    stale = Lease(run.job_id, run.lease_token - 1, run.lease.worker_id)
+    assert await store.settle([Report(stale, Succeeded())]) == set()
+
+
+async def claim_or_submit(store):
+    await submitted(store)
+    return await claim_one(store)

@@ -1,0 +1,195 @@
+"""Networks that cut, swallow and fall silent between a worker and its server.
+
+Whatever they do, nothing is lost, a worker that was given up is fenced, and nothing hangs for
+longer than a keepalive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsed.job import Status
+from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.store.sqlite import SqliteStore
+from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.servers import ServerThread
+from tests.support.silent_proxy import SilentProxy
+from tests.support.workers import (
+    all_finished,
+    finished,
+    handler,
+    result,
+    submit,
+    submit_many,
+    until,
+    working,
+)
+
+LEASE = 1.5
+KEEPALIVE = 0.4
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def server(database):
+    with ServerThread(lambda: SqliteStore(database), keepalive=KEEPALIVE) as server:
+        yield server
+
+
+@pytest.fixture
+async def store(database, server):
+    """The database, for whoever is on the server's side of the network."""
+    store = SqliteStore(database)
+    yield store
+    await store.aclose()
+
+
+def remote(port_or_url: int | str, **options: Any) -> RemoteStore:
+    url = port_or_url if isinstance(port_or_url, str) else f"pulse://127.0.0.1:{port_or_url}"
+    given: Any = AT_ONCE_OPTIONS | {"keepalive": KEEPALIVE} | options
+    return RemoteStore(url, RemoteOptions(**given))
+
+
+class TestCuts:
+    @pytest.mark.parametrize("moment", ["before", "during", "after"])
+    async def test_a_report_cut_off_is_made_again_and_counts_once(self, server, store, moment):
+        job_id = await submit(store, "job", n=1)
+
+        async def job(n: int) -> str:
+            return "marker-of-the-result"
+
+        with CuttingProxy("127.0.0.1", server.server.port) as proxy:
+            proxy.arm(b"marker-of-the-result", moment)
+            far = remote(proxy.port)
+            async with working(far, job):
+                done = await finished(store, job_id)
+            await far.aclose()
+            assert proxy.cuts == 1
+        assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)
+        assert await store.failures(job_id) == []
+
+    @pytest.mark.parametrize("moment", ["before", "during", "after"])
+    async def test_an_enqueue_cut_off_is_made_again_and_stored_once(self, server, store, moment):
+        with CuttingProxy("127.0.0.1", server.server.port) as proxy:
+            far = remote(proxy.port)
+            await far.now()
+            proxy.arm(b"marker-of-the-payload", moment)
+            job_id = await submit_anyhow(far, "marker-of-the-payload")
+            await far.aclose()
+            assert proxy.cuts == 1
+        assert (await store.get([job_id]))[job_id].status is Status.PENDING
+
+    async def test_jobs_lost_on_their_way_to_the_worker_are_found_and_run(self, server, store):
+        """The server has claimed and sent them; the worker never got them."""
+        ran: list[int] = []
+
+        async def job(n: int) -> int:
+            ran.append(n)
+            return n
+
+        with CuttingProxy("127.0.0.1", server.server.port) as proxy:
+            far = remote(proxy.port)
+            async with working(far, handler(job, lease=30)):
+                await all_finished(store, await submit_many(store, "job", 1))
+                # The next grant is the last thing that gets through.
+                proxy.arm(b"", "after")
+                ids = await submit_many(store, "job", 5)
+                rows = await all_finished(store, ids)
+            await far.aclose()
+            assert proxy.cuts == 1
+        assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
+        assert sorted(ran) == [0, 0, 1, 2, 3, 4]
+
+
+async def submit_anyhow(store: RemoteStore, marker: str) -> Any:
+    from tests.support.jobs import a_job  # noqa: PLC0415
+
+    job = a_job(payload=f'{{"to":"{marker}"}}')
+    await store.submit([job])  # 0 if the answer of the first try was lost
+    return job.id
+
+
+class TestSilence:
+    async def test_a_half_open_connection_is_noticed_within_its_keepalive(self, server, store):
+        async def job(n: int) -> int:
+            return n
+
+        with SilentProxy(server.url) as proxy:
+            far = remote(proxy.url)
+            async with working(far, job):
+                await all_finished(store, await submit_many(store, "job", 3))
+                proxy.silence()
+                began = time.monotonic()
+                rows = await all_finished(store, await submit_many(store, "job", 3))
+                took = time.monotonic() - began
+            await far.aclose()
+        assert {row.status for row in rows} == {Status.SUCCEEDED}
+        assert took < 10 * KEEPALIVE  # it has 1.5 to be noticed; the machine may be slow
+
+    async def test_a_worker_that_is_cut_off_fences_itself_before_its_lease_ends(
+        self, server, store
+    ):
+        events: list[tuple[str, float]] = []
+
+        async def job(n: int) -> str:
+            first = not events
+            events.append(("started", time.monotonic()))
+            if first:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    events.append(("fenced", time.monotonic()))
+                    raise
+            return "of another"
+
+        with SilentProxy(server.url) as proxy:
+            far = remote(proxy.url, retry=AT_ONCE)
+            async with working(far, handler(job, lease=LEASE), drain_timeout=1):
+                job_id = await submit(store, "job", n=1)
+                await until(lambda: events)
+                proxy.silence(also_new=True)
+                silent_since = time.monotonic()
+                await until(lambda: len(events) >= 2)
+                assert events[1][0] == "fenced"
+                assert events[1][1] - silent_since < LEASE
+                async with working(store, handler(job, lease=LEASE), tick=0.1):
+                    done = await finished(store, job_id)
+                assert (result(done), done.attempts) == ("of another", 2)
+                proxy.silence(also_new=False)  # the network is back
+            await far.aclose()
+        after = (await store.get([job_id]))[job_id]
+        assert (after.result, after.last_worker) == (done.result, done.last_worker)
+
+    async def test_who_does_not_want_to_be_fenced_keeps_its_job_through_a_short_silence(
+        self, server, store
+    ):
+        go = asyncio.Event()
+        started: list[int] = []
+
+        async def job(n: int) -> int:
+            started.append(n)
+            await go.wait()
+            return n
+
+        with SilentProxy(server.url) as proxy:
+            far = remote(proxy.url)
+            async with working(far, handler(job, lease=LEASE), fence=False):
+                job_id = await submit(store, "job", n=1)
+                await until(lambda: started)
+                proxy.silence(also_new=True)
+                await asyncio.sleep(LEASE)
+                proxy.silence(also_new=False)
+                go.set()
+                done = await finished(store, job_id)
+            await far.aclose()
+        assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)

@@ -1,0 +1,410 @@
+"""Who may do what: every method with every kind of caller, and nothing changed by a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import grpc
+import pytest
+from grpc import aio
+
+from pulsed.errors import AccessDenied, TransientStorageError
+from pulsed.job import Succeeded, TopicPolicy, WorkerInfo
+from pulsed.rpc import convert, convert_schedules
+from pulsed.rpc.access import ADMIN, ANY, PRODUCE, ROLES, WHOLE_DATABASE, WORK
+from pulsed.rpc.gate import TokenGate
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.rpc.wire import METHODS
+from pulsed.store import tokens
+from pulsed.store.blocking import run_blocking
+from pulsed.store.sqlite import SqliteStore
+from pulsed.store.tokens import Token
+from tests.support.backends import AT_ONCE_OPTIONS
+from tests.support.certificates import Authority
+from tests.support.commands import lines_of, run
+from tests.support.jobs import a_job, claim_one, settle, submitted
+from tests.support.raw_streams import raw_client
+from tests.support.schedules import a_spec
+from tests.support.servers import ServerThread
+
+DENIED = {grpc.StatusCode.PERMISSION_DENIED}
+MINE, OTHERS = "mine", "others"
+
+
+def given(store: SqliteStore, name: str, *roles: str, topics=None, queues=None) -> str:
+    """Make a token; returns its secret."""
+    secret = tokens.new_secret()
+    made = Token(name, tokens.digest_of(secret), roles, topics, queues)
+    assert run_blocking(tokens.add(store, made))
+    return secret
+
+
+class World:
+    """A server with tokens, a job and a schedule of each of two tenants."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        store = self.store = SqliteStore(path)
+        self.secrets: dict[str, str | None] = {
+            "nobody": None,
+            "stranger": tokens.new_secret(),
+            "produce": given(store, "produce", "produce"),
+            "work": given(store, "work", "work"),
+            "admin": given(store, "admin", "admin"),
+            "my producer": given(store, "my producer", "produce", topics=(MINE,)),
+            "my worker": given(store, "my worker", "work", topics=(MINE,)),
+            "my admin": given(store, "my admin", "admin", topics=(MINE,)),
+            "my queue": given(store, "my queue", "admin", queues=(MINE,)),
+        }
+        self.server = ServerThread(lambda: SqliteStore(path), gate=self.gate)
+        self._gate: TokenGate | None = None
+
+    async def gate(self, context: Any) -> Any:
+        if self._gate is None:
+            self._gate = TokenGate(self.server.store, believed_for=0)  # type: ignore[arg-type]
+        return await self._gate(context)
+
+    async def fill(self) -> None:
+        """Let both tenants have a waiting job, a running one and a schedule."""
+        self.waiting, self.running, self.schedules = {}, {}, {}
+        for tenant in (MINE, OTHERS):
+            options: Any = {"topic": tenant, "queue": tenant}
+            await submitted(self.store, **options)
+            self.running[tenant] = await claim_one(
+                self.store, uuid4(), queue=tenant, topics=[TopicPolicy(topic=tenant)]
+            )
+            self.waiting[tenant] = await submitted(self.store, **options)
+            spec = a_spec(**options)
+            put = await self.store.put_schedule("default", tenant, spec)
+            self.schedules[tenant] = put.row
+            await self.store.announce(
+                WorkerInfo(
+                    id=self.running[tenant].lease.worker_id,
+                    host="here",
+                    pid=1,
+                    queues=(tenant,),
+                    topics=(tenant,),
+                    slots=1,
+                )
+            )
+
+    def request(self, method: str, tenant: str) -> Any:
+        """Return a request that would work, and would change something, about one tenant."""
+        waiting, run, row = self.waiting[tenant], self.running[tenant], self.schedules[tenant]
+        lease = convert.lease_message(run.lease)
+        ids = pb.JobIds(job_ids=[str(waiting)])
+        where = pb.JobFilter(topic=tenant, queue=tenant)
+        name = pb.ScheduleName(name=tenant)
+        spec = convert_schedules.spec_message(a_spec(topic=tenant, queue=tenant, cron="0 9 * * *"))
+        worker = pb.Worker(id=str(uuid4()), host="h", queues=[tenant], topics=[tenant])
+        new = convert.new_job_message(a_job(topic=tenant, queue=tenant))
+        report = convert.report_message(_report(run))
+        requests: dict[str, Any] = {
+            "SubmitJobs": pb.SubmitJobsRequest(jobs=[new]),
+            "GetJob": pb.GetJobRequest(job_id=str(waiting)),
+            "GetJobs": pb.GetJobsRequest(job_ids=[str(waiting)]),
+            "ListJobs": pb.ListJobsRequest(where=where, limit=5),
+            "CountJobs": pb.CountJobsRequest(where=where),
+            "ListFailures": pb.ListFailuresRequest(job_id=str(waiting)),
+            "CancelJobs": ids,
+            "ReplayJobs": ids,
+            "DeleteJobs": ids,
+            "ListWorkers": pb.ListWorkersRequest(),
+            "GetBacklog": pb.GetBacklogRequest(),
+            "Audit": pb.AuditRequest(),
+            "GetTime": pb.GetTimeRequest(),
+            "GetServer": pb.GetServerRequest(),
+            "CheckDatabase": pb.CheckDatabaseRequest(),
+            "ReportResult": report,
+            "ReportResults": pb.ReportResultsRequest(reports=[report]),
+            "Heartbeat": pb.HeartbeatRequest(leases=[lease]),
+            "Release": pb.ReleaseRequest(leases=[lease]),
+            "ListLeases": pb.ListLeasesRequest(worker_id=lease.worker_id),
+            "Progress": pb.ProgressRequest(lease=lease, progress="1"),
+            "RegisterWorker": worker,
+            "RetireWorker": pb.RetireWorkerRequest(worker_id=lease.worker_id),
+            "PutSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
+            "EditSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
+            "SyncSchedules": pb.SyncSchedulesRequest(
+                schedules=[pb.SyncSchedulesRequest.Declared(name=tenant, spec=spec)]
+            ),
+            "GetSchedule": name,
+            "ListSchedules": pb.ListSchedulesRequest(),
+            "PauseSchedule": name,
+            "ResumeSchedule": name,
+            "DeleteSchedule": name,
+            "RunScheduleNow": pb.RunScheduleNowRequest(name=tenant, job_id=str(uuid4())),
+            "ListScheduleJobs": pb.ListScheduleJobsRequest(schedule_id=str(row.id), limit=5),
+            "ListScheduleFires": pb.ListScheduleJobsRequest(schedule_id=str(row.id), limit=5),
+            "Watchdog": pb.WatchdogRequest(tick_seconds=1e9, limit=5),
+            "ListDueSchedules": pb.ListDueSchedulesRequest(limit=5),
+            "FireSchedules": pb.FireSchedulesRequest(),
+            "TakeTurn": pb.TakeTurnRequest(length_seconds=1),
+            "PruneJobs": pb.PruneJobsRequest(limit=5),
+            "CountPrunable": pb.PruneJobsRequest(),
+            "ParkSchedule": pb.ParkScheduleRequest(
+                schedule=convert_schedules.schedule_message(row), reason="so"
+            ),
+        }
+        return requests[method]
+
+    async def code(self, who: str, method: str, tenant: str) -> grpc.StatusCode:
+        """Call a method about a tenant; returns how it ended."""
+        async with raw_client(self.server.host, self.secrets[who]) as client:
+            try:
+                if method == "StreamJobs":
+                    stream = client.stream()
+                    await stream.call.initial_metadata()
+                    await stream.hello(queues=[tenant], topics=[tenant])
+                    if tenant == MINE:  # a refusal is lost in what is written after it
+                        await stream.grant(1, 1)
+                    await stream.read()
+                else:
+                    await client(method, self.request(method, tenant))
+            except asyncio.InvalidStateError:
+                return await stream.call.code()
+            except aio.AioRpcError as error:
+                return error.code()
+        return grpc.StatusCode.OK
+
+    def everything(self) -> list[tuple[Any, ...]]:
+        """Return all rows of all tables but the tokens."""
+        import sqlite3  # noqa: PLC0415
+
+        with sqlite3.connect(self.path) as connection:
+            names = ("jobs", "failures", "schedules", "workers")
+            return [
+                row
+                for name in names
+                for row in connection.execute(f"SELECT * FROM pulse_{name} ORDER BY 1")
+            ]
+
+
+def _report(run: Any) -> Any:
+    from pulsed.job import Report  # noqa: PLC0415
+
+    return Report(run.lease, Succeeded("1"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    world = World(tmp_path_factory.mktemp("access") / "jobs.db")
+    asyncio.run(world.fill())
+    yield world
+    world.server.stop()
+
+
+ALL = sorted(METHODS)
+OPEN_TO = {"produce": PRODUCE, "work": WORK, "admin": ADMIN | PRODUCE | WORK}
+
+
+@pytest.mark.parametrize("method", ALL)
+async def test_who_proves_nothing_is_refused(world, method):
+    before = world.everything()
+    for who in ("nobody", "stranger"):
+        assert await world.code(who, method, MINE) is grpc.StatusCode.UNAUTHENTICATED
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("method", ALL)
+async def test_the_wrong_role_is_refused(world, method):
+    before = world.everything()
+    for who in ("produce", "work"):
+        if not any(role.value == who for role in ROLES[method]):
+            assert await world.code(who, method, MINE) in DENIED, who
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("method", ALL)
+async def test_another_tenants_topic_or_queue_is_refused(world, method):
+    """Also for an admin of one topic or queue; what is about all jobs is not his at all."""
+    if ROLES[method] == ANY or method == "ListSchedules":
+        pytest.skip("about nobody's jobs, or shows only one's own")
+    before = world.everything()
+    for who, role in {
+        "my producer": "produce",
+        "my worker": "work",
+        "my admin": "admin",
+        "my queue": "admin",
+    }.items():
+        if any(each.value == role for each in ROLES[method]):
+            found = await world.code(who, method, OTHERS)
+            rows_of_nobody = method in ("ListScheduleJobs", "ListScheduleFires")
+            expected = {grpc.StatusCode.OK} if rows_of_nobody else DENIED
+            assert found in expected, (who, found)
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("method", ALL)
+async def test_the_right_role_is_let_in(tmp_path, method):
+    world = World(tmp_path / "jobs.db")
+    await world.fill()
+    try:
+        right = "admin"
+        if method not in WHOLE_DATABASE:
+            right = {PRODUCE: "my producer", WORK: "my worker"}.get(ROLES[method], "my admin")
+        assert await world.code(right, method, MINE) is grpc.StatusCode.OK
+    finally:
+        world.server.stop()
+        await world.store.aclose()
+
+
+async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
+    before = world.everything()
+    mine, others = world.running[MINE], world.running[OTHERS]
+    reports = [convert.report_message(_report(run)) for run in (mine, others)]
+    leases = [convert.lease_message(run.lease) for run in (mine, others)]
+    jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
+    waiting = [str(world.waiting[tenant]) for tenant in (MINE, OTHERS)]
+    asked = [
+        ("my worker", "ReportResults", pb.ReportResultsRequest(reports=reports)),
+        ("my worker", "Heartbeat", pb.HeartbeatRequest(leases=leases)),
+        ("my worker", "Release", pb.ReleaseRequest(leases=leases)),
+        ("my producer", "SubmitJobs", pb.SubmitJobsRequest(jobs=jobs)),
+        ("my producer", "GetJobs", pb.GetJobsRequest(job_ids=waiting)),
+        ("my producer", "CancelJobs", pb.JobIds(job_ids=waiting)),
+        ("my admin", "DeleteJobs", pb.JobIds(job_ids=waiting)),
+    ]
+    for who, method, request in asked:
+        async with raw_client(world.server.host, world.secrets[who]) as client:
+            with pytest.raises(aio.AioRpcError) as refused:
+                await client(method, request)
+            assert refused.value.code() in DENIED, method
+    assert world.everything() == before
+
+
+async def test_a_listing_must_name_what_one_is_limited_to(world):
+    async with raw_client(world.server.host, world.secrets["my producer"]) as client:
+        with pytest.raises(aio.AioRpcError, match="must name one"):
+            await client("ListJobs", pb.ListJobsRequest(limit=5))
+    async with raw_client(world.server.host, world.secrets["my admin"]) as client:
+        answer = await client("ListSchedules", pb.ListSchedulesRequest())
+        assert [each.name for each in answer.schedules] == [MINE]
+
+
+async def test_a_producer_cannot_speak_in_a_schedules_name(world):
+    job = convert.new_job_message(a_job(topic=MINE, schedule_id=uuid4()))
+    async with raw_client(world.server.host, world.secrets["produce"]) as client:
+        with pytest.raises(aio.AioRpcError, match="in a schedule's name"):
+            await client("SubmitJobs", pb.SubmitJobsRequest(jobs=[job]))
+
+
+async def test_a_revoked_token_is_refused(world):
+    secret = given(world.store, "short-lived", "admin")
+    async with raw_client(world.server.host, secret) as client:
+        await client("GetTime", pb.GetTimeRequest())
+        assert run_blocking(tokens.remove(world.store, "short-lived"))
+        with pytest.raises(aio.AioRpcError, match="not known, or was revoked"):
+            await client("GetTime", pb.GetTimeRequest())
+
+
+def test_only_a_digest_is_kept(world):
+    stored = {token.name: token for token in run_blocking(tokens.read(world.store))}
+    secret = world.secrets["work"]
+    assert secret is not None
+    assert stored["work"].is_proven_by(secret)
+    assert not stored["work"].is_proven_by(secret + "x")
+    assert secret.encode() not in world.path.read_bytes()
+
+
+async def test_a_remote_store_says_why_it_was_refused(world):
+    url = f"pulse://me:{world.secrets['work']}@{world.server.host}"
+    store = RemoteStore(url, RemoteOptions(**AT_ONCE_OPTIONS))
+    with pytest.raises(AccessDenied, match="SubmitJobs needs the role admin or produce"):
+        await store.submit([a_job()])
+    await store.aclose()
+
+
+class TestCommands:
+    def test_a_token_is_made_shown_and_revoked(self, live, backend):
+        if isinstance(live, RemoteStore):
+            pytest.skip("tokens are kept in the database")
+        url = backend.app_url
+        made = run("token", "new", "shop", "--role", "work", "--queue", "mail", PULSED_URL=url)
+        assert made.exit_code == 0, made.output
+        secret = made.stdout.strip()
+        assert secret.startswith("pulsed_")
+        assert len(secret) > 40
+        (listed,) = lines_of(run("token", "list", "--json", PULSED_URL=url))
+        assert (listed["name"], listed["roles"], listed["queues"]) == ("shop", ["work"], ["mail"])
+        assert listed["topics"] is None
+        assert secret not in str(listed)
+        (kept,) = run_blocking(tokens.read(live))
+        assert kept.is_proven_by(secret)
+        again = run("token", "new", "shop", "--role", "work", PULSED_URL=url)
+        assert (again.exit_code, "already" in again.output) == (1, True)
+        assert run("token", "revoke", "shop", PULSED_URL=url).exit_code == 0
+        assert run("token", "revoke", "shop", PULSED_URL=url).exit_code == 3
+        assert run_blocking(tokens.read(live)) == []
+
+    def test_a_server_keeps_no_tokens_for_its_clients(self):
+        refused = run("token", "list", "--url", "pulse://127.0.0.1:1")
+        assert (refused.exit_code, "database" in refused.output) == (2, True)
+
+
+class TestTLS:
+    @pytest.fixture
+    def authority(self, tmp_path):
+        return Authority(tmp_path)
+
+    def serving(self, path: Path, authority: Authority, *, client_ca: bool) -> ServerThread:
+        cert, key = authority.sign("server")
+        credentials = grpc.ssl_server_credentials(
+            [(key.read_bytes(), cert.read_bytes())],
+            root_certificates=authority.ca.read_bytes() if client_ca else None,
+            require_client_auth=client_ca,
+        )
+        store = SqliteStore(path)
+        holder: list[TokenGate] = []
+
+        async def gate(context: Any) -> Any:
+            if not holder:
+                holder.append(TokenGate(store, believed_for=0))
+            return await holder[0](context)
+
+        return ServerThread(lambda: store, gate=gate, credentials=credentials)
+
+    async def test_a_token_over_tls(self, tmp_path, authority):
+        path = tmp_path / "jobs.db"
+        secret = given(SqliteStore(path), "me", "admin")
+        with self.serving(path, authority, client_ca=False) as server:
+            options = RemoteOptions(**AT_ONCE_OPTIONS)
+            place = f"me:{secret}@{server.host}"
+            store = RemoteStore(f"pulses://{place}?ca={authority.ca}", options)
+            assert await store.submit([a_job()]) == 1
+            strangers = RemoteStore(f"pulses://{place}", options)  # the system's authorities
+            with pytest.raises(TransientStorageError):
+                await strangers.now()
+            await store.aclose()
+            await strangers.aclose()
+
+    async def test_a_client_certificate_is_somebody(self, tmp_path, authority):
+        path = tmp_path / "jobs.db"
+        known = Token("ops", None, ("admin",), None, None)
+        assert run_blocking(tokens.add(SqliteStore(path), known))
+        with self.serving(path, authority, client_ca=True) as server:
+            options = RemoteOptions(**AT_ONCE_OPTIONS)
+
+            def client(name: str) -> RemoteStore:
+                cert, key = authority.sign(name)
+                files = f"ca={authority.ca}&cert={cert}&key={key}"
+                return RemoteStore(f"pulses://{server.host}?{files}", options)
+
+            ops, stranger = client("ops"), client("stranger")
+            assert await ops.submit([a_job()]) == 1
+            with pytest.raises(AccessDenied, match="certificate's name is not known"):
+                await stranger.submit([a_job()])
+            nobody = RemoteStore(f"pulses://{server.host}?ca={authority.ca}", options)
+            with pytest.raises(TransientStorageError):
+                await nobody.now()
+            for store in (ops, stranger, nobody):
+                await store.aclose()
+
+
+async def test_settling_through_the_database_still_works(world):
+    """What was refused above was not refused because it was broken."""
+    assert await settle(world.store, world.running[OTHERS], Succeeded())
