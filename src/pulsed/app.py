@@ -6,7 +6,6 @@ the first call that needs one.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import importlib
@@ -49,7 +48,8 @@ from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
-    from pulsed.engine.worker import Exit, Worker
+    from pulsed.engine import loop
+from pulsed.engine.worker import Exit, Worker
 
 L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound=Target)
@@ -262,7 +262,7 @@ class Pulse:
             async with self:
                 return await self.worker(**options).run(handle_signals=True)
 
-        return asyncio.run(main())
+        return loop.run(main())
 
     def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
         """Make a worker for this app's handlers, to be started with ``await worker.run()``."""

@@ -39,7 +39,9 @@ def _array(values: list[Any]) -> str:
     kinds = set(map(type, values))
     if kinds == {str}:
         elements = [_quoted(value) for value in values]
-    elif kinds == {UUID}:
+    elif kinds == {int}:
+        elements = list(map(str, values))
+    elif all(issubclass(kind, UUID) for kind in kinds):  # a driver may have ids of its own make
         elements = [value.hex for value in values]
     else:
         elements = [_element(value) for value in values]
