@@ -32,6 +32,13 @@ def after_a_look(time: Time, *priorities: int, took: float = 0.0) -> Floors:
     return floors
 
 
+def look_again(floors: Floors, time: Time, *, took: float) -> None:
+    walk = floors.walk()
+    walk.look(())
+    time.now += took
+    walk.claimed((), None, full=False)
+
+
 # -- the bookkeeping ------------------------------------------------------------------------------
 
 
@@ -50,11 +57,19 @@ def test_a_look_is_due_after_a_while():
 def test_a_look_that_took_long_is_not_repeated_soon():
     time = Time()
     floors = after_a_look(time, 0, took=0.5)
+    look_again(floors, time, took=0.5)
     time.now += LOOK_SHARE * 0.5 - 1
     assert not floors.walk().must_look
     assert not floors.walk().may_look
     time.now += 1
     assert floors.walk().must_look
+
+
+def test_one_look_that_took_long_may_have_been_somebody_elses_fault():
+    time = Time()
+    floors = after_a_look(time, 0, took=5)
+    time.now += LOOK_EVERY
+    assert floors.walk().may_look
 
 
 def test_a_failed_claim_makes_the_next_one_look():

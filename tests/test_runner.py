@@ -238,3 +238,50 @@ async def test_a_function_is_not_kept_waiting_by_others_that_block(running):
 
     runs = [*some_runs(blocks, 6), a_run(quick, 7)]
     assert (await running.ends(*runs))[-1] == Succeeded('"done"')
+
+
+async def test_an_end_that_cannot_be_noted_keeps_nobody_waiting(running):
+    def note(run: Run, outcome: Outcome | None) -> None:
+        running.note(run, outcome)
+        raise RuntimeError("somebody's log handler")
+
+    running.runner._on_outcome = note
+
+    async def quick() -> None: ...
+
+    def plain() -> None: ...
+
+    await running.ends(*some_runs(quick, 3), *some_runs(plain, 3))
+    assert len(running.outcomes) == 6
+
+
+async def test_threads_that_cannot_be_started_are_tried_again(running, monkeypatch):
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def sometimes(thread: threading.Thread) -> None:
+        if len(refused) < 3:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", sometimes)
+
+    async def sibling() -> None: ...
+
+    def plain() -> str:
+        return "after all"
+
+    ended = await running.ends(a_run(plain, 1), a_run(sibling, 2))
+    assert ended == [Succeeded('"after all"'), Succeeded("null")]
+    assert len(refused) == 3
+
+
+async def test_plain_functions_see_the_context_variables_of_who_started_them(running):
+    colour: ContextVar[str] = ContextVar("colour", default="none")
+    colour.set("of the lifespan")
+
+    def looks() -> str:
+        return colour.get()
+
+    assert await running.ends(a_run(looks)) == [Succeeded('"of the lifespan"')]

@@ -48,8 +48,7 @@ from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
-    from pulsed.engine import loop
-from pulsed.engine.worker import Exit, Worker
+    from pulsed.engine.worker import Exit, Worker
 
 L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound=Target)
@@ -256,6 +255,8 @@ class Pulse:
 
     def run(self, **options: Unpack[WorkerSettings]) -> Exit:
         """Run a worker until SIGINT or SIGTERM; a second signal does not wait for running jobs."""
+        from pulsed.engine import loop  # noqa: PLC0415 - producers need none
+
         refuse_in_event_loop("arun")
 
         async def main() -> Exit:

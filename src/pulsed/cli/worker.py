@@ -21,7 +21,7 @@ from pulsed.cli.keep import as_text, changed, keep_option
 from pulsed.cli.loading import check_handlers, load_app
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
-from pulsed.engine import loop
+from pulsed.engine.loop import run as run_loop
 from pulsed.engine.supervisor import ABORT, Supervisor
 from pulsed.engine.worker import Worker
 from pulsed.retention import Age
@@ -189,7 +189,7 @@ def worker(
         return _supervise(app, processes, working, more)
     loaded = loaded_for_work(app, url, keep)
     announce(loaded, working, quiet=supervised or log_format == "json")
-    return loop.run(_run(loaded, working, commands))
+    return run_loop(_run(loaded, working, commands))
 
 
 def loaded_for_work(

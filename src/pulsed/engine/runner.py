@@ -63,9 +63,9 @@ class Runner:
             else:
                 plain.append(run)
                 self._arm(run, now)
+        self._begin_ready()
         if plain:
             self._threads.put(plain)
-        self._begin_ready()
 
     def by_lease(self) -> Mapping[Lease, Run]:
         """Return the runs by their leases."""
@@ -110,7 +110,8 @@ class Runner:
 
     def _begin_ready(self) -> None:
         if self._ready:
-            asyncio.get_running_loop().create_task(self._begin())
+            # Not create_task: an eager factory would begin it here and now, inside of another.
+            asyncio.Task(self._begin(), loop=asyncio.get_running_loop())
 
     async def _begin(self) -> None:
         """Begin what is ready, until one of them waits and takes this task."""
@@ -150,7 +151,10 @@ class Runner:
     # -- ends -------------------------------------------------------------------------------------
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:
-        self._report(run, outcome)
+        try:
+            self._report(run, outcome)
+        except Exception:  # others are waiting for their turn behind this one
+            log.exception("%s: its end could not be noted; its lease will run out", run)
         self.runs.discard(run)
         self.stuck.discard(run)
         self._on_free_slot()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,6 +21,8 @@ from typing import TypeAlias
 
 from pulsed.engine.run import Run, call
 from pulsed.job import Outcome
+
+log = logging.getLogger("pulsed.worker")
 
 Ended: TypeAlias = tuple[Run, Outcome | None]
 
@@ -36,8 +39,7 @@ class HandlerThreads:
     def __init__(self, on_end: Callable[[Run, Outcome | None], None]) -> None:
         self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._variables = contextvars.copy_context()
-        self._waiting: deque[Run] = deque()
+        self._waiting: deque[tuple[Run, contextvars.Context]] = deque()
         self._ended: deque[Ended] = deque()
         self._collecting = False
         self._wake_ups: SimpleQueue[bool] = SimpleQueue()
@@ -49,7 +51,8 @@ class HandlerThreads:
     def put(self, runs: Iterable[Run]) -> None:
         """Run these as soon as threads can."""
         self._loop = asyncio.get_running_loop()
-        self._waiting.extend(runs)
+        variables = contextvars.copy_context()
+        self._waiting.extend((run, variables.copy()) for run in runs)
         with self._lock:
             awake = self._threads - self._asleep
         self._wake(min(FEW - awake, len(self._waiting)))
@@ -81,10 +84,18 @@ class HandlerThreads:
                 self._asleep -= sleeping
             if sleeping:
                 self._wake_ups.put(True)
-            else:
-                self._threads += 1
-                name = f"pulsed-handler-{self._threads}"
-                threading.Thread(target=self._serve, name=name, daemon=True).start()
+            elif not self._start_thread():
+                return
+
+    def _start_thread(self) -> bool:
+        name = f"pulsed-handler-{self._threads + 1}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError as error:  # the process may have no more; the next look tries again
+            log.warning("cannot start a thread (%s); plain functions wait for one", error)
+            return False
+        self._threads += 1
+        return True
 
     def _serve(self) -> None:
         while True:
@@ -99,11 +110,11 @@ class HandlerThreads:
     def _run_waiting(self) -> None:
         while self._waiting:
             try:
-                run = self._waiting.popleft()
+                run, variables = self._waiting.popleft()
             except IndexError:  # another thread was faster
                 return
-            self._ended.append((run, self._variables.copy().run(call, run)))
-            del run  # an idle thread must not keep a job's objects alive
+            self._ended.append((run, variables.run(call, run)))
+            del run, variables  # an idle thread must not keep a job's objects alive
             self._call_loop()
 
     def _call_loop(self) -> None:

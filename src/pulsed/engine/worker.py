@@ -261,8 +261,8 @@ class Worker:
         if outcome is None:
             self._leases.drop([run.lease])
         else:
-            job_log.note(run, outcome)
             self._settler.put(Report(run.lease, outcome))
+            job_log.note(run, outcome)  # last: a log handler of the user's may raise
 
     def _settled(self, reports: Sequence[Report], accepted: set[UUID]) -> None:
         self._leases.drop([report.lease for report in reports])

@@ -77,6 +77,7 @@ class Floors:
         self.by_priority: dict[int, Floor] = {}
         self.looked: float | None = None
         self.look_took = 0.0
+        self.last_took = 0.0
 
     def walk(self) -> Walk:
         """Begin a claim."""
@@ -143,7 +144,10 @@ class Walk:
                 floors.setdefault(priority, Floor()).walked = self._began
         if self._looking:
             self._floors.looked = self._began
-            self._floors.look_took = self._floors.clock() - self._began
+            # Of two looks the shorter: a busy loop or a network that stood still is no long walk.
+            took = self._floors.clock() - self._began
+            self._floors.look_took = min(took, self._floors.last_took)
+            self._floors.last_took = took
 
     def _since_look(self) -> float:
         looked = self._floors.looked
