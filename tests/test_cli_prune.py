@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from tests.support.jobs import EVERYTHING, running, settle
 DAY = 86_400.0
 
 APP = """
-from importlib import import_module
 from datetime import timedelta
 from pulsed import Pulse, Retention
 
