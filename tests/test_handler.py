@@ -566,3 +566,13 @@ class TestCalls:
         call = Call("mail", "{}", MAIL, {"queue": "a", "priority": 1})
         job = call.new_job({"queue": "b"})
         assert (job.queue, job.priority) == ("b", 1)
+
+
+def test_arguments_keep_their_names_whatever_the_order_of_parameters_with_defaults() -> None:
+    def mixed(a: int = 1, *, b: str, c: float = 2.0, d: bool) -> None: ...
+
+    handler: Handler[None] = Handler(mixed)
+    assert handler.decode('{"d":false,"b":"y"}') == {"b": "y", "d": False}
+    assert handler.decode('{"d":true,"b":"y","a":5,"c":1.5}') == {
+        "a": 5, "b": "y", "c": 1.5, "d": True,
+    }  # fmt: skip
