@@ -245,7 +245,8 @@ class Worker:
 
     def _start(self, assignments: list[Assignment]) -> None:
         for lost in self._leases.add(assignments):
-            self._lost(lost)  # we went silent ourselves, and have just claimed our own job
+            # We went silent ourselves, and have just claimed our own job.
+            self._lost(self._runner.by_lease().get(lost))
         find, store = self.registry.get, self.store
         self._runner.start(
             [
@@ -277,12 +278,11 @@ class Worker:
                         type(report.outcome).__name__,
                     )
 
-    def _lost(self, lease: Lease) -> None:
+    def _lost(self, run: Run | None) -> None:
         """Stop a run that no longer is ours; if its report is on the way, settle decides."""
-        run = self._runner.by_lease().get(lease)
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run)
-            self._leases.drop([lease])
+            self._leases.drop([run.lease])
             self._runner.stop_run(run, Stop.LOST)
 
     def _end_if_too_many_are_stuck(self) -> None:
@@ -304,13 +304,13 @@ class Worker:
 
     def _act_on_answers(self, answers: dict[Lease, Beat]) -> None:
         self._loop_answered = True
+        runs = self._runner.by_lease()
         for lease, answer in answers.items():
+            run = runs.get(lease)
             if answer is Beat.LOST:
-                self._lost(lease)
-            elif answer is Beat.CANCEL:
-                run = self._runner.by_lease().get(lease)
-                if run is not None:
-                    run.tell_to_stop(Stop.CANCELLED)
+                self._lost(run)
+            elif answer is Beat.CANCEL and run is not None:
+                run.tell_to_stop(Stop.CANCELLED)
 
     def _blocked_by(self) -> str:
         """Name the handler that is on the event loop's stack, and where it is."""

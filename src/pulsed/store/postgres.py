@@ -57,9 +57,9 @@ class PostgresStore(SqlStore):
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         self.postgres_options = options = options or PostgresOptions()
-        super().__init__(PostgresDialect(options.schema, own_clock=clock is not None), options)
+        dialect = PostgresDialect(options.schema, own_clock=clock is not None)
+        super().__init__(dialect, options, clock=clock)
         self.address = Address.parse(url)
-        self.clock = clock
         self._listen_address = self._where_to_listen()
         self._sessions = Sessions(options)
         self._threads = ThreadPool(self.address, options, self._sessions, clock)
@@ -97,9 +97,6 @@ class PostgresStore(SqlStore):
         if verb.urgent:
             verb = replace(verb, within=within)
         return await super().run(verb, within=within)
-
-    def seconds(self) -> float:
-        return super().seconds() if self.clock is None else self.clock().timestamp()
 
     async def hint(self, queues: set[str]) -> None:
         for wanted, wake in list(self._listeners):

@@ -87,11 +87,10 @@ class SqliteStore(SqlStore):
                 f"pulsed needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}."
             )
         self.sqlite_options = options or SqliteOptions()
-        super().__init__(SqliteDialect(), self.sqlite_options)
+        super().__init__(SqliteDialect(), self.sqlite_options, clock=clock)
         # Resolved, because SQLite names its log after the file that a link points to.
         self.path = None if path is None else Path(path).resolve()
         self._log = None if self.path is None else f"{self.path}-wal"
-        self._clock = clock
         self._writer = Writer(
             self._open_writer,
             self.micros,
@@ -130,15 +129,12 @@ class SqliteStore(SqlStore):
         for wake in list(self._listeners):
             wake()
 
-    def seconds(self) -> float:
-        return super().seconds() if self._clock is None else self._clock().timestamp()
-
     def joined(self, connection: Any) -> JoinedSqliteStore:
         return JoinedSqliteStore(connection, self)
 
     def micros(self) -> int:
         """Return the instant that this store calls now."""
-        return time.time_ns() // 1000 if self._clock is None else to_micros(self._clock())
+        return time.time_ns() // 1000 if self.clock is None else to_micros(self.clock())
 
     def _read(self, verb: Verb[T]) -> T:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -69,9 +69,17 @@ class StoreOptions:
 class SqlStore(Store):
     """A store made of verbs; an engine adds only how to run one."""
 
-    def __init__(self, dialect: Dialect, options: StoreOptions) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        options: StoreOptions,
+        *,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
         self.dialect = dialect
         self.options = options
+        self.clock = clock
+        """A test's own; None is the engine's."""
         self._statements = Statements(dialect)
         self._schedules = schedule_verbs.AllStatements(
             ScheduleStatements(dialect), self._statements
@@ -154,7 +162,7 @@ class SqlStore(Store):
 
     def seconds(self) -> float:
         """Return a time that only differences are taken of."""
-        return time.monotonic()
+        return time.monotonic() if self.clock is None else self.clock().timestamp()
 
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
