@@ -15,7 +15,7 @@ PACKAGE = "pulsed"
 # Lowest first. Modules of one layer may import one another, but not in a circle.
 LAYERS: list[set[str]] = [
     {"errors", "version"},
-    {"job", "lifecycle", "backoff", "retention", "schedule", "timetable"},
+    {"job", "lifecycle", "backoff", "retention", "schedule", "step", "timetable", "workflow"},
     {"handler"},
     {"store"},
     {"engine"},

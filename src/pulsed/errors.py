@@ -26,7 +26,14 @@
     │   ├── LeaseLost                   the run belongs to somebody else by now
     │   ├── JobFailed                   ``result()`` of a dead-lettered job
     │   ├── JobCancelled                ``result()`` of a cancelled job
-    │   └── ResultTimeout (TimeoutError)
+    │   ├── ResultTimeout (TimeoutError)
+    │   └── WorkflowError               a workflow cannot go on as its code says
+    │       ├── NonDeterministic        its code asks for another step than the stored one
+    │       ├── StepFailed              a step has used up its retries
+    │       ├── FanOutFailed            too many children failed; ``results`` has them all
+    │       ├── SignalTimeout (TimeoutError)
+    │       ├── WaitTimeout (TimeoutError)  children or a job took too long
+    │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     └── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
 
@@ -149,6 +156,39 @@ class JobCancelled(JobError):
 
 class ResultTimeout(JobError, TimeoutError):
     """The job did not end in the time given; it goes on regardless."""
+
+
+class WorkflowError(JobError):
+    """A workflow cannot go on as its code says."""
+
+
+class NonDeterministic(WorkflowError):
+    """The code asks for another step than the one stored; the job is parked."""
+
+
+class StepFailed(WorkflowError):
+    """A step has used up its retries. It is stored so: a later run gets the same error."""
+
+
+class FanOutFailed(WorkflowError):
+    """Too many children failed for the fan-out's strategy; ``results`` has all of them."""
+
+    def __init__(self, message: str, *, job_id: UUID, results: object) -> None:
+        super().__init__(message, job_id=job_id)
+        self.results = results
+
+
+class SignalTimeout(WorkflowError, TimeoutError):
+    """No signal came in the time given."""
+
+
+class WaitTimeout(WorkflowError, TimeoutError):
+    """Children, or another job, did not end in the time given."""
+
+
+class CannotSuspend(WorkflowError):
+    """A workflow waits only from its own ``async def`` handler: not from a plain function, not
+    inside a step, not from a task beside it."""
 
 
 class ScheduleNotFound(PulsedError, LookupError):

@@ -19,6 +19,7 @@ from uuid import UUID, SafeUUID
 import msgspec
 
 from pulsed.backoff import Backoff
+from pulsed.step import Checkpoint, Wait
 
 
 class Status(StrEnum):
@@ -54,6 +55,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...] = ()
     schedule_id: UUID | None = None
     occurrence: datetime | None = None
+    parent_id: UUID | None = None
+    parent_step: str | None = None
+    """Which of its parent's fan-outs it belongs to."""
+    outlives: bool | None = None
+    """It goes on when its parent fails; if its parent is cancelled, it is as well."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +141,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """The schedule that made it, if one did."""
     occurrence: datetime | None = None
     """The instant at which that schedule was due; None for a run out of turn."""
+    parent_id: UUID | None = None
+    """The job whose fan-out made it."""
+    parent_step: str | None = None
+    wait_kind: str | None = None
+    """What it waits for. Means something only while it is WAITING."""
+    wait_key: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +189,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    parent: UUID | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -188,6 +201,10 @@ class Succeeded(msgspec.Struct, frozen=True):
     """The handler returned; ``result`` is its value as JSON text."""
 
     result: str | None = None
+
+
+class SucceededForGood(Succeeded, frozen=True):
+    """The same, and nobody wants to see its checkpoints any more."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -215,7 +232,14 @@ class Released(msgspec.Struct, frozen=True):
     """The worker hands the job back unfinished; the attempt is given back."""
 
 
-Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released
+class Waiting(msgspec.Struct, frozen=True):
+    """The run is suspended; the attempt is given back. The checkpoint says that it has begun."""
+
+    wait: Wait
+    checkpoint: Checkpoint
+
+
+Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released | Waiting
 
 EXPIRED = "EXPIRED"
 """The outcome nobody lived to report; the store's reap writes it."""

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from pulsed.job import EXPIRED, Cancelled, Failed, Outcome, Released, Snoozed, Status, Succeeded
+from pulsed.job import (
+    EXPIRED,
+    Cancelled,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Status,
+    Succeeded,
+    Waiting,
+)
 
 CLAIMABLE = (Status.PENDING, Status.RETRYING, Status.WAITING)
 """Waiting for a worker, now or at ``next_run_at``. A retry and a delay are the same thing."""
@@ -34,6 +44,8 @@ def outcome_name(ending: Ending) -> str:
             return "CANCELLED"
         case Released():
             return "RELEASED"
+        case Waiting():
+            return "WAITING"
         case _:
             return EXPIRED
 
@@ -55,6 +67,8 @@ def status_after(
             return Status.CANCELLED
         case Released() | Snoozed():
             return Status.PENDING
+        case Waiting():
+            return Status.WAITING
         case Failed(final=True):
             return Status.DEAD_LETTERED
         case _ if attempts < max_attempts:
@@ -65,7 +79,7 @@ def status_after(
 
 def gives_attempt_back(ending: Ending) -> bool:
     """Whether the run does not count against ``max_attempts``."""
-    return isinstance(ending, Released | Snoozed)
+    return isinstance(ending, Released | Snoozed | Waiting)
 
 
 def status_after_cancel(status: Status) -> Status:

@@ -28,6 +28,8 @@ from pulsed.job import (
     WorkerInfo,
 )
 from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec
+from pulsed.step import Checkpoint
+from pulsed.workflow import Ended, History, Record, Signal
 
 SCHEDULES = ",schedules"
 """What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
@@ -229,10 +231,15 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def replay(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+    async def replay(
+        self, ids: Sequence[UUID], *, fresh: bool = False
+    ) -> dict[UUID, tuple[bool, Status]]:
         """Send dead-lettered and cancelled jobs back to PENDING with fresh attempts.
 
-        Returns, for each job that exists, whether it was replayed, and its status now.
+        A workflow goes on from its checkpoints: what failed in it is tried again, and so are the
+        children of a fan-out that did not succeed. ``fresh`` starts it from the beginning, with
+        children of its own. Returns, for each job that exists, whether it was replayed, and its
+        status now.
         """
 
     @abstractmethod
@@ -260,6 +267,66 @@ class Store(ABC):
     @abstractmethod
     async def now(self) -> datetime:
         """Read the only clock that decides."""
+
+    # -- workflows ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def history(self, job_id: UUID) -> History:
+        """Read all checkpoints of a job, in the order of their calls."""
+
+    @abstractmethod
+    async def record(self, records: Sequence[Record]) -> set[Lease]:
+        """Write checkpoints. Returns the leases that were held; the others' were not written.
+
+        What is stored already stays as it is, unless it is OPEN.
+        """
+
+    @abstractmethod
+    async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        """Insert the children of a running job; those that exist are left alone.
+
+        Raises LeaseLost if the run is no longer the job's.
+        """
+
+    @abstractmethod
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
+        """Read how far jobs are; those that do not exist are missing from the answer."""
+
+    @abstractmethod
+    async def watch(self, job_id: UUID) -> Ended | None:
+        """Read how far a job is, and have its end wake those who wait for it; None: no such job."""
+
+    @abstractmethod
+    async def signal(self, signal: Signal) -> Status | None:
+        """Store a signal and wake the job if it waits for it. Returns the status the job had.
+
+        None means that there is no such job. A job that has ended takes no signals: nothing is
+        stored then.
+        """
+
+    @abstractmethod
+    async def take_signal(self, lease: Lease, name: str, checkpoint: Checkpoint) -> Checkpoint | None:
+        """Consume the oldest signal of a name, as the value of a checkpoint, in one transaction.
+
+        If there is none and the checkpoint's ``until`` has passed, the time-out is stored instead.
+        Returns what is stored, or None if there is nothing yet. Raises LeaseLost if the run is no
+        longer the job's.
+        """
+
+    @abstractmethod
+    def transaction(self, lease: Lease, *, plain: bool) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction for a step's own writes; ``plain`` for a function that blocks.
+
+        Raises StorageError where that is impossible: behind a server.
+        """
+
+    @abstractmethod
+    async def cascade(self, *, limit: int = 500) -> int:
+        """Cancel the living children of jobs that failed or were cancelled, one level down.
+
+        Returns how many parents it looked after: call it until that is 0. Any number of processes
+        may do so at once.
+        """
 
     # -- schedules ------------------------------------------------------------------------------
 
@@ -325,6 +392,23 @@ class Store(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Give back what belongs to the running loop, and the blocking connections."""
+
+
+class Transaction(ABC):
+    """A transaction of the jobs' database, in a step's hands."""
+
+    @property
+    @abstractmethod
+    def connection(self) -> Any:
+        """The driver's own connection: asyncpg or sqlite3, psycopg for a plain function."""
+
+    @abstractmethod
+    async def commit(self, checkpoint: Checkpoint) -> None:
+        """Write the checkpoint and commit both, if the lease is still held; else LeaseLost.
+
+        Left without this, the transaction is rolled back. When it is unknown whether a commit went
+        through, the database is asked: TransientStorageError means that nothing was written.
+        """
 
 
 class Listener(ABC):
