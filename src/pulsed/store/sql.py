@@ -167,7 +167,7 @@ def has_living_parent(d: Dialect) -> str:
 def has_living_children(d: Dialect, which: str = "") -> str:
     """Return whether ``j`` has children ``c`` that have not ended."""
     return f"""EXISTS (SELECT 1 FROM {d.jobs} AS c {d.by_family}
-        WHERE c.parent_id = j.id AND c.{LIVING} {which})"""
+        WHERE {d.same_id("c.parent_id", "j.id")} AND c.{LIVING} {which})"""
 
 
 def _lease_grant(d: Dialect) -> dict[str, str]:
