@@ -108,7 +108,7 @@ async def test_a_wake_up_ends_the_sleep(store):
 
     store.due_schedules = looking
     task = asyncio.create_task(scheduler.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await looked.acquire()
         scheduler.wake()
         await looked.acquire()
@@ -210,7 +210,7 @@ async def test_a_schedule_of_another_process_wakes_who_listens(backend):
     await here.now()
     await there.now()
     woken = asyncio.Event()
-    async with here.listen([SCHEDULES], woken.set) as listener, asyncio.timeout(20):
+    async with here.listen([SCHEDULES], woken.set) as listener, asyncio.timeout(60):
         await until(lambda: listener.healthy)
         priorities = itertools.count()
 
@@ -244,7 +244,7 @@ async def test_a_worker_fires_what_another_process_puts(backend):
         it.worker._scheduler.wake()
         await asyncio.sleep(0)
         await put(there, at=await there.now())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await ran.wait()
     await here.aclose()
     await there.aclose()
