@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from pulsed.engine.orphans import cancel_orphans
 from pulsed.errors import StorageError
 from pulsed.job import WorkerInfo
 from pulsed.store.base import Reaped, Store
@@ -43,11 +44,12 @@ class Upkeep:
             await asyncio.sleep(self._tick * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def tick(self) -> list[Reaped]:
-        """Show that we are here, and put the jobs of silent workers on the retry path."""
+        """Show that we are here, put the jobs of silent workers on the retry path, stop orphans."""
         try:
             await self._store.announce(self._describe())
         finally:  # recovery does not depend on our own presence
             reaped = await reap(self._store, tick=self._tick, grace=self._grace)
+            await cancel_orphans(self._store)
         return reaped
 
 

@@ -27,6 +27,7 @@ from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.leases import BEATS_PER_LEASE, Leases
 from pulsed.engine.options import WorkerOptions
+from pulsed.engine.orphans import Orphans
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
 from pulsed.engine.runner import Runner
@@ -34,6 +35,7 @@ from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.settling import LARGEST_BATCH, Settler
 from pulsed.engine.signals import on_stop_signals
 from pulsed.engine.upkeep import Upkeep
+from pulsed.engine.workflows import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
@@ -145,6 +147,8 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
+        self._workflows = Workflows(self.store, self.registry)
+        self._orphans = Orphans(self.store)
         self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
         self._leases.start()
@@ -247,10 +251,10 @@ class Worker:
         for lost in self._leases.add(assignments):
             # We went silent ourselves, and have just claimed our own job.
             self._lost(self._runner.by_lease().get(lost))
-        find, store = self.registry.get, self.store
+        find, store, workflows = self.registry.get, self.store, self._workflows
         self._runner.start(
             [
-                Run(assignment, find(assignment.topic), Context(assignment, store))
+                Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
                 for assignment in assignments
             ]
         )
@@ -263,10 +267,12 @@ class Worker:
             self._leases.drop([run.lease])
         else:
             self._settler.put(Report(run.lease, outcome))
+            self._orphans.expect(run, outcome)
             job_log.note(run, outcome)  # last: a log handler of the user's may raise
 
     def _settled(self, reports: Sequence[Report], accepted: set[UUID]) -> None:
         self._leases.drop([report.lease for report in reports])
+        self._orphans.settled(reports)
         self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
         if len(accepted) < len(reports):
             for report in reports:
