@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from pulsed.engine.orphans import cancel_orphans
-from pulsed.errors import StorageError
 from pulsed.job import JobFilter, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE
 from pulsed.store.base import Store
@@ -36,15 +33,8 @@ def is_cancelled(status: Status) -> bool:
     return status in (Status.CANCELLED, Status.RUNNING)
 
 
-async def cancel_children(store: Store) -> None:
-    """Cancel the children of what was just cancelled; what is left is for some worker's upkeep."""
-    with suppress(StorageError):  # the cancel itself is done
-        await cancel_orphans(store)
-
-
 async def _cancel(store: Store, ids: Sequence[UUID]) -> Answers:
     answers = await store.cancel(ids)
-    await cancel_children(store)
     return {job_id: (is_cancelled(status), status) for job_id, status in answers.items()}
 
 

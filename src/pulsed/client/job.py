@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.client.bulk import cancel_children, is_cancelled
+from pulsed.client.bulk import is_cancelled
 from pulsed.client.signals import not_found, send_signal
 from pulsed.errors import (
     InvalidOption,
@@ -264,7 +264,6 @@ async def cancel_one(store: Store, job_id: UUID) -> Status:
         raise InvalidTransition(
             f"Job {job_id} is {status} already; there is nothing left to cancel.", job_id=job_id
         )
-    await cancel_children(store)
     return status
 
 

@@ -9,7 +9,6 @@ from pulsed.errors import InvalidTransition, JobNotFound
 from pulsed.handler import encode_payload
 from pulsed.handler.options import checked_name
 from pulsed.job import new_job_id
-from pulsed.lifecycle import TERMINAL
 from pulsed.store.base import Store
 from pulsed.workflow import Signal
 
@@ -20,10 +19,10 @@ async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> No
     text = encode_payload(f"The payload of signal {name!r}", payload)
     # The id is made here, so that a storage retry cannot send it twice.
     signal = Signal(id=new_job_id(), job_id=job_id, name=name, payload=text)
-    status = await store.signal(signal)
+    stored, status = await store.signal(signal)
     if status is None:
         raise not_found(job_id)
-    if status in TERMINAL:
+    if not stored:
         raise InvalidTransition(
             f"Job {job_id} is {status} already and takes no signals.", job_id=job_id
         )

@@ -140,7 +140,6 @@ class _FanOut(Generic[R]):
         self._ids = [
             child_id(flow.job_id, self._family, index) for index in range(len(self._calls))
         ]
-        flow.has_children = True
         if stored is None:
             await self._add_children()
             self._suspend(None)
@@ -170,13 +169,14 @@ class _FanOut(Generic[R]):
 
     def _suspend(self, stored: Checkpoint | None) -> NoReturn:
         strategy, total = self._options.strategy, len(self._ids)
+        until = stored.until if stored is not None else None
         wait = Wait(
             kind=StepKind.FAN_OUT,
             key=self._family,
             enough=strategy.enough(total),
             too_many=strategy.too_many(total),
-            delay=self._options.timeout if stored is None else None,
-            until=stored.until if stored is not None else None,
+            delay=self._options.timeout if until is None else None,
+            until=until,
         )
         self._flow.suspend(wait, self._place.checkpoint(StepState.OPEN))
 

@@ -25,6 +25,7 @@ from pulsed.errors import (
 )
 from pulsed.handler.options import checked_timeout
 from pulsed.step import Checkpoint, StepKind, StepState
+from pulsed.store.base import Transaction
 from pulsed.store.retrying import retrying
 
 log = logging.getLogger("pulsed.job")
@@ -132,7 +133,7 @@ class _Step:
         async with flow.store.transaction(flow.lease, plain=not function.is_async) as tx:
             function = replace(function, args=(tx.connection, *function.args))
             # Never abandoned: a thread that goes on would write beside the rollback.
-            returned = await call(function, within=self._options.timeout, abandon=False)
+            returned = await call(function, within=self._time_for(tx), abandon=False)
             if returned.cancelled is not None:
                 raise returned.cancelled
             text = self._encoded(codec, returned)
@@ -140,6 +141,14 @@ class _Step:
             cancelled = await outlast(commit)
             commit.result()
         return _Tried(text, cancelled)
+
+    def _time_for(self, tx: Transaction) -> float | None:
+        """Return the seconds that a try may take; where everybody waits for it, few."""
+        given = self._options.timeout
+        if tx.limit is None:
+            return given
+        most = min(tx.limit, self._flow.lease_seconds / 3)
+        return most if given is None else min(given, most)
 
     def _encoded(self, codec: ValueCodec, returned: Returned) -> str:
         try:

@@ -10,7 +10,6 @@ import logging
 import random
 from collections.abc import Callable
 
-from pulsed.engine.orphans import cancel_orphans
 from pulsed.errors import StorageError
 from pulsed.job import WorkerInfo
 from pulsed.store.base import Reaped, Store
@@ -51,6 +50,20 @@ class Upkeep:
             reaped = await reap(self._store, tick=self._tick, grace=self._grace)
             await cancel_orphans(self._store)
         return reaped
+
+
+async def cancel_orphans(store: Store) -> int:
+    """Cancel the children of ended workflows, where whoever ended those did not get to it.
+
+    Returns how many parents were looked after.
+    """
+    total = 0
+    for _ in range(MOST_BATCHES):
+        parents = await store.cascade(limit=BATCH)
+        total += parents
+        if not parents:
+            break
+    return total
 
 
 async def reap(store: Store, *, tick: float, grace: float) -> list[Reaped]:

@@ -183,7 +183,7 @@ async def _wait_for(
     flow.refuse_beside_handler("wait_for")
     stored = await flow.stored(place)
     if stored is None or stored.state is StepState.OPEN:
-        ended = await flow.ask(lambda: flow.store.watch(target.id))
+        ended = await flow.ask(lambda: flow.store.watch(flow.lease, target.id))
         if ended is None:
             raise JobNotFound(f"There is no job {target.id} to wait for.", job_id=target.id)
         if ended.status in TERMINAL:
@@ -257,6 +257,6 @@ async def is_over(flow: Workflow, stored: Checkpoint | None, timeout: float | No
 
 def _wait_again(place: Place, key: str, stored: Checkpoint | None, timeout: float | None) -> Wait:
     """Return the wait of a place: its first, or the rest of one that has begun."""
-    if stored is None:
+    if stored is None or stored.until is None:  # a replayed one has its whole time again
         return Wait(kind=place.kind, key=key, delay=timeout)
     return Wait(kind=place.kind, key=key, until=stored.until)

@@ -27,7 +27,6 @@ from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.leases import BEATS_PER_LEASE, Leases
 from pulsed.engine.options import WorkerOptions
-from pulsed.engine.orphans import Orphans
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
 from pulsed.engine.runner import Runner
@@ -148,7 +147,6 @@ class Worker:
             start=self._start,
         )
         self._workflows = Workflows(self.store, self.registry)
-        self._orphans = Orphans(self.store)
         self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
         self._leases.start()
@@ -267,12 +265,10 @@ class Worker:
             self._leases.drop([run.lease])
         else:
             self._settler.put(Report(run.lease, outcome))
-            self._orphans.expect(run, outcome)
             job_log.note(run, outcome)  # last: a log handler of the user's may raise
 
     def _settled(self, reports: Sequence[Report], accepted: set[UUID]) -> None:
         self._leases.drop([report.lease for report in reports])
-        self._orphans.settled(reports)
         self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
         if len(accepted) < len(reports):
             for report in reports:

@@ -74,7 +74,6 @@ class Workflow:
         """Why the handler has to leave; it hears this again at every call, should it stay."""
         self.repeated: BaseException | None = None
         """The last error that came from a checkpoint, and would come again."""
-        self.has_children = False
         self._recorder = shared.recorder
         self._strict = shared.is_strict(assignment.topic)
         self._task = task
@@ -118,7 +117,6 @@ class Workflow:
                     self._by_key[checkpoint.key] = checkpoint
                     if checkpoint.kind is not StepKind.VERSION:
                         self._by_seq[checkpoint.seq] = checkpoint
-                    self.has_children |= checkpoint.kind is StepKind.FAN_OUT
                 self._history = history
         return self._history
 
