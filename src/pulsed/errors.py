@@ -187,8 +187,10 @@ class WaitTimeout(WorkflowError, TimeoutError):
 
 
 class CannotSuspend(WorkflowError):
-    """A workflow waits only from its own ``async def`` handler: not from a plain function, not
-    inside a step, not from a task beside it."""
+    """A workflow waits only from its own ``async def`` handler.
+
+    Not from a plain function, not inside a step, not from a task beside the handler.
+    """
 
 
 class ScheduleNotFound(PulsedError, LookupError):

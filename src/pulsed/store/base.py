@@ -95,6 +95,13 @@ class Put(NamedTuple):
     effect: str
 
 
+class Signalled(NamedTuple):
+    """Whether a signal is stored, and the status its job had; None: there is no such job."""
+
+    stored: bool
+    status: Status | None
+
+
 class Due(NamedTuple):
     """The schedules that are due, when the next one will be, and the instant that decided it."""
 
@@ -293,19 +300,20 @@ class Store(ABC):
         """Read how far jobs are; those that do not exist are missing from the answer."""
 
     @abstractmethod
-    async def watch(self, job_id: UUID) -> Ended | None:
-        """Read how far a job is, and have its end wake those who wait for it; None: no such job."""
+    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+        """Read how far another job is, and have its end wake the run that is going to wait for it.
 
-    @abstractmethod
-    async def signal(self, signal: Signal) -> Status | None:
-        """Store a signal and wake the job if it waits for it. Returns the status the job had.
-
-        None means that there is no such job. A job that has ended takes no signals: nothing is
-        stored then.
+        None: there is no such job. Raises LeaseLost if the run is no longer its job's.
         """
 
     @abstractmethod
-    async def take_signal(self, lease: Lease, name: str, checkpoint: Checkpoint) -> Checkpoint | None:
+    async def signal(self, signal: Signal) -> Signalled:
+        """Store a signal, and wake the job if it waits for it. A job that has ended takes none."""
+
+    @abstractmethod
+    async def take_signal(
+        self, lease: Lease, name: str, checkpoint: Checkpoint
+    ) -> Checkpoint | None:
         """Consume the oldest signal of a name, as the value of a checkpoint, in one transaction.
 
         If there is none and the checkpoint's ``until`` has passed, the time-out is stored instead.
@@ -317,15 +325,15 @@ class Store(ABC):
     def transaction(self, lease: Lease, *, plain: bool) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction for a step's own writes; ``plain`` for a function that blocks.
 
-        Raises StorageError where that is impossible: behind a server.
+        Raises StorageError where that is impossible: behind a server, in memory.
         """
 
     @abstractmethod
     async def cascade(self, *, limit: int = 500) -> int:
         """Cancel the living children of jobs that failed or were cancelled, one level down.
 
-        Returns how many parents it looked after: call it until that is 0. Any number of processes
-        may do so at once.
+        Cancel and settle do so already; this is for what they left when a process died. Returns
+        how many parents it looked after: call it until that is 0. Any number of processes may.
         """
 
     # -- schedules ------------------------------------------------------------------------------
@@ -401,6 +409,11 @@ class Transaction(ABC):
     @abstractmethod
     def connection(self) -> Any:
         """The driver's own connection: asyncpg or sqlite3, psycopg for a plain function."""
+
+    @property
+    def limit(self) -> float | None:
+        """How many seconds the step may take, because everybody else waits for it; None: any."""
+        return None
 
     @abstractmethod
     async def commit(self, checkpoint: Checkpoint) -> None:

@@ -16,6 +16,9 @@ from pulsed.backoff import LARGEST_EXPONENT
 from pulsed.store.verb import Sql, named, numbered
 from pulsed.timetable import EPOCH
 
+FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
+"""Every worker write carries it: ``j`` is the job, ``r`` the lease."""
+
 MIGRATION_LOCK = 0x70756C736564
 """The advisory lock of a migration: ``pulsed`` in ASCII."""
 
@@ -49,6 +52,10 @@ class Dialect(ABC):
     lateral: bool = False
     by_id: str = ""
     """Behind the name of the jobs' table: look jobs up by their ids, whatever statistics say."""
+    by_family: str = ""
+    """The same for the children of a job."""
+    forever: str
+    """An instant that never comes."""
     answers: bool = True
     """Whether a batch's write answers with its rows, and not only with their number."""
 
@@ -60,6 +67,8 @@ class Dialect(ABC):
         self.schedules = prefix + "pulse_schedules"
         self.tokens = prefix + "pulse_tokens"
         self.meta = prefix + "pulse_meta"
+        self.checkpoints = prefix + "pulse_checkpoints"
+        self.signals = prefix + "pulse_signals"
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema
 
@@ -77,6 +86,10 @@ class Dialect(ABC):
     def before_migrating(self) -> tuple[str, ...]:
         """Return what makes a migration safe beside others, and the table that records it."""
 
+    def skip_locked_of(self, table: str) -> str:
+        """Return ``skip_locked`` for one table of a join."""
+        return self.skip_locked.replace("UPDATE", f"UPDATE OF {table}")
+
     @staticmethod
     def verbatim(text: str) -> Sql:
         """Prepare a script's statement, in which a colon is only a colon."""
@@ -88,7 +101,9 @@ class Dialect(ABC):
 
         With ``lock`` (``wait`` or ``skip``) the jobs, or the rows of ``table``, that the first
         column names are locked first and in the order of their ids, so that two batches cannot
-        deadlock; ``skip`` leaves out locked ones. ``order`` has the rows in that order and leaves
+        deadlock; ``skip`` leaves out locked ones. ``held`` locks as well, and leaves out those
+        whose lease is lost, for a statement that writes to another table than the jobs'.
+        ``order`` has the rows in that order and leaves
         the locking to an UPDATE that looks up one after the other: it is cheaper by a look-up
         and a lock for each, and only for a statement whose plan is tested to be that.
         """
@@ -160,6 +175,8 @@ class SqliteDialect(Dialect):
     false = "0"
     # After an ANALYZE of an almost empty table it would go through all of it for each id.
     by_id = "INDEXED BY sqlite_autoindex_pulse_jobs_1"
+    by_family = "INDEXED BY pulse_jobs_family"
+    forever = "253402214400000000"  # 9999-12-31
     answers = False
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
@@ -181,7 +198,7 @@ class SqliteDialect(Dialect):
         self,
         columns: str,
         *,
-        lock: str = "",  # noqa: ARG002 - there is one writer
+        lock: str = "",  # there is one writer
         table: str = "",  # noqa: ARG002
     ) -> str:
         fields = ", ".join(
@@ -192,7 +209,11 @@ class SqliteDialect(Dialect):
         # the table, which is then walked for it.
         batch = f"WITH b AS MATERIALIZED (SELECT {fields} FROM json_each(:rows))"
         few = f"likelihood({column_names(columns)[0]} IS NOT NULL, 0.0001)"
-        return f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l) AS r"
+        rows = f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l) AS r"
+        if lock != "held":
+            return rows
+        jobs = f"{self.jobs} AS j {self.by_id}"
+        return f"(SELECT r.* FROM {rows} CROSS JOIN {jobs} ON j.id = r.job_id AND {FENCE}) AS r"
 
     def inserted(self, values: str, columns: str) -> str:  # noqa: ARG002 - bound one by one
         return f"VALUES ({_OF_ROW.sub(':', values)})"
@@ -238,6 +259,7 @@ class PostgresDialect(Dialect):
 
     engine = "postgres"
     literal_now = "now()"
+    forever = "'9999-12-31 00:00:00+00'::timestamptz"
     greatest = "greatest"
     least = "least"
     true = "true"
@@ -297,6 +319,14 @@ class PostgresDialect(Dialect):
         key = f"u.{declared[0][0]}"
         if lock == "order":
             return f"(SELECT * FROM {relation} ORDER BY {key}) AS r"
+        if lock == "held":
+            # The guards are in the statement that locks: only there they are looked at again
+            # once the lock is ours.
+            return (
+                f"(WITH l AS MATERIALIZED (SELECT r.* FROM (SELECT * FROM {relation}) AS r "
+                f"JOIN {self.jobs} AS j ON {self.same_id('j.id', 'r.job_id')} AND {FENCE} "
+                "ORDER BY r.job_id FOR NO KEY UPDATE OF j) SELECT * FROM l) AS r"
+            )
         skip = " SKIP LOCKED" if lock == "skip" else ""
         return (
             f"(WITH l AS MATERIALIZED (SELECT u.* FROM {relation} "

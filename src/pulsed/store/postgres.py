@@ -19,14 +19,15 @@ from pulsed.errors import MissingDriver
 
 try:
     import asyncpg  # noqa: F401 - found missing here, with a message that helps
-    import psycopg  # noqa: F401
+    import psycopg
 except ImportError as error:
     raise MissingDriver(
         f'PostgreSQL needs asyncpg and psycopg ({error}): pip install "pulsed[postgres]"'
     ) from error
 
+from pulsed.job import Lease
 from pulsed.store import postgres_check
-from pulsed.store.base import Listener
+from pulsed.store.base import Listener, Transaction
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.dialect import PostgresDialect
 from pulsed.store.fork import watch_forks
@@ -37,6 +38,7 @@ from pulsed.store.postgres_joined import JoinedPostgresStore
 from pulsed.store.postgres_listen import ChannelListener, Polling, running
 from pulsed.store.postgres_notify import Notifier
 from pulsed.store.postgres_session import Lane, Sessions
+from pulsed.store.postgres_step import async_transaction, plain_transaction
 from pulsed.store.postgres_sync import ThreadPool
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Verb
@@ -106,6 +108,22 @@ class PostgresStore(SqlStore):
 
     def joined(self, connection: Any) -> JoinedPostgresStore:
         return JoinedPostgresStore(connection, self)
+
+    @asynccontextmanager
+    async def transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
+        if plain:
+            async with plain_transaction(self, lease) as blocking:
+                yield blocking
+        else:
+            pool = await self._pool_of_this_loop()
+            async with async_transaction(self, pool, lease) as transaction:
+                yield transaction
+
+    def connect_for_a_step(self) -> psycopg.Connection[Any]:
+        """Open a connection for a plain function's own writes."""
+        settings = self._sessions.at_connect(Lane.STEP)
+        timeout = self.postgres_options.connect_timeout
+        return psycopg.connect(**self.address.for_psycopg(settings, timeout, most=timeout))
 
     async def _pool_of_this_loop(self) -> LoopPool:
         loop = asyncio.get_running_loop()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import TypeAlias, TypeVar
 
@@ -179,6 +179,20 @@ class LoopPool:
                 raise
             pool.give_back(connection)
             return answer
+
+    @asynccontextmanager
+    async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
+        """Lend a connection. It is not used again unless all went well."""
+        pool = self._lanes[lane]
+        async with pool.slots:
+            connection = await pool.take()
+            try:
+                yield connection
+                await connection.reset()
+            except BaseException:
+                pool.drop(connection)
+                raise
+            pool.give_back(connection)
 
     async def _run_on(self, connection: asyncpg.Connection, verb: Verb[T], lane: Lane) -> T:
         timeout = self._sessions.client_timeout(verb)

@@ -54,6 +54,8 @@ class Lane(Enum):
     """Commits without waiting for the disk, and so beside the settles, not behind them."""
     SYNC = "sync"
     LISTEN = "listen"
+    STEP = "step"
+    """For the statements of a user's own steps."""
 
 
 def lane_of(verb: Verb[Any]) -> Lane:
@@ -70,12 +72,13 @@ class Sessions:
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
-        return {Lane.WORK: self._options.pool_size, Lane.CLAIM: 2}
+        size = self._options.pool_size
+        return {Lane.WORK: size, Lane.CLAIM: 2, Lane.STEP: size}
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
         """Return what a new session is set to; a transaction pooler only takes its name."""
         name = {"application_name": f"{self._options.application_name}/{lane.value}"}
-        if lane is Lane.LISTEN or not self._options.prepared_statements:
+        if lane in (Lane.LISTEN, Lane.STEP) or not self._options.prepared_statements:
             return name
         return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
 

@@ -10,8 +10,10 @@ import msgspec
 
 from pulsed.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
 from pulsed.schedule import ScheduleRow, ScheduleState
+from pulsed.step import Checkpoint, StepKind, StepState
 from pulsed.store.dialect import Dialect
 from pulsed.store.verb import Row
+from pulsed.workflow import Ended
 
 
 def assignment(d: Dialect, row: Row, worker_id: UUID) -> Assignment:
@@ -64,7 +66,34 @@ def job(d: Dialect, row: Row) -> JobRow:
         progress=row[24],
         schedule_id=_uuid(d, row[25]),
         occurrence=_time(d, row[26]),
+        parent_id=_uuid(d, row[27]),
+        parent_step=row[28],
+        wait_kind=row[29],
+        wait_key=row[30] if row[31] is None else str(d.uuid(row[31])),
     )
+
+
+def checkpoint(d: Dialect, row: Row) -> Checkpoint:
+    """Read CHECKPOINT_COLUMNS."""
+    return Checkpoint(
+        name=row[0],
+        nth=row[1],
+        seq=row[2],
+        kind=StepKind(row[3]),
+        state=StepState(row[4]),
+        input_hash=row[5],
+        value=row[6],
+        error=row[7],
+        tries=row[8],
+        until=_time(d, row[9]),
+        started_at=d.time(row[10]),
+        ended_at=_time(d, row[11]),
+    )
+
+
+def ended(d: Dialect, row: Row) -> Ended:
+    """Read OUTCOME_COLUMNS."""
+    return Ended(d.uuid(row[0]), row[1], Status(row[2]), row[3], row[4])
 
 
 def failure(d: Dialect, row: Row) -> Failure:

@@ -15,14 +15,15 @@ import msgspec
 
 from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
-from pulsed.store.dialect import Dialect
+from pulsed.store.dialect import FENCE, Dialect
 from pulsed.store.floors import NOTHING
 from pulsed.store.verb import Sql
 
 JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text, headers::text,
     tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
-    completed_at, progress::text, schedule_id, occurrence"""
+    completed_at, progress::text, schedule_id, occurrence, parent_id, parent_step, wait_kind,
+    wait_key, wait_job"""
 
 ASSIGNMENT_COLUMNS = """id, lease_token, topic, queue, priority, payload::text, attempts,
     max_attempts, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
@@ -40,6 +41,9 @@ _ASSIGNMENTS = msgspec.json.Decoder(
     ]
 )  # fmt: skip
 """ASSIGNMENT_COLUMNS."""
+
+ENDED_COLUMNS = "id, status, parent_id, watched"
+"""What tells who has to hear of a job's end."""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
 
@@ -66,6 +70,9 @@ NEW_JOB = {
     "tags": "text",
     "schedule_id": "uuid",
     "occurrence": "timestamptz",
+    "parent_id": "uuid",
+    "parent_step": "text",
+    "outlives": "bool",
 }
 """What a producer says about a job. JSON goes in as text: a caller's own connection may have been
 taught to encode what it takes for JSON."""
@@ -102,23 +109,23 @@ def words(statuses: tuple[str, ...]) -> str:
 
 _CLAIMABLE = f"status IN {words(CLAIMABLE)}"
 
+LIVING = f"status IN {words((*CLAIMABLE, Status.RUNNING))}"
+
 _NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMABLE))
 
-# Every worker write carries this fence.
-_FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
-
 # How a run ended, as settle reads it from its batch…
-_REPORTED = {
-    "kind": "r.kind", "error": "r.error", "delay": "r.delay", "final": "r.final"
+REPORTED = {
+    "kind": "r.kind", "result": "r.outcome_result::json", "error": "r.error", "delay": "r.delay",
+    "until": "NULL::timestamptz", "final": "r.final",
 }  # fmt: skip
 
 # …and when all of the batch succeeded. Constants, which both engines evaluate once.
-_SUCCEEDED = {
+_SUCCEEDED = REPORTED | {
     "kind": "'SUCCEEDED'", "error": "NULL::text", "delay": "NULL::float8", "final": "1 = 0"
 }  # fmt: skip
 
 
-def _end_of_run(d: Dialect, ended: dict[str, str]) -> str:
+def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
     """Return the SET list that settle and reap share: a silent failure ends like a loud one.
 
     It has THE decision where a run's end takes its job; ``lifecycle.status_after`` is its twin.
@@ -128,6 +135,7 @@ def _end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         WHEN {kind} = 'SUCCEEDED' THEN 'SUCCEEDED'
         WHEN {kind} = 'CANCELLED' OR cancel_requested THEN 'CANCELLED'
         WHEN {kind} IN ('RELEASED', 'SNOOZED') THEN 'PENDING'
+        WHEN {kind} = 'WAITING' THEN 'WAITING'
         WHEN attempts < max_attempts AND NOT {final} THEN 'RETRYING'
         ELSE 'DEAD_LETTERED' END"""
     return f"""
@@ -135,16 +143,31 @@ def _end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         next_run_at = CASE {status_after}
             WHEN 'RETRYING' THEN {d.now} + {d.seconds(f"coalesce({delay}, {d.backoff})")}
             WHEN 'PENDING' THEN {d.now} + {d.seconds(f"coalesce({delay}, 0)")}
+            WHEN 'WAITING' THEN {d.greatest}({d.now},
+                coalesce({ended["until"]}, {d.now} + {d.seconds(delay)}, {d.forever}))
             ELSE next_run_at END,
         completed_at = CASE WHEN {status_after} IN {words(TERMINAL)} THEN {d.now} END,
-        attempts = attempts - CASE WHEN {kind} IN ('RELEASED', 'SNOOZED') THEN 1 ELSE 0 END,
-        result = r.outcome_result::json,
+        attempts = attempts - CASE WHEN {kind} IN ('RELEASED', 'SNOOZED', 'WAITING') THEN 1
+            ELSE 0 END,
+        result = {ended["result"]},
         last_error = CASE WHEN {kind} = 'SUCCEEDED' THEN NULL
             ELSE coalesce({error}, last_error) END,
         last_worker = locked_by,
         last_outcome = {kind},
         locked_by = NULL,
         lease_until = NULL"""
+
+
+def has_living_parent(d: Dialect) -> str:
+    """Return whether the parent of ``j`` has not ended: it may still ask what ``j`` came to."""
+    return f"""(j.parent_id IS NOT NULL AND EXISTS (SELECT 1 FROM {d.jobs} AS p {d.by_id}
+        WHERE {d.same_id("p.id", "j.parent_id")} AND p.{LIVING}))"""
+
+
+def has_living_children(d: Dialect, which: str = "") -> str:
+    """Return whether ``j`` has children ``c`` that have not ended."""
+    return f"""EXISTS (SELECT 1 FROM {d.jobs} AS c {d.by_family}
+        WHERE c.parent_id = j.id AND c.{LIVING} {which})"""
 
 
 def _lease_grant(d: Dialect) -> dict[str, str]:
@@ -179,7 +202,7 @@ class Statements:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = d = dialect
         this_job = d.same_id("j.id", "r.job_id")
-        held = f"{this_job} AND {_FENCE}"
+        held = f"{this_job} AND {FENCE}"
 
         self.submit = lru_cache(MOST_SUBMITS)(self._submit)
 
@@ -213,19 +236,21 @@ class Statements:
             LEASE,
         )
 
-        # End runs that succeeded, as nearly all do. Only the current lease gets through.
+        # End runs that succeeded, as nearly all do, and that nobody waits for. Only the current
+        # lease gets through. A child, or a job that is watched, is left to the general statement.
         self.settle_succeeded = d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _SUCCEEDED)}
-            FROM {d.rows_of(SUCCESS, lock="order")} WHERE {held}""",
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, _SUCCEEDED)}
+            FROM {d.rows_of(SUCCESS, lock="order")} WHERE {held}
+              AND j.parent_id IS NULL AND j.watched IS NULL""",
             SUCCESS,
             counted=True,
         )
 
         # End runs in any way.
         self.settle = d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _REPORTED)}
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
-            RETURNING id, lease_token, attempts, started_at, last_worker""",
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker""",
             REPORT,
         )
 
@@ -240,7 +265,7 @@ class Statements:
         # A failure report that the worker did not live to make. The second look at the lease is
         # written so that no planner takes the index of leases for it, once for each job.
         self.reap = d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_end_of_run(d, _REPORTED)}
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM (WITH expired AS MATERIALIZED (
                     SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
                         '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
@@ -249,7 +274,7 @@ class Statements:
                 SELECT * FROM expired) AS r
             WHERE {this_job} AND j.status = 'RUNNING'
               AND coalesce(j.lease_until, {d.now}) < {d.now}
-            RETURNING id, topic, status, last_worker, lease_token, attempts, started_at"""
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic"""
         )
 
         # One row for each failed attempt; nothing on the way of a success.
@@ -298,7 +323,7 @@ class Statements:
                 cancel_requested = {d.true}
             FROM {d.rows_of("job_id uuid", lock="wait")}
             WHERE {this_job} AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
-            RETURNING id, status""",
+            RETURNING {ENDED_COLUMNS}""",
             "job_id uuid",
         )
 
@@ -306,7 +331,8 @@ class Statements:
         self.replay = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET
                 status = 'PENDING', attempts = 0, next_run_at = {d.now}, completed_at = NULL,
-                cancel_requested = {d.false}, progress = NULL,
+                cancel_requested = {d.false}, progress = NULL, cascades = NULL,
+                generation = nullif(coalesce(generation, 0) + :fresh::int, 0),
                 last_worker = :act::uuid, last_outcome = 'REPLAYED'
             FROM {d.rows_of("job_id uuid", lock="wait")}
             WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
@@ -319,8 +345,10 @@ class Statements:
             WHERE {d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid')}")}""",
             "job_id uuid",
         )
+        # A child goes with its parent's leave only, and a parent not before its children.
         self.delete = d.sql(
-            f"""DELETE FROM {d.jobs} WHERE status IN {words(DELETABLE)} AND
+            f"""DELETE FROM {d.jobs} AS j WHERE status IN {words(DELETABLE)}
+              AND NOT {has_living_parent(d)} AND NOT {has_living_children(d)} AND
                 {d.id_among("id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid', lock='wait')}")}
             RETURNING id""",
             "job_id uuid",
@@ -333,21 +361,22 @@ class Statements:
         # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
-        picked = f"""SELECT id FROM {d.jobs}
+        picked = f"""SELECT id FROM {d.jobs} AS j
                 WHERE status = :status::text AND completed_at < {cutoff}
-                  AND completed_at >= :since::timestamptz
+                  AND completed_at >= :since::timestamptz AND NOT {has_living_parent(d)}
                 ORDER BY completed_at LIMIT :most::int {d.skip_locked}"""
         self.prune = d.sql(
-            f"""DELETE FROM {d.jobs} WHERE {d.id_among("id", picked)}
+            f"""DELETE FROM {d.jobs} AS j WHERE {d.id_among("id", picked)}
               AND status = :status::text AND status IN {words(TERMINAL)}
-              AND coalesce(completed_at, {d.now}) < {cutoff}
+              AND coalesce(completed_at, {d.now}) < {cutoff} AND NOT {has_living_parent(d)}
             RETURNING id, completed_at"""
         )
 
         # How many a prune would remove.
         self.prunable = d.sql(
-            f"""SELECT count(*) FROM {d.jobs}
-            WHERE status = :status::text AND completed_at < {cutoff}"""
+            f"""SELECT count(*) FROM {d.jobs} AS j
+            WHERE status = :status::text AND completed_at < {cutoff}
+              AND NOT {has_living_parent(d)}"""
         )
 
         # Whose turn it is to prune: one process at a time, or a hundred of them would all delete

@@ -29,12 +29,14 @@ from pulsed.errors import (
     StorageRefused,
     TransientStorageError,
 )
-from pulsed.store.base import Listener
+from pulsed.job import Lease
+from pulsed.store.base import Listener, Transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import watch_forks
 from pulsed.store.runner import drive
 from pulsed.store.sqlite_place import file_system
+from pulsed.store.sqlite_step import step_transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
@@ -95,7 +97,7 @@ class SqliteStore(SqlStore):
             self._open_writer,
             self.micros,
             execute_on,
-            self._translate,
+            self.translated,
             self._checkpoint,
             self.sqlite_options.synchronous,
         )
@@ -145,7 +147,7 @@ class SqliteStore(SqlStore):
             finally:
                 self._give_back(connection)
         except sqlite3.Error as error:
-            raise self._translate(error, verb.name) from error
+            raise self.translated(error, verb.name) from error
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         if len(self._idle_readers) < MOST_IDLE_READERS:
@@ -154,6 +156,14 @@ class SqliteStore(SqlStore):
             connection.close()
 
     # -- connections ----------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        lease: Lease,
+        *,
+        plain: bool,  # noqa: ARG002 - there is one driver
+    ) -> AbstractAsyncContextManager[Transaction]:
+        return step_transaction(self, self._open_writer, lease)
 
     def _open_writer(self) -> sqlite3.Connection:
         connection = self._connect()
@@ -228,7 +238,8 @@ class SqliteStore(SqlStore):
         # A reader in the way: let the log grow by as much again before the next try.
         self._checkpoint_at = size + CHECKPOINT_AT if busy else size
 
-    def _translate(self, error: sqlite3.Error, verb: str) -> StorageError:
+    def translated(self, error: sqlite3.Error, verb: str) -> StorageError:
+        """Say in our words what SQLite refused."""
         return translate(error, verb, str(self.path or "the database in memory"))
 
     # -- life -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -24,11 +25,13 @@ from pulsed.job import (
     Status,
     Succeeded,
     TopicPolicy,
+    Waiting,
     WorkerInfo,
     new_job_id,
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec
-from pulsed.store import migrations, schedule_verbs, verbs
+from pulsed.step import Checkpoint
+from pulsed.store import migrations, schedule_verbs, verbs, workflow_verbs
 from pulsed.store.base import (
     SCHEDULES,
     Audit,
@@ -37,7 +40,9 @@ from pulsed.store.base import (
     Fire,
     Pruned,
     Put,
+    Signalled,
     Store,
+    Transaction,
     WatchdogTick,
 )
 from pulsed.store.dialect import Dialect
@@ -46,11 +51,17 @@ from pulsed.store.retrying import retrying
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
+from pulsed.store.waking import Effects, Settled
+from pulsed.store.workflow_sql import WorkflowStatements
+from pulsed.workflow import Ended, History, Record, Signal
 
 T = TypeVar("T")
 
 MOST_FLOORS = 1000
 """Queues times sets of topics that one process remembers floors for."""
+
+MOST_ROUNDS = 100
+"""Levels, or large parts of one, that are cancelled at once; upkeep does the rest."""
 
 SOON = 1.0
 """A job that is due later than this is found by polling; nobody is woken for it."""
@@ -81,6 +92,7 @@ class SqlStore(Store):
         self.clock = clock
         """A test's own; None is the engine's."""
         self._statements = Statements(dialect)
+        self.workflows = WorkflowStatements(dialect)
         self._schedules = schedule_verbs.AllStatements(
             ScheduleStatements(dialect), self._statements
         )
@@ -172,15 +184,38 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        succeeded = [report for report in reports if type(report.outcome) is Succeeded]
-        others = [report for report in reports if type(report.outcome) is not Succeeded]
+        plain: list[Report] = []
+        suspended: list[Report] = []
+        others: list[Report] = []
+        for report in reports:
+            kind = type(report.outcome)
+            if kind is Succeeded and not verbs.may_be_a_child(report.lease.job_id):
+                plain.append(report)
+            else:
+                (suspended if kind is Waiting else others).append(report)
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         accepted: set[UUID] = set()
-        for some, verb in ((succeeded, verbs.settle_succeeded), (others, verbs.settle)):
+        if plain:
+            accepted = await self.run(
+                verbs.settle_succeeded(self._statements, plain), within=within
+            )
+            if len(accepted) < len(plain):  # lost, or somebody waits for them
+                others += [report for report in plain if report.lease.job_id not in accepted]
+        for some, verb in ((suspended, workflow_verbs.suspend), (others, verbs.settle)):
             if some:
-                answer: set[UUID] = await self.run(verb(self._statements, some), within=within)
-                accepted |= answer
+                settling: Verb[Settled] = verb(self._statements, self.workflows, some)
+                settled = await self.run(settling, within=within)
+                accepted |= settled.accepted
+                await self._follow(settled.effects)
         return accepted
+
+    async def _follow(self, told: Effects) -> None:
+        """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
+        if told.queues:
+            await self.hint(set(told.queues))
+        rounds = MOST_ROUNDS if told.cascades else 0
+        while rounds and await self.cascade():
+            rounds -= 1
 
     async def held(self, worker_id: UUID) -> list[Lease]:
         return await self.run(verbs.held(self._statements, worker_id))
@@ -195,7 +230,10 @@ class SqlStore(Store):
         await self.run(verbs.retire(self._statements, worker_id))
 
     async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
-        return await self.run(verbs.watchdog(self._statements, tick, grace, limit))
+        verb = verbs.watchdog(self._statements, self.workflows, tick, grace, limit)
+        ticked, told = await self.run(verb)
+        await self._follow(told)
+        return ticked
 
     async def take_turn(self, *, length: float) -> bool:
         return await self.run(verbs.take_turn(self._statements, length))
@@ -207,7 +245,9 @@ class SqlStore(Store):
         limit: int,
         since: Mapping[Status, datetime] | None = None,
     ) -> Pruned:
-        return await self.run(verbs.prune(self._statements, ages, limit, since or {}))
+        return await self.run(
+            verbs.prune(self._statements, self.workflows, ages, limit, since or {})
+        )
 
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
         return await self.run(verbs.prunable(self._statements, ages))
@@ -227,13 +267,21 @@ class SqlStore(Store):
         return await self.run(verbs.failures(self._statements, job_id))
 
     async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
-        return await self.run(verbs.cancel(self._statements, ids)) if ids else {}
+        if not ids:
+            return {}
+        standing, told = await self.run(verbs.cancel(self._statements, self.workflows, ids))
+        await self._follow(told)
+        return standing
 
-    async def replay(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-        return await self.run(verbs.replay(self._statements, ids)) if ids else {}
+    async def replay(
+        self, ids: Sequence[UUID], *, fresh: bool = False
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        return await self.run(verbs.replay(self._statements, self.workflows, ids, fresh=fresh))
 
     async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-        return await self.run(verbs.delete(self._statements, ids)) if ids else {}
+        return await self.run(verbs.delete(self._statements, self.workflows, ids)) if ids else {}
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(verbs.workers(self._statements))
@@ -246,6 +294,47 @@ class SqlStore(Store):
 
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))
+
+    # -- workflows ------------------------------------------------------------------------------
+
+    async def history(self, job_id: UUID) -> History:
+        return await self.run(workflow_verbs.history(self._statements, self.workflows, job_id))
+
+    async def record(self, records: Sequence[Record]) -> set[Lease]:
+        if not records:
+            return set()
+        return await self.run(workflow_verbs.record(self._statements, self.workflows, records))
+
+    async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        verb = workflow_verbs.add_children(self._statements, self.workflows, lease, jobs)
+        await self.run(verb)
+        await self._hint_at(jobs)
+
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
+        return await self.run(workflow_verbs.outcomes(self.workflows, ids)) if ids else {}
+
+    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+        await self.run(workflow_verbs.about_to_wait(self.workflows, lease, job_id))
+        return await self.run(workflow_verbs.watch(self.workflows, job_id))
+
+    async def signal(self, signal: Signal) -> Signalled:
+        answer, queues = await self.run(workflow_verbs.signal(self.workflows, signal))
+        if queues:
+            await self.hint(set(queues))
+        return answer
+
+    async def take_signal(
+        self, lease: Lease, name: str, checkpoint: Checkpoint
+    ) -> Checkpoint | None:
+        verb = workflow_verbs.take_signal(self.workflows, lease, name, checkpoint)
+        return await self.run(verb)
+
+    async def cascade(self, *, limit: int = 500) -> int:
+        verb = workflow_verbs.cascade(self._statements, self.workflows, limit)
+        done = await self.run(verb)
+        if done.effects.queues:
+            await self.hint(set(done.effects.queues))
+        return done.parents
 
     # -- schedules ------------------------------------------------------------------------------
 
@@ -296,6 +385,14 @@ class SqlStore(Store):
 
 class JoinedStore(SqlStore):
     """A store inside the caller's transaction: no begin, commit, retry, migration or wake-up."""
+
+    def transaction(
+        self,
+        lease: Lease,  # noqa: ARG002
+        *,
+        plain: bool,  # noqa: ARG002
+    ) -> AbstractAsyncContextManager[Transaction]:
+        raise StorageError("A step cannot run inside your transaction; only submit can.")
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:  # noqa: ARG002
         if verb.name != "submit":

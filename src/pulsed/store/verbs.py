@@ -21,17 +21,18 @@ from pulsed.job import (
     LEASE_EXPIRED,
     Assignment,
     Beat,
+    Cancelled,
     Failed,
     Failure,
     JobFilter,
     JobRow,
     Lease,
     NewJob,
-    Released,
     Report,
     Snoozed,
     Status,
     Succeeded,
+    SucceededForGood,
     TopicPolicy,
     WorkerInfo,
 )
@@ -42,6 +43,8 @@ from pulsed.store.dialect import column_names
 from pulsed.store.floors import Floors, Walk
 from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.store.waking import Effects, Settled, effects, lock_families
+from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.timetable import EPOCH
 
 T = TypeVar("T")
@@ -175,7 +178,10 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
 
 
 def settle_succeeded(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
-    """End runs that all succeeded; the answer has the accepted ones."""
+    """End runs that succeeded, of jobs that nobody waits for.
+
+    The answer has the accepted ones; the others are for ``settle``.
+    """
     values = [
         (*report.lease, report.outcome.result)
         for report in reports
@@ -186,59 +192,75 @@ def settle_succeeded(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]
         [(count,)] = yield Statement(s.settle_succeeded, {}, values)
         if count == len(reports):
             return {report.lease.job_id for report in reports}
-        return (yield from _settled_before(s, reports))
+        return (yield from settled_before(s, reports))
 
     return Verb("settle", Kind.SINGLE, script)
 
 
-def settle(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
-    """End runs in any way; the answer has the accepted ones."""
+def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> Verb[Settled]:
+    """End runs in any way, and tell those who wait; the answer has the accepted ones."""
     failed = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
     }
+    forgotten = {
+        report.lease.job_id for report in reports if isinstance(report.outcome, SucceededForGood)
+    }
+    ids = [report.lease.job_id for report in reports]
 
-    def script() -> Script[set[UUID]]:
+    def script() -> Script[Settled]:
+        if any(map(may_be_a_child, ids)):
+            yield from lock_families(w, ids)
         ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
         accepted = {s.dialect.uuid(row[0]) for row in ended}
         if failed:
             yield from _record_failures(s, _failures_among(s, ended, failed))
+        if forgotten & accepted:
+            yield Statement(w.forget_steps, {}, _one_column(forgotten & accepted))
+        told = yield from effects(w, ended)
         missing = [report for report in reports if report.lease.job_id not in accepted]
         if missing:
-            accepted |= yield from _settled_before(s, missing)
-        return accepted
+            accepted |= yield from settled_before(s, missing)
+        return Settled(accepted, told)
 
-    return Verb("settle", Kind.TRANSACTION if failed else Kind.SINGLE, script)
+    return Verb("settle", Kind.TRANSACTION, script)
 
 
-def _settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[UUID]]:
+def may_be_a_child(job_id: UUID) -> bool:
+    """Whether an id looks like one made from others: a child's, or an occurrence's.
+
+    Only a hint at the shorter way. The statements decide by the row.
+    """
+    return job_id.bytes[6] >> 4 == 5
+
+
+def settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[UUID]]:
     """Find those whose very report went through, in this try or in an earlier one."""
     values = [_report_values(report) for report in reports]
     before = yield Statement(s.settled_before, {}, values)
     return {s.dialect.uuid(row[0]) for row in before}
 
 
-def watchdog(s: Statements, tick: float, grace: float, limit: int) -> Verb[WatchdogTick]:
+def watchdog(
+    s: Statements, w: WorkflowStatements, tick: float, grace: float, limit: int
+) -> Verb[tuple[WatchdogTick, Effects]]:
     """Stamp the tick, then end the runs of silent workers as failures."""
 
-    def script() -> Script[WatchdogTick]:
+    def script() -> Script[tuple[WatchdogTick, Effects]]:
         stamped = yield Statement(s.stamp_tick, {"tick": tick, "grace": grace})
         if stamped:
             yield Statement(s.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
         else:
             stamped = yield Statement(s.read_grace, {})
         if stamped[0][0]:
-            return WatchdogTick([], in_grace=True)
+            return WatchdogTick([], in_grace=True), Effects()
         ended = yield Statement(s.reap, {"most": limit})
         yield from _record_failures(
             s,
-            [
-                (job_id, token, attempts, worker, started_at, LEASE_EXPIRED, None)
-                for job_id, _, _, worker, token, attempts, started_at in ended
-            ],
+            [(row[0], row[4], row[5], row[7], row[6], LEASE_EXPIRED, None) for row in ended],
         )
         uid = s.dialect.uuid
-        reaped = [Reaped(uid(row[0]), row[1], Status(row[2]), uid(row[3])) for row in ended]
-        return WatchdogTick(reaped, in_grace=False)
+        reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
+        return WatchdogTick(reaped, in_grace=False), (yield from effects(w, ended))
 
     return Verb("watchdog", Kind.TRANSACTION, script)
 
@@ -262,23 +284,39 @@ def set_progress(s: Statements, lease: Lease, progress: str) -> Verb[bool]:
     return Verb("set_progress", Kind.SINGLE, script)
 
 
-def cancel(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, Status]]:
+def cancel(
+    s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
+) -> Verb[tuple[dict[UUID, Status], Effects]]:
     """Cancel waiting jobs, ask running ones to stop."""
 
-    def script() -> Script[dict[UUID, Status]]:
-        yield Statement(s.cancel, {}, _one_column(ids))
+    def script() -> Script[tuple[dict[UUID, Status], Effects]]:
+        yield from lock_families(w, ids)
+        ended = yield Statement(s.cancel, {}, _one_column(ids))
+        told = yield from effects(w, ended)
         standing = yield Statement(s.standing, {}, _one_column(ids))
-        return {s.dialect.uuid(row[0]): Status(row[1]) for row in standing}
+        return {s.dialect.uuid(row[0]): Status(row[1]) for row in standing}, told
 
     return Verb("cancel", Kind.TRANSACTION, script)
 
 
-def replay(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, Status]]]:
-    """Send parked jobs back to PENDING with fresh attempts."""
+def replay(
+    s: Statements, w: WorkflowStatements, ids: Sequence[UUID], *, fresh: bool
+) -> Verb[dict[UUID, tuple[bool, Status]]]:
+    """Send parked jobs back to PENDING with fresh attempts, and what failed in them with them."""
     act = uuid.uuid4()
+    params = {"act": act, "fresh": int(fresh)}
 
     def script() -> Script[dict[UUID, tuple[bool, Status]]]:
-        yield Statement(s.replay, {"act": act}, _one_column(ids))
+        replayed = yield Statement(s.replay, params, _one_column(ids))
+        jobs = [tuple(row) for row in replayed]
+        if jobs and fresh:
+            yield Statement(w.forget_steps, {}, jobs)
+        while jobs and not fresh:
+            yield Statement(w.forget_failed_steps, {}, jobs)
+            yield Statement(w.reopen_fan_outs, {}, jobs)
+            children = yield Statement(w.unsuccessful_children, {}, jobs)
+            replayed = yield Statement(s.replay, params, [tuple(row) for row in children])
+            jobs = [tuple(row) for row in replayed]
         answers = {}
         for job_id, status, outcome, actor in (yield Statement(s.standing, {}, _one_column(ids))):
             mine = outcome == "REPLAYED" and s.dialect.uuid(actor) == act
@@ -288,8 +326,10 @@ def replay(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
     return Verb("replay", Kind.TRANSACTION, script)
 
 
-def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, Status]]]:
-    """Remove jobs that are not running.
+def delete(
+    s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
+) -> Verb[dict[UUID, tuple[bool, Status]]]:
+    """Remove jobs that are not running, and that no other job needs.
 
     A repeated try remembers what an earlier one saw: a job that has gone since then was removed
     by the try whose answer was lost.
@@ -300,7 +340,7 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
         standing = yield Statement(s.standing, {}, _one_column(ids))
         seen.update({s.dialect.uuid(row[0]): Status(row[1]) for row in standing})
         removed = yield Statement(s.delete, {}, _one_column(ids))
-        yield Statement(s.delete_failures, {}, [tuple(row) for row in removed])
+        yield from _forget(s, w, [(row[0],) for row in removed])
         left = {s.dialect.uuid(row[0]) for row in standing} - {
             s.dialect.uuid(row[0]) for row in removed
         }
@@ -309,10 +349,21 @@ def delete(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, tuple[bool, St
     return Verb("delete", Kind.TRANSACTION, script)
 
 
+def _forget(s: Statements, w: WorkflowStatements, removed: list[tuple[Any]]) -> Script[None]:
+    """Remove what belongs to jobs that are no more."""
+    if removed:
+        for statement in (s.delete_failures, w.forget_steps, w.forget_signals):
+            yield Statement(statement, {}, removed)
+
+
 def prune(
-    s: Statements, ages: Mapping[Status, float], limit: int, since: Mapping[Status, datetime]
+    s: Statements,
+    w: WorkflowStatements,
+    ages: Mapping[Status, float],
+    limit: int,
+    since: Mapping[Status, datetime],
 ) -> Verb[Pruned]:
-    """Remove finished jobs that ended too long ago, with their failures."""
+    """Remove finished jobs that ended too long ago, with all that belongs to them."""
 
     def script() -> Script[Pruned]:
         removed, reached = dict.fromkeys(ages, 0), dict(since)
@@ -322,7 +373,7 @@ def prune(
                 params = {"status": status.value, "age": age, "most": left}
                 gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
                 if gone:
-                    yield Statement(s.delete_failures, {}, [(job_id,) for job_id, _ in gone])
+                    yield from _forget(s, w, [(job_id,) for job_id, _ in gone])
                     removed[status] = len(gone)
                     reached[status] = s.dialect.time(max(ended for _, ended in gone))
         return Pruned(removed, reached)
@@ -558,14 +609,14 @@ def _report_values(report: Report) -> tuple[Any, ...]:
             final = report.outcome.final
         case Snoozed():
             delay = report.outcome.delay
-        case Released():
+        case Cancelled():
+            error = clean_text(report.outcome.reason)
+        case _:
             pass
-        case cancelled:
-            error = clean_text(cancelled.reason)
-    return (*report.lease, outcome_name(report.outcome), result, error, _storable(delay), final)
+    return (*report.lease, outcome_name(report.outcome), result, error, storable(delay), final)
 
 
-def _storable(delay: float | None) -> float | None:
+def storable(delay: float | None) -> float | None:
     """Bring a delay into range: an absurd one must not fail the batch that it is in."""
     if delay is None or math.isnan(delay):
         return None
@@ -579,7 +630,7 @@ def _cleaned(text: str | None) -> str | None:
 def _failures_among(
     s: Statements, ended: Iterable[Row], failed: dict[Lease, Failed]
 ) -> Iterator[tuple[Any, ...]]:
-    for job_id, token, attempts, started_at, worker in ended:
+    for job_id, _, _, _, token, attempts, started_at, worker in ended:
         lease = Lease(s.dialect.uuid(job_id), token, s.dialect.uuid(worker))
         outcome = failed.get(lease)
         if outcome is not None:
@@ -606,6 +657,7 @@ def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, A
         conditions.append(f"status IN {words(where.status)}")
     add("topic = :topic::text", "topic", where.topic)
     add("queue = :queue::text", "queue", where.queue)
+    add("parent_id = :parent::uuid", "parent", where.parent)
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
     tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"

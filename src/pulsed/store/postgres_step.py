@@ -1,0 +1,159 @@
+"""A step's transaction on PostgreSQL, on the driver that suits the step.
+
+Its session has the server's own settings, not those of our hot statements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import psycopg
+from asyncpg.transaction import Transaction as AsyncpgTransaction
+from psycopg import RawCursor
+
+from pulsed.errors import StorageError, TransientStorageError
+from pulsed.job import Lease
+from pulsed.step import Checkpoint
+from pulsed.store.base import Transaction
+from pulsed.store.postgres_async import LoopPool, changed
+from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server, translate
+from pulsed.store.postgres_session import Lane
+from pulsed.store.postgres_values import arguments, texts
+from pulsed.store.verb import Statement
+from pulsed.store.workflow_verbs import lost, recording, was_recorded
+
+if TYPE_CHECKING:
+    from pulsed.store.postgres import PostgresStore
+
+ENDED = "The step has ended its transaction itself. Leave COMMIT and ROLLBACK to pulsed."
+
+
+class PostgresTransaction(Transaction):
+    """``BEGIN`` … ``COMMIT``, with the checkpoint as the last statement."""
+
+    def __init__(self, store: PostgresStore, lease: Lease) -> None:
+        self._store = store
+        self._lease = lease
+
+    async def commit(self, checkpoint: Checkpoint) -> None:
+        statement = recording(self._store.workflows, self._lease, checkpoint)
+        try:
+            if await self._count(statement) != 1:
+                raise lost(self._lease)
+        except DRIVER_ERRORS as error:
+            raise translate(error, "step", self._store.address.where) from error
+        try:
+            await self._end()
+        except DRIVER_ERRORS as error:
+            if not lost_the_server(error):
+                raise translate(error, "step", self._store.address.where) from error
+            await self._find_out(checkpoint, error)
+
+    async def _find_out(self, checkpoint: Checkpoint, error: Exception) -> None:
+        """Ask the database whether the commit went through whose answer never came."""
+        verb = was_recorded(self._store.workflows, self._lease, checkpoint.key)
+        if not await self._store.run(verb):
+            raise TransientStorageError(
+                f"The step {checkpoint.key} of job {self._lease.job_id} was not committed: {error}."
+            ) from error
+
+    @abstractmethod
+    async def _count(self, statement: Statement) -> int:
+        """Run a statement in the transaction, and return how many rows it wrote."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Commit."""
+
+
+class AsyncTransaction(PostgresTransaction):
+    """On asyncpg, for async steps."""
+
+    def __init__(
+        self,
+        store: PostgresStore,
+        lease: Lease,
+        connection: asyncpg.Connection,
+        transaction: AsyncpgTransaction,
+    ) -> None:
+        super().__init__(store, lease)
+        self._connection = connection
+        self._transaction = transaction
+
+    @property
+    def connection(self) -> asyncpg.Connection:
+        return self._connection
+
+    async def _count(self, statement: Statement) -> int:
+        if not self._connection.is_in_transaction():
+            raise StorageError(ENDED)
+        values = arguments(statement, self._store.clock)
+        return changed(await self._connection.execute(statement.sql.text, *values))
+
+    async def _end(self) -> None:
+        await self._transaction.commit()
+
+
+class PlainTransaction(PostgresTransaction):
+    """On psycopg, for plain functions."""
+
+    def __init__(
+        self,
+        store: PostgresStore,
+        lease: Lease,
+        connection: psycopg.Connection[Any],
+        transaction: AbstractContextManager[psycopg.Transaction],
+    ) -> None:
+        super().__init__(store, lease)
+        self._connection = connection
+        self._transaction = transaction
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self._connection
+
+    async def _count(self, statement: Statement) -> int:
+        values = texts(arguments(statement, self._store.clock))
+        return await asyncio.to_thread(self._execute, statement.sql.text, values)
+
+    def _execute(self, text: str, values: list[str | None]) -> int:
+        if self._connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            raise StorageError(ENDED)
+        return RawCursor(self._connection).execute(text, values).rowcount
+
+    async def _end(self) -> None:
+        await asyncio.to_thread(self._transaction.__exit__, None, None, None)
+
+
+@asynccontextmanager
+async def async_transaction(
+    store: PostgresStore, pool: LoopPool, lease: Lease
+) -> AsyncIterator[AsyncTransaction]:
+    """Open a transaction on asyncpg; what is not committed is undone."""
+    async with pool.borrowed(Lane.STEP) as connection:
+        transaction = connection.transaction(isolation="read_committed")
+        try:
+            await transaction.start()
+        except DRIVER_ERRORS as error:
+            raise translate(error, "step", store.address.where) from error
+        yield AsyncTransaction(store, lease, connection, transaction)
+
+
+@asynccontextmanager
+async def plain_transaction(store: PostgresStore, lease: Lease) -> AsyncIterator[PlainTransaction]:
+    """Open a transaction on psycopg; what is not committed is undone."""
+    try:
+        connection = await asyncio.to_thread(store.connect_for_a_step)
+        transaction = connection.transaction()
+        await asyncio.to_thread(transaction.__enter__)
+    except DRIVER_ERRORS as error:
+        raise translate(error, "step", store.address.where) from error
+    try:
+        yield PlainTransaction(store, lease, connection, transaction)
+    finally:
+        await asyncio.to_thread(connection.close)

@@ -1,0 +1,90 @@
+"""A step's transaction on SQLite: a connection of its own, and the file's only write lock.
+
+Everybody else who writes waits meanwhile, heartbeats too, so a step may not take long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from pulsed.errors import StorageError
+from pulsed.job import Lease
+from pulsed.step import Checkpoint
+from pulsed.store.base import Transaction
+from pulsed.store.sqlite_values import execute
+from pulsed.store.workflow_verbs import lost, recording
+
+if TYPE_CHECKING:
+    from pulsed.store.sqlite import SqliteStore
+
+LONGEST_STEP = 5.0
+
+
+class SqliteTransaction(Transaction):
+    """``BEGIN IMMEDIATE`` … ``COMMIT``, with the checkpoint as the last statement."""
+
+    limit = LONGEST_STEP
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection, lease: Lease) -> None:
+        self._store = store
+        self._connection = connection
+        self._lease = lease
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
+    async def commit(self, checkpoint: Checkpoint) -> None:
+        await asyncio.to_thread(self._commit, checkpoint)
+
+    def _commit(self, checkpoint: Checkpoint) -> None:
+        self._connection.set_authorizer(None)
+        statement = recording(self._store.workflows, self._lease, checkpoint)
+        try:
+            cursor = self._connection.cursor()
+            cursor.row_factory = None
+            [(count,)] = execute(cursor, statement, self._store.micros())
+            if count != 1:
+                raise lost(self._lease)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._store.translated(error, "step") from error
+
+
+@asynccontextmanager
+async def step_transaction(
+    store: SqliteStore, connect: Callable[[], sqlite3.Connection], lease: Lease
+) -> AsyncIterator[SqliteTransaction]:
+    """Hold the write lock for a step; what is not committed is undone."""
+    if store.path is None:
+        raise StorageError(
+            "A step with tx=True needs a database in a file; this one is in memory. "
+            "Use sqlite:///jobs.db, or the step without tx=True."
+        )
+    connection = await asyncio.to_thread(_begin, store, connect)
+    try:
+        yield SqliteTransaction(store, connection, lease)
+    finally:
+        await asyncio.to_thread(connection.close)
+
+
+def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+    try:
+        connection = connect()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise store.translated(error, "step") from error
+    connection.set_authorizer(_no_transactions)  # a COMMIT of the step's own would tear it apart
+    return connection
+
+
+def _no_transactions(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK

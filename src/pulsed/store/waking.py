@@ -1,0 +1,59 @@
+"""What the end of a job does to others: parents and waiters wake, children are told.
+
+Part of every transaction that ends jobs; ``workflow_sql`` says why it is in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pulsed.job import Status
+from pulsed.lifecycle import TERMINAL
+from pulsed.store.verb import Row, Script, Statement
+from pulsed.store.workflow_sql import WorkflowStatements
+
+
+class Effects(NamedTuple):
+    """What has to happen once the transaction has committed."""
+
+    queues: frozenset[str] = frozenset()
+    """Jobs in these were woken."""
+    cascades: bool = False
+    """There are children that have yet to be told."""
+
+
+class Settled(NamedTuple):
+    """Which reports were accepted, and what that did to others."""
+
+    accepted: set[UUID]
+    effects: Effects
+
+
+def effects(w: WorkflowStatements, ended: Iterable[Row]) -> Script[Effects]:
+    """Tell all who have to hear of the end of jobs: of each, ENDED_COLUMNS and perhaps more."""
+    over = [row for row in ended if row[1] in TERMINAL]
+    marked: Any = ()
+    if unsuccessful := [(row[0],) for row in over if row[1] != Status.SUCCEEDED]:
+        marked = yield Statement(w.mark_cascades, {}, unsuccessful)
+    concerned = {row[2] for row in over if row[2] is not None}
+    if watched := [(row[0],) for row in over if row[3]]:
+        concerned |= {row[0] for row in (yield Statement(w.waiters, {}, watched))}
+    return Effects((yield from wake(w, concerned)), bool(marked))
+
+
+def wake(w: WorkflowStatements, ids: Iterable[Any]) -> Script[frozenset[str]]:
+    """Wake those of these jobs that have what they wait for; returns their queues."""
+    jobs = [(job_id,) for job_id in ids]
+    if not jobs:
+        return frozenset()
+    if w.dialect.for_update:
+        yield Statement(w.lock, {}, jobs)
+    return frozenset(row[0] for row in (yield Statement(w.wake, {}, jobs)))
+
+
+def lock_families(w: WorkflowStatements, ids: Iterable[Any]) -> Script[None]:
+    """Lock jobs and their parents before any of them is changed."""
+    if w.dialect.for_update:
+        yield Statement(w.lock_families, {}, [(job_id,) for job_id in ids])

@@ -1,0 +1,265 @@
+"""The statements of workflows: checkpoints, signals, and the protocol of waking.
+
+Two last children that each look before the other has committed would leave their parent asleep, and
+so would a look in the very statement that waited for the parent's lock: it sees what was there
+before it waited. So whoever ends a job *locks* first those who may wait for it, whatever their
+status, and *looks* in a statement of its own; and whoever suspends itself does so under its own
+row's lock, and looks once more in the statement after that. See docs/adr for the whole argument.
+"""
+
+from __future__ import annotations
+
+from pulsed.job import Status
+from pulsed.lifecycle import REPLAYABLE
+from pulsed.store.dialect import FENCE, Dialect
+from pulsed.store.sql import (
+    ENDED_COLUMNS,
+    LEASE,
+    LIVING,
+    REPORTED,
+    end_of_run,
+    has_living_children,
+    words,
+)
+from pulsed.store.verb import Sql
+from pulsed.workflow import FAILED_CHILD
+
+CHECKPOINT_COLUMNS = """name, nth, seq, kind, state, input_hash, value::text, error, tries, until,
+    started_at, ended_at"""
+
+OUTCOME_COLUMNS = "id, topic, status, result::text, last_error"
+
+CHECKPOINT = """job_id uuid, token bigint, worker uuid, name text, nth int, seq int, kind text,
+    state text, input_hash text, value text, error text, tries int, took float8"""
+
+SUSPENSION = """job_id uuid, token bigint, worker uuid, kind text, wait_key text, wait_job uuid,
+    enough int, too_many int, delay float8, until timestamptz"""
+
+JOB = "job_id uuid"
+
+# Children whom the end of their parent concerns: of a failed one, not those that outlive it.
+_CONCERNED = "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)"
+
+# …and who have not been told yet.
+_UNTOLD = f"{_CONCERNED} AND NOT (c.status = 'RUNNING' AND c.cancel_requested)"
+
+
+class WorkflowStatements:
+    """The statements of one dialect, prepared once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = d = dialect
+        jobs = f"{d.jobs} AS j {d.by_id}"
+        this_job = d.same_id("j.id", "r.job_id")
+        held = f"{this_job} AND {FENCE}"
+
+        # -- checkpoints ----------------------------------------------------------------------
+
+        self.read_checkpoints = d.sql(
+            f"""SELECT {CHECKPOINT_COLUMNS} FROM {d.checkpoints} WHERE job_id = :job::uuid
+            ORDER BY seq, kind, name, nth"""
+        )
+        self.read_generation = d.sql(
+            f"SELECT coalesce(generation, 0) FROM {d.jobs} WHERE id = :job::uuid"
+        )
+
+        # Write what steps came to, under the leases of their runs. What is decided stays so.
+        self.record = d.sql(
+            f"""INSERT INTO {d.checkpoints} AS s (job_id, name, nth, seq, kind, state, input_hash,
+                value, error, tries, started_at, ended_at, lease_token)
+            SELECT r.job_id, r.name, r.nth, r.seq, r.kind, r.state, r.input_hash, r.value::json,
+                r.error, r.tries, {d.now} - {d.seconds("r.took")}, {d.now}, r.token
+            FROM {d.rows_of(CHECKPOINT, lock="held")} WHERE true
+            ON CONFLICT (job_id, name, nth) DO UPDATE SET state = excluded.state,
+                value = excluded.value, error = excluded.error, tries = excluded.tries,
+                ended_at = excluded.ended_at, lease_token = excluded.lease_token
+            WHERE s.state = 'OPEN'""",
+            CHECKPOINT,
+            counted=True,
+        )
+
+        # What a try of the same write has left, if its answer was lost on the way.
+        self.recorded = d.sql(
+            f"""SELECT lease_token FROM {d.checkpoints}
+            WHERE job_id = :job::uuid AND name = :name::text AND nth = :nth::int
+              AND state <> 'OPEN'"""
+        )
+
+        self.read_checkpoint = d.sql(
+            f"""SELECT {CHECKPOINT_COLUMNS}, coalesce(until <= {d.now}, {d.false})
+            FROM {d.checkpoints}
+            WHERE job_id = :job::uuid AND name = :name::text AND nth = :nth::int"""
+        )
+
+        # Hold a run's job for the rest of the transaction; no row: its lease is lost.
+        self.hold = d.sql(f"SELECT r.job_id FROM {d.rows_of(LEASE, lock='held')}", LEASE)
+
+        # -- suspending -----------------------------------------------------------------------
+
+        suspended = REPORTED | {
+            "kind": "'WAITING'", "result": "NULL::json", "error": "NULL::text",
+            "until": "r.until", "final": "1 = 0",
+        }  # fmt: skip
+        self.suspend = d.sql(
+            f"""UPDATE {jobs} SET {end_of_run(d, suspended)},
+                wait_kind = r.kind, wait_key = r.wait_key, wait_job = r.wait_job,
+                wait_enough = r.enough, wait_too_many = r.too_many
+            FROM {d.rows_of(SUSPENSION, lock="wait")} WHERE {held}
+            RETURNING {ENDED_COLUMNS}""",
+            SUSPENSION,
+        )
+
+        # The beginning of their waits. It is our own transaction that has made them WAITING.
+        self.open_waits = d.sql(
+            f"""INSERT INTO {d.checkpoints} AS s (job_id, name, nth, seq, kind, state, input_hash,
+                tries, until, started_at, lease_token)
+            SELECT r.job_id, r.name, r.nth, r.seq, r.kind, 'OPEN', r.input_hash, r.tries,
+                nullif(j.next_run_at, {d.forever}), {d.now}, r.token
+            FROM {d.rows_of(CHECKPOINT)}, {jobs}
+            WHERE {this_job} AND j.status = 'WAITING' AND j.lease_token = r.token
+            ON CONFLICT (job_id, name, nth) DO UPDATE SET until = excluded.until
+            WHERE s.state = 'OPEN'""",
+            CHECKPOINT,
+            counted=True,
+        )
+
+        # -- waking ---------------------------------------------------------------------------
+
+        # Jobs and their parents, in the order of their ids: a batch that ends children, and
+        # perhaps parents of others, cannot deadlock with another such batch.
+        self.lock_families = d.sql(
+            f"""SELECT id FROM {d.jobs} WHERE {
+                d.id_among(
+                    "id",
+                    f'''
+                SELECT r.job_id FROM {d.rows_of(JOB)} UNION
+                SELECT j.parent_id FROM {d.rows_of(JOB)}, {jobs}
+                WHERE {this_job} AND j.parent_id IS NOT NULL''',
+                )
+            }
+            ORDER BY id {d.for_update}""",
+            JOB,
+        )
+        self.lock = d.sql(
+            f"SELECT r.job_id FROM {d.rows_of(JOB, lock='wait')}",
+            JOB,
+        )
+        self.waiters = d.sql(
+            f"""SELECT j.id FROM {d.rows_of(JOB)}, {d.jobs} AS j
+            WHERE j.wait_job = r.job_id AND j.{LIVING}""",
+            JOB,
+        )
+
+        children = f"""FROM {d.jobs} AS c {d.by_family}
+                WHERE c.parent_id = j.id AND c.parent_step = j.wait_key AND c"""
+        failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
+        fan_out = f"""NOT EXISTS (SELECT 1 {children}.{LIVING})
+                OR (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many
+                OR (SELECT count(*) {children}.status IN {succeeded}) >= j.wait_enough"""
+        signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
+                WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
+        job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
+                WHERE {d.same_id("t.id", "j.wait_job")} AND t.{LIVING})"""
+        self.wake = d.sql(
+            f"""UPDATE {jobs} SET status = 'PENDING', next_run_at = {d.now}
+            FROM {d.rows_of(JOB)} WHERE {this_job} AND j.status = 'WAITING'
+              AND CASE j.wait_kind WHEN 'FAN_OUT' THEN {fan_out} WHEN 'SIGNAL' THEN {signal}
+                WHEN 'JOB' THEN {job} ELSE 1 = 0 END
+            RETURNING j.queue""",
+            JOB,
+        )
+
+        # -- waiting for another job ----------------------------------------------------------
+
+        # Two transactions: whoever sees that a job is watched sees by whom.
+        self.about_to_wait = d.sql(
+            f"""UPDATE {jobs} SET wait_job = :target::uuid
+            FROM {d.rows_of(LEASE, lock="wait")} WHERE {held} RETURNING id""",
+            LEASE,
+        )
+        self.watch = d.sql(
+            f"""UPDATE {d.jobs} SET watched = {d.true}
+            WHERE id = :target::uuid AND {LIVING} RETURNING {OUTCOME_COLUMNS}"""
+        )
+        self.outcomes = d.sql(
+            f"SELECT {OUTCOME_COLUMNS} FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}", JOB
+        )
+
+        # -- signals --------------------------------------------------------------------------
+
+        self.lock_status = d.sql(
+            f"SELECT status FROM {d.jobs} WHERE id = :job::uuid {d.for_update}"
+        )
+        self.send = d.sql(
+            f"""INSERT INTO {d.signals} (id, job_id, name, payload, sent_at)
+            VALUES (:id::uuid, :job::uuid, :name::text, :payload::json, {d.clock})
+            ON CONFLICT DO NOTHING"""
+        )
+        self.sent = d.sql(f"SELECT 1 FROM {d.signals} WHERE id = :id::uuid")
+        self.oldest_signal = d.sql(
+            f"""SELECT id, payload::text FROM {d.signals}
+            WHERE job_id = :job::uuid AND name = :name::text AND consumed_at IS NULL
+            ORDER BY sent_at, id LIMIT 1"""
+        )
+        self.consume = d.sql(
+            f"""UPDATE {d.signals} SET consumed_at = {d.now}
+            WHERE id = :id::uuid AND consumed_at IS NULL"""
+        )
+
+        # -- the end of a parent --------------------------------------------------------------
+
+        # It ended without success: its children have to be told, by whoever comes first.
+        self.mark_cascades = d.sql(
+            f"""UPDATE {jobs} SET cascades = {d.true} FROM {d.rows_of(JOB)}
+            WHERE {this_job} AND {has_living_children(d, _CONCERNED)} RETURNING id""",
+            JOB,
+        )
+        self.pick_cascades = d.sql(
+            f"""SELECT id FROM {d.jobs} WHERE cascades IS NOT NULL
+            ORDER BY id LIMIT :most::int {d.skip_locked}"""
+        )
+        # Locked ones are being ended by somebody else: they are found again, or not.
+        self.untold_children = d.sql(
+            f"""SELECT c.id FROM {d.jobs} AS c {d.by_family}
+            JOIN {jobs} ON {d.same_id("j.id", "c.parent_id")}
+            WHERE c.parent_id = :parent::uuid AND c.{LIVING} {_UNTOLD}
+            ORDER BY c.id LIMIT :most::int {d.skip_locked_of("c")}"""
+        )
+        self.unmark_cascades = d.sql(
+            f"""UPDATE {jobs} SET cascades = NULL FROM {d.rows_of(JOB)}
+            WHERE {this_job} AND NOT {has_living_children(d, _UNTOLD)}""",
+            JOB,
+        )
+
+        # -- replays --------------------------------------------------------------------------
+
+        self.forget_steps = self._delete(d.checkpoints)
+        self.forget_signals = self._delete(d.signals)
+        those = d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
+        self.forget_failed_steps = d.sql(
+            f"""DELETE FROM {d.checkpoints}
+            WHERE {those} AND kind <> 'FAN_OUT' AND state IN ('FAILED', 'TIMED_OUT')""",
+            JOB,
+        )
+        self.reopen_fan_outs = d.sql(
+            f"""UPDATE {d.checkpoints} SET state = 'OPEN', value = NULL, error = NULL,
+                until = NULL, ended_at = NULL
+            WHERE {those} AND kind = 'FAN_OUT' AND state IN ('FAILED', 'TIMED_OUT')""",
+            JOB,
+        )
+        family = """s.name || '|' || s.nth
+                || CASE WHEN j.generation > 0 THEN '|' || j.generation ELSE '' END"""
+        self.unsuccessful_children = d.sql(
+            f"""SELECT c.id FROM {d.rows_of(JOB)}
+            JOIN {jobs} ON {this_job}
+            JOIN {d.checkpoints} AS s ON s.job_id = j.id AND s.kind = 'FAN_OUT'
+                AND s.state = 'OPEN'
+            JOIN {d.jobs} AS c {d.by_family} ON c.parent_id = j.id AND c.parent_step = {family}
+                AND c.status IN {words(REPLAYABLE)}""",
+            JOB,
+        )
+
+    def _delete(self, table: str) -> Sql:
+        d = self.dialect
+        those = d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
+        return d.sql(f"DELETE FROM {table} WHERE {those}", JOB)
