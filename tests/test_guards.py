@@ -180,7 +180,8 @@ async def test_a_report_is_known_from_before_only_by_token_worker_and_outcome(ba
 
 
 DELETABLE = (
-    "status IN ('PENDING', 'RETRYING', 'WAITING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED') AND"
+    "status IN ('PENDING', 'RETRYING', 'WAITING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')\n"
+    "              AND"
 )
 
 

@@ -27,6 +27,8 @@ BY_ID = ("pulse_jobs_pkey", "id = ANY")
 DUE = ("pulse_jobs_claim", "queue")
 LEASES = ("pulse_jobs_lease", "lease_until <")
 FINISHED = ("pulse_jobs_finished", "AND (completed_at <")
+PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
+CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
     "levels": [DUE],
     "claim": [DUE, DUE, BY_ID],
@@ -40,8 +42,8 @@ PLANS = {
     "set_progress": [BY_ID, BY_ID],
     "cancel": [BY_ID, BY_ID],
     "replay": [BY_ID, BY_ID],
-    "delete": [BY_ID, BY_ID],
-    "prune": [FINISHED, BY_ID],
+    "delete": [BY_ID, BY_ID, PARENT, CHILDREN],
+    "prune": [FINISHED, BY_ID, PARENT, PARENT],
     "standing": [BY_ID],
     "get": [BY_ID],
 }
@@ -100,7 +102,7 @@ def is_as_expected(scans, expected):
         fitting = [one for one in left if one[0] == index and one[1] in condition]
         if not fitting:
             return False
-        left.remove(fitting[0])
+        left.remove(max(fitting, key=lambda one: len(one[1])))
     return not left
 
 

@@ -141,6 +141,9 @@ SAYS_MORE = {
     "headers": {"trace": "a,b"},
     "tags": ("red", "blue"),
     "schedule_id": uuid4(),
+    "parent_id": uuid4(),
+    "parent_step": "ship|1",
+    "outlives": True,
 }
 """Of every field that a job need not have, a value."""
 

@@ -165,9 +165,13 @@ def has_living_parent(d: Dialect) -> str:
 
 
 def has_living_children(d: Dialect, which: str = "") -> str:
-    """Return whether ``j`` has children ``c`` that have not ended."""
-    return f"""EXISTS (SELECT 1 FROM {d.jobs} AS c {d.by_family}
-        WHERE c.parent_id = j.id AND c.{LIVING} {which})"""
+    """Return whether ``j`` has children ``c`` that have not ended.
+
+    The coalesce keeps it a question for each job: a planner that believes the table to be empty
+    makes a join of a bare EXISTS, with all children of all jobs on its inner side.
+    """
+    return f"""coalesce(EXISTS (SELECT 1 FROM {d.jobs} AS c {d.by_family}
+        WHERE {d.same_id("c.parent_id", "j.id")} AND c.{LIVING} {which}), {d.false})"""
 
 
 def _lease_grant(d: Dialect) -> dict[str, str]:

@@ -146,12 +146,12 @@ class WorkflowStatements:
         )
         self.waiters = d.sql(
             f"""SELECT j.id FROM {d.rows_of(JOB)}, {d.jobs} AS j
-            WHERE j.wait_job = r.job_id AND j.{LIVING}""",
+            WHERE {d.same_id("j.wait_job", "r.job_id")} AND j.{LIVING}""",
             JOB,
         )
 
         children = f"""FROM {d.jobs} AS c {d.by_family}
-                WHERE c.parent_id = j.id AND c.parent_step = j.wait_key AND c"""
+                WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key AND c"""
         failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
         fan_out = f"""NOT EXISTS (SELECT 1 {children}.{LIVING})
                 OR (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many
@@ -254,8 +254,8 @@ class WorkflowStatements:
             JOIN {jobs} ON {this_job}
             JOIN {d.checkpoints} AS s ON s.job_id = j.id AND s.kind = 'FAN_OUT'
                 AND s.state = 'OPEN'
-            JOIN {d.jobs} AS c {d.by_family} ON c.parent_id = j.id AND c.parent_step = {family}
-                AND c.status IN {words(REPLAYABLE)}""",
+            JOIN {d.jobs} AS c {d.by_family} ON {d.same_id("c.parent_id", "j.id")}
+                AND c.parent_step = {family} AND c.status IN {words(REPLAYABLE)}""",
             JOB,
         )
 
