@@ -23,11 +23,14 @@ from pulsed.job import (
     Snoozed,
     Status,
     Succeeded,
+    Waiting,
     new_job_id,
 )
 from pulsed.lifecycle import TERMINAL
+from pulsed.step import Checkpoint, StepKind, StepState, Wait
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlstore import SqlStore
+from pulsed.workflow import Signal
 from tests.support.backends import Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, EVERYTHING, a_job, a_policy
@@ -54,6 +57,14 @@ OUTCOMES = st.one_of(
     st.builds(Snoozed, st.sampled_from([0.0, 10.0])),
     st.just(Cancelled()),
     st.just(Released()),
+    st.builds(
+        lambda kind, delay: Waiting(
+            Wait(kind=kind, key="go", delay=0.0 if delay is None and kind == "SLEEP" else delay),
+            Checkpoint(name="wait", nth=1, seq=1, kind=kind, state=StepState.OPEN),
+        ),
+        st.sampled_from([StepKind.SLEEP, StepKind.SIGNAL]),
+        st.sampled_from([None, 10.0]),
+    ),
 )
 
 
@@ -162,6 +173,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         reports = [Report(lease, data.draw(OUTCOMES)) for lease in self.some_leases(data)]
         assert self.run(self.store.settle(reports)) == self.model.settle(reports)
+
+    @rule(data=st.data())
+    def signal(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(self.ids))
+        sent = Signal(id=new_job_id(), job_id=job_id, name="go", payload="1")
+        assert self.run(self.store.signal(sent)) == self.model.signal(job_id)
 
     @rule(data=st.data())
     def set_progress(self, data: st.DataObject) -> None:

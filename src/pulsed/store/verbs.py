@@ -124,8 +124,13 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
         visited = [level[0] for level in levels]
         gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
         claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
-        claimed.sort(key=_BY_TIME)
-        claimed.sort(key=_BY_PRIORITY, reverse=True)
+        _sort(claimed)
+        if not {row[4] for row in claimed} <= {*visited} and len(claimed) < limit:
+            # Of each gap one new priority was visited, and there may be more of them.
+            walk.claimed(visited, _worst(claimed), full=False)
+            claimed += yield from _visit(s, params, limit - len(claimed), walk)
+            _sort(claimed)
+            return claimed
     else:
         visited = []
         for (priority,) in (yield Statement(s.levels, {"queue": params["queue"]})):
@@ -134,9 +139,17 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
                 claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
-    last = (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
-    walk.claimed(visited, last, full=len(claimed) == limit)
+    walk.claimed(visited, _worst(claimed), full=len(claimed) == limit)
     return claimed
+
+
+def _sort(claimed: list[Row]) -> None:
+    claimed.sort(key=_BY_TIME)
+    claimed.sort(key=_BY_PRIORITY, reverse=True)
+
+
+def _worst(claimed: list[Row]) -> tuple[int, Any, Any] | None:
+    return (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
 
 
 def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
