@@ -23,12 +23,15 @@ class RawStream:
         self.call = call
         self.worker_id = worker_id
 
-    async def hello(self, *, queues=("default",), topics=(TOPIC,), wants_offers=False) -> None:
+    async def hello(
+        self, *, queues=("default",), topics=(TOPIC,), wants_offers=False, reads_columns=False
+    ) -> None:
         hello = pb.Hello(
             worker_id=str(self.worker_id),
             queues=queues,
             topics=[pb.Topic(name=name) for name in topics],
             wants_offers=wants_offers,
+            reads_columns=reads_columns,
         )
         await self.call.write(pb.StreamJobsRequest(hello=hello))
 

@@ -15,6 +15,7 @@ from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.keep import changed, keep_option
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
+from pulsed.engine import loop
 from pulsed.engine.signals import on_stop_signals
 from pulsed.retention import Retention
 from pulsed.rpc.address import is_loopback
@@ -126,7 +127,7 @@ def server(
         options["auth"] = not (is_loopback(options["listen"]) or insecure)
     tls = options["credentials"] is not None
     check_exposure(options["listen"], tls=tls, credentials=options["auth"], insecure=insecure)
-    return asyncio.run(_serve(url, settings, options))
+    return loop.run(_serve(url, settings, options))
 
 
 def _credentials(options: Mapping[str, Any]) -> Any:
