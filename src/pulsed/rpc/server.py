@@ -55,8 +55,8 @@ ANSWERED_ONCE = frozenset(
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""
 REMEMBERED_ANSWERS = 1_000
-GRACE = 1.5
-"""Ticks that workers get to beat after an outage: a beat of the default lease, and some."""
+ANSWER_WITHIN = 0.7
+"""How much of a caller's time a beat may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,8 @@ class ServerOptions:
     """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
+    grace: float = 15.0
+    """Seconds that workers get to beat after an outage, before a job is taken from them."""
     keepalive: float = KEEPALIVE
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
@@ -227,6 +229,8 @@ class Server:
                 caller = await self._admitted(context, method.name)
                 if method.name in ANSWERED_ONCE:
                     return await self._answer_once(method, caller, context, request, function)
+                if method.name == "Heartbeat":
+                    return await function(request, caller, within=_patience(context))
                 return await function(request, caller)
             except Exception as error:  # noqa: BLE001 - every error becomes a status
                 await _abort(context, error, method.name)
@@ -292,7 +296,7 @@ class Server:
         """Put the jobs of silent workers on the retry path; for ever."""
         while True:
             try:
-                if await reap(self.store, tick=self.options.tick, grace=GRACE * self.options.tick):
+                if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
                     self.dispatcher.hint()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
@@ -300,6 +304,15 @@ class Server:
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
             await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
+
+
+def _patience(context: Any) -> float | None:
+    """Return how long we may try, to have said that the database is away before the caller leaves.
+
+    He could not tell our silence from a broken network, after which a worker stops its jobs.
+    """
+    left: float | None = context.time_remaining()
+    return None if left is None else left * ANSWER_WITHIN
 
 
 async def _abort(context: Any, error: Exception, method: str) -> None:

@@ -170,11 +170,11 @@ class Service:
             accepted=[report.lease.job_id in accepted for report in reports]
         )
 
-    async def heartbeat(self, request: Any, caller: Caller) -> Any:
+    async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
         leases = checks.leases_of(request.leases)
         await self._check_leases(leases, caller)
-        answers = await self._store.beat(leases)
+        answers = await self._store.beat(leases, within=within)
         return pb.HeartbeatResponse(
             answers=[to.BEAT_NUMBERS[answers[lease.job_id]] for lease in leases]
         )
