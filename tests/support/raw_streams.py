@@ -65,14 +65,14 @@ class RawClient:
         )
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
-    def __call__(self, name: str, request: Any, **options: Any) -> Any:
+    def __call__(self, name: str, request: Any, *, seconds: float = PATIENCE) -> Any:
         method = METHODS[name]
         call = self.channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return call(request, metadata=self._metadata, timeout=PATIENCE, **options)
+        return call(request, metadata=self._metadata, timeout=seconds)
 
     def stream(self, worker_id: UUID | None = None) -> RawStream:
         method = METHODS["StreamJobs"]

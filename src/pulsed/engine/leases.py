@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from uuid import UUID
 
-from pulsed.errors import PulsedError, ServerUnreachable
+from pulsed.errors import PulsedError, ServerUnreachable, TransientStorageError
 from pulsed.job import Assignment, Beat, Lease
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
@@ -132,8 +132,7 @@ class Leases:
 
     def tick(self) -> dict[Lease, Beat]:
         """Beat once for everything that is held, and pass the answers on."""
-        with self._changed:
-            leases = [lease for lease, _, _ in self._held.values()]
+        leases = self._leases()
         if not leases:
             return {}
         began = time.monotonic()
@@ -142,6 +141,10 @@ class Leases:
         by_lease = {lease: answers[lease.job_id] for lease in leases}
         self._on_answers(by_lease)
         return by_lease
+
+    def _leases(self) -> list[Lease]:
+        with self._changed:
+            return [lease for lease, _, _ in self._held.values()]
 
     def _patience(self) -> float | None:
         """Return how long a beat may take: until a lease ends, or a run has to fence itself."""
@@ -174,22 +177,27 @@ class Leases:
 
     def _beat_until_stopped(self) -> None:
         while self._wait_for_next_beat():
-            began = time.monotonic()
-            failed = False
-            try:
-                self.tick()
-            except Exception as error:
-                surprise = None if isinstance(error, PulsedError) else error
-                log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
-                failed = True
-                if self._fence is Fence.UNCONFIRMED or isinstance(error, ServerUnreachable):
-                    self._give_up_the_unconfirmed()
-            with self._changed:
-                self._interval = self._shortest_interval()
-                pause = self._interval
-                if failed:
-                    pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
-                self._next_beat = began + pause
+            self.attempt()
+
+    def attempt(self) -> None:
+        """Beat once, whatever comes of it, and decide when to beat again."""
+        began = time.monotonic()
+        failed = False
+        try:
+            self.tick()
+        except Exception as error:
+            failed = True
+            surprise = None if isinstance(error, PulsedError) else error
+            log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
+            if self._fence is Fence.UNHEARD and _is_everybodys(error):
+                self._confirmed(self._leases(), began)
+            self._give_up_the_unconfirmed()
+        with self._changed:
+            self._interval = self._shortest_interval()
+            pause = self._interval
+            if failed:
+                pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
+            self._next_beat = began + pause
 
     def _wait_for_next_beat(self) -> bool:
         """Sleep until a beat is due; say whether to go on. Tells when it was woken far too late."""
@@ -209,3 +217,9 @@ class Leases:
 
     def _shortest_interval(self) -> float:
         return min((interval for _, interval, _ in self._held.values()), default=float("inf"))
+
+
+def _is_everybodys(error: Exception) -> bool:
+    """Whether a server has answered, and only its database is away."""
+    away = isinstance(error, TransientStorageError)
+    return away and not isinstance(error, ServerUnreachable)
