@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
-from pulsed.job import Beat, Status
+from pulsed.job import Beat, Lease, Report, Status, Succeeded
 from pulsed.rpc.remote import RemoteStore
 from pulsed.store.open import open_store
+from tests.support import crashing_app
+from tests.support.backends import postgres_backend
+from tests.support.clock import Clock
+from tests.support.crashing_app import Journal, late_report, slow_at_first
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.servers import ServerThread
 from tests.support.workers import (
@@ -18,6 +28,8 @@ from tests.support.workers import (
     beat,
     finished,
     handler,
+    result,
+    row,
     submit,
     submit_many,
     until,
@@ -77,3 +89,68 @@ async def test_jobs_of_remote_workers_live_through_an_outage_of_the_database(
         await far.aclose()
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
     assert [job.result for job in jobs] == [str(n) for n in range(10)]
+
+
+# -- two servers before one database --------------------------------------------------------------
+
+
+@contextmanager
+def worker_process(url: str, journal: Journal) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", crashing_app.__name__, url, str(journal.path), ""],
+        cwd=Path(__file__).parent.parent,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+def suspend(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+
+
+async def test_a_zombie_is_fenced_by_whatever_server_it_asks(
+    request: pytest.FixtureRequest, tmp_path: Path
+):
+    """Its worker is suspended for longer than its lease; then the server it knew is gone."""
+    journal = Journal(tmp_path / "journal")
+    with postgres_backend(request, Clock()) as backend:
+        url, upkeep = backend.app_url, {"upkeep": True, "tick": crashing_app.TICK}
+        with (
+            ServerThread(lambda: open_store(url), **upkeep) as one,
+            ServerThread(lambda: open_store(url), **upkeep) as other,
+            worker_process(f"{one.url},{other.host}", journal) as process,
+        ):
+            store = open_store(url)
+            ids = [await submit(store, topic) for topic in ("slow_at_first", "late_report")]
+            await until(lambda: journal.lines() == ["started 1"] * 2)
+            suspend(process)
+            zombies = [await row(store, job_id) for job_id in ids]
+            assert {each.status for each in zombies} == {Status.RUNNING}
+
+            known, unknown = (one, other) if one.server.dispatcher.streams else (other, one)
+            near = RemoteStore(unknown.url)
+            async with working(near, slow_at_first.handler, late_report.handler):
+                done = await all_finished(store, ids)
+            assert [(result(job), job.attempts) for job in done] == [(2, 2)] * 2
+
+            known.stop()
+            journal.let_go()
+            process.send_signal(signal.SIGCONT)
+            await until(lambda: "cancelled" in journal.lines())
+            late = [
+                Report(Lease(each.id, each.lease_token, each.locked_by), Succeeded('"zombie"'))
+                for each in zombies
+                if each.locked_by is not None
+            ]
+            assert await near.settle(late) == set()
+            process.terminate()  # it drains: its own report has been answered by then
+            await until(lambda: process.poll() == 0)
+            assert [await row(store, job_id) for job_id in ids] == done
+            await near.aclose()
+            await store.aclose()
