@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,8 @@ async def test_a_zombie_is_fenced_by_whatever_server_it_asks(
     """Its worker is suspended for longer than its lease; then the server it knew is gone."""
     journal = Journal(tmp_path / "journal")
     with postgres_backend(request, Clock()) as backend:
-        url, upkeep = backend.app_url, {"upkeep": True, "tick": crashing_app.TICK}
+        url = backend.app_url
+        upkeep: dict[str, Any] = {"upkeep": True, "tick": crashing_app.TICK}
         with (
             ServerThread(lambda: open_store(url), **upkeep) as one,
             ServerThread(lambda: open_store(url), **upkeep) as other,

@@ -55,6 +55,7 @@ ANSWERED_ONCE = frozenset(
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""
 REMEMBERED_ANSWERS = 1_000
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 ANSWER_WITHIN = 0.7
 """How much of a caller's time a beat may take."""
 
@@ -78,6 +79,8 @@ class ServerOptions:
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
     most_streams: int = 10_000
+    reflection: bool = False
+    """Tell tools what methods there are; needs grpcio-reflection."""
     drain_timeout: float = 10.0
     """Seconds that workers get to go elsewhere, and calls to end, when the server stops."""
 
@@ -131,10 +134,18 @@ class Server:
                 (grpc.method_handlers_generic_handler(f"pulse.v1.{service}", handlers),)
             )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self.options.reflection:
+            self._describe_itself()
         self.port = self._bind()
         await self._server.start()
         await self._be_healthy()
         self._start_loops()
+
+    def _describe_itself(self) -> None:
+        from grpc_reflection.v1alpha import reflection  # noqa: PLC0415 - an extra, and rarely used
+
+        names = (HEALTH, reflection.SERVICE_NAME, *_services())
+        reflection.enable_server_reflection(names, self._server)
 
     def _bind(self) -> int:
         address, credentials = self.options.listen, self.options.credentials
@@ -205,7 +216,7 @@ class Server:
         ]
 
     async def _be_healthy(self) -> None:
-        for name in ("", *sorted({f"pulse.v1.{each.service}" for each in METHODS.values()})):
+        for name in ("", *_services()):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     # -- calls ----------------------------------------------------------------------------------
@@ -304,6 +315,10 @@ class Server:
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
             await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
+
+
+def _services() -> list[str]:
+    return sorted({f"pulse.v1.{method.service}" for method in METHODS.values()})
 
 
 def _patience(context: Any) -> float | None:
