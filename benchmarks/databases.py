@@ -309,15 +309,15 @@ closing = contextlib.closing
 
 
 @contextlib.contextmanager
-def opened(database: Database) -> Iterator[Tasks]:
-    """Open an app of this process on the database."""
-    with Pulse(database.url) as app:
+def opened(url: str) -> Iterator[Tasks]:
+    """Open an app of this process on a database, or on the server before it."""
+    with Pulse(url) as app:
         yield declare(app)
 
 
 def enqueue(database: Database, count: int, topic: str = "noop") -> Batch:
     """Fill a database with jobs to drain, as a caller of ``enqueue_iter`` does."""
-    with opened(database) as tasks:
+    with opened(database.url) as tasks:
         job = getattr(tasks, topic)
         ids = list(job.enqueue_iter(((number,) for number in range(count)), batch=CHUNK))
     return Batch(min(ids), max(ids), count)

@@ -60,25 +60,24 @@ class Plots:
         figure.savefig(self._folder / name, dpi=130, metadata={"Software": None})
         self._pyplot.close(figure)
 
-    def drain(self) -> None:
-        """Draw what drains how fast: raw, pulsed, peers."""
-        engines = [e for e in ENGINES if self.of("drain", e, "jobs/s")]
-        if not engines:
+    def rates(self, workload: str, name: str, title: str) -> None:
+        """Draw what drains how fast, the fastest on top."""
+        bars = {e: found for e in ENGINES if (found := self.of(workload, e, "jobs/s"))}
+        if not bars:
             return
-        bars = {e: self.of("drain", e, "jobs/s") | self.of("peers", e, "jobs/s") for e in engines}
         heights = [len(b) for b in bars.values()]
         figure, axes = self._pyplot.subplots(
-            len(engines),
+            len(bars),
             1,
-            figsize=(8, 0.9 + 0.27 * sum(heights) + 0.5 * len(engines)),
+            figsize=(8, 0.9 + 0.27 * sum(heights) + 0.5 * len(bars)),
             height_ratios=heights,
             squeeze=False,
         )
         for (engine, found), (axis,) in zip(bars.items(), axes, strict=True):
             ordered = sorted(found, key=lambda subject: statistics.median(found[subject]))
             _bars(axis, {subject: found[subject] for subject in ordered})
-            axis.set_title(f"Drain of no-op jobs, jobs per second: {ENGINES[engine]}")
-        self.save(figure, "drain.png")
+            axis.set_title(f"{title}, jobs per second: {ENGINES[engine]}")
+        self.save(figure, name)
 
     def flatness(self) -> None:
         """Draw what remains of the clean rate in bad company, and a worker's memory in time."""
@@ -189,6 +188,7 @@ def _bars(axis: Any, found: dict[str, list[float]]) -> None:
 
 if __name__ == "__main__":
     plots = Plots(Path(sys.argv[1]), Path(sys.argv[2]))
-    plots.drain()
+    plots.rates("drain", "drain.png", "Drain of no-op jobs")
+    plots.rates("peers", "peers.png", "In turns with other queues")
     plots.flatness()
     plots.latency()

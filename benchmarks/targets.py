@@ -55,19 +55,17 @@ def _plain(workload: str, engine: str, metric: str, subject: str = PULSED) -> Fi
     return figure
 
 
-def _beside_peers(engine: str, ours: str, *only: str) -> Figure:
-    """Compare a drain with the fastest of the peers on this engine, or of those named."""
+def _beside_peers(engine: str, ours: str) -> Figure:
+    """Compare a drain with the fastest of the peers that took turns with it."""
 
     def figure(results: Results) -> float | None:
-        drained = results.find("drain", engine, ours, RATE)
         peers = [
-            peer
-            for peer in results.of("peers", engine)
-            if peer.metric == RATE and (not only or peer.subject.startswith(only))
+            found
+            for found in results.of("peers", engine)
+            if found.metric == RATE and not found.subject.startswith(PULSED)
         ]
-        if drained is None or not peers or any(peer.run != drained.run for peer in peers):
-            return None
-        return drained.median / max(peer.median for peer in peers)
+        fastest = max(peers, key=lambda peer: peer.median, default=None)
+        return ratio(results.find("peers", engine, ours, RATE), fastest)
 
     return figure
 
@@ -115,7 +113,7 @@ def _targets() -> list[Target]:
 
 def _peer_targets(engine: str) -> list[Target]:
     if engine == "sqlite":
-        figure = _beside_peers(engine, our_name(1, 100), "huey")
+        figure = _beside_peers(engine, our_name(1, 100))
         return [Target("drain, one process, 100 slots", engine, "Huey", figure, 12)]
     what = {
         "drain, one process, 100 slots": our_name(1, 100),

@@ -59,7 +59,7 @@ def measure_idle(server: Server, results: Results, scale: Scale) -> None:
     database = server.database("idle")
     server.log_statements("idle")
     with WorkerProcess(database.url) as worker:
-        wait_until_ready(database)
+        wait_until_ready(database.url)
         time.sleep(2)
         for _ in range(scale.repeat):
             asked, used = server.statements(), worker.cpu_seconds()
