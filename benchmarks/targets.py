@@ -13,6 +13,7 @@ from benchmarks.results import PULSED, Results, ratio
 from benchmarks.workloads.drain import our_name, raw_name
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.recovery import BOUND
+from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
 
 Figure = Callable[[Results], float | None]
 RATE = "jobs/s"
@@ -104,6 +105,7 @@ def _targets() -> list[Target]:
             )
         )
         found += _peer_targets(engine)
+        found += _server_targets(engine)
         found += _enqueue_targets(engine)
         found += _latency_targets(engine)
         found += _flatness_targets(engine)
@@ -125,6 +127,30 @@ def _peer_targets(engine: str) -> list[Target]:
         Target(name, engine, "the fastest peer", _beside_peers(engine, ours), 1)
         for name, ours in what.items()
     ]
+
+
+def _server_targets(engine: str) -> list[Target]:
+    if engine == "sqlite":
+        return []
+    drains = [
+        Target(
+            f"drain through the server, {slots} slots",
+            engine,
+            "the database directly",
+            _relative("server", engine, through(slots), direct(slots)),
+            0.5,
+        )
+        for slots in SLOTS
+    ]
+    pickup = Target(
+        "idle pick-up through the server, p99",
+        engine,
+        "the database directly",
+        _relative("server-pickup", engine, THROUGH, DIRECT, "p99 ms"),
+        2,
+        at_least=False,
+    )
+    return [*drains, pickup]
 
 
 def _enqueue_targets(engine: str) -> list[Target]:

@@ -11,7 +11,7 @@ from benchmarks import machine, report, saved
 from benchmarks.databases import Database, PostgresDatabase, Server, SqliteDatabase, enqueue
 from benchmarks.parts import measure
 from benchmarks.peers import PEERS
-from benchmarks.processes import drain, in_processes
+from benchmarks.processes import ServerProcess, drain, in_processes
 from benchmarks.results import Measurement, Results, percentile, ratio, readable
 from benchmarks.saved import Part, Saved
 from benchmarks.scale import FIGURE, GLANCE, Scale
@@ -29,6 +29,7 @@ CROWD = 40_000
 LEAST_OF_RAW = {"postgres": 0.2, "sqlite": 0.08}
 LEAST_OF_RAW_SINGLES = 0.2
 LEAST_BESIDE_A_CROWD = 0.5
+LEAST_THROUGH_A_SERVER = 0.15
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -52,8 +53,8 @@ def _make_tables(url: str) -> None:
         app.jobs.counts()
 
 
-def our_rate(database: Database) -> float:
-    drained = drain(database, enqueue(database, JOBS), limit=20)
+def our_rate(database: Database, url: str | None = None) -> float:
+    drained = drain(database, enqueue(database, JOBS), url=url, limit=20)
     assert drained.jobs == JOBS
     return drained.rate
 
@@ -86,6 +87,16 @@ def test_enqueueing_one_by_one_keeps_a_fair_share_of_the_raw_driver(database):
     }
 
     assert seconds["theirs"] >= LEAST_OF_RAW_SINGLES * seconds["ours"]
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_worker_behind_a_server_keeps_a_fair_share_of_its_speed(database):
+    direct = our_rate(database)
+
+    with ServerProcess(database) as serving:
+        through = max(our_rate(database, serving.url) for _ in range(2))
+
+    assert through >= LEAST_THROUGH_A_SERVER * direct
 
 
 # -- the page -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from benchmarks.workloads.footprint import measure_idle, measure_memory, measure
 from benchmarks.workloads.latency import measure_pickup, measure_steady
 from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.recovery import measure_recovery
+from benchmarks.workloads.server import measure_server, measure_server_pickup
 
 BOTH = ("postgres", "sqlite")
 
@@ -135,6 +136,24 @@ resident memory, while nothing is due.""",
 Resident memory of a worker, looked at four times a second while it drains a long queue.""",
         lambda scale: f"{scale.memory:,} jobs",
         quick=False,
+    ),
+    "server": Workload(
+        measure_server,
+        "Drain through the server",
+        """\
+The same worker drains with the URL of the database, and with that of a `pulsed server` before it,
+in turns. Server, worker and database share the cores of the machine.""",
+        lambda scale: f"{scale.drain:,} jobs",
+        engines=("postgres",),
+    ),
+    "server-pickup": Workload(
+        measure_server_pickup,
+        "Idle pick-up through the server",
+        """\
+As the idle pick-up above, in turns with the same through a `pulsed server`: the job is enqueued
+through it and picked up through it.""",
+        lambda scale: f"{scale.pickups:,} jobs",
+        engines=("postgres",),
     ),
     "peers": Workload(
         measure_peers,
