@@ -38,6 +38,8 @@ class Batch:
     first: UUID
     last: UUID
     size: int
+    tenths: tuple[UUID, ...] = ()
+    """The last job of each tenth, in the order in which they are claimed."""
 
 
 @dataclass(frozen=True)
@@ -319,8 +321,10 @@ def enqueue(database: Database, count: int, topic: str = "noop") -> Batch:
     """Fill a database with jobs to drain, as a caller of ``enqueue_iter`` does."""
     with opened(database.url) as tasks:
         job = getattr(tasks, topic)
-        ids = list(job.enqueue_iter(((number,) for number in range(count)), batch=CHUNK))
-    return Batch(min(ids), max(ids), count)
+        calls = ((number,) for number in range(count))
+        ids = sorted(job.enqueue_iter(calls, batch=CHUNK))
+    tenths = tuple(ids[count * share // 10 - 1] for share in range(1, 11))
+    return Batch(ids[0], ids[-1], count, tenths)
 
 
 def ordered_id() -> UUID:

@@ -93,7 +93,7 @@ class Plots:
                     pairs = zip(samples, control, strict=False)
                     name = f"{short}: {subject.removeprefix('pulsed, ')}"
                     shares[name] = statistics.median(own / other for own, other in pairs)
-        memory = {e: self.of("memory", e, "MB resident, in time").get("pulsed") for e in ENGINES}
+        memory = {e: self.memory(e) for e in ENGINES}
         if not shares:
             return
         figure, (left, right) = self._pyplot.subplots(
@@ -115,15 +115,22 @@ class Plots:
         left.set_title("Drain, as a share of the clean rate")
         for engine, resident in memory.items():
             if resident:
-                progress = [100 * n / max(1, len(resident) - 1) for n in range(len(resident))]
                 color = OURS if engine == "postgres" else "#047857"
-                right.plot(progress, resident, color=color, label=ENGINES[engine].split(",")[0])
+                title = ENGINES[engine].split(",")[0]
+                right.plot(list(resident), list(resident.values()), color=color, label=title)
         right.set_ylim(bottom=0)
-        right.set_xlabel("% of a long drain")
+        right.set_xlabel("jobs drained")
+        right.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         right.set_title("Worker memory, MB")
         if any(memory.values()):
             right.legend(frameon=False)
         self.save(figure, "flatness.png")
+
+    def memory(self, engine: str) -> dict[int, float]:
+        """Return a worker's memory by the jobs that it had drained."""
+        found = self.of("memory", engine, "MB resident")
+        after = {subject.partition(" after ")[2]: samples[0] for subject, samples in found.items()}
+        return {int(k.split()[0].replace(",", "")): mb for k, mb in after.items() if k}
 
     def latency(self) -> None:
         """Draw how soon a job starts."""
@@ -180,7 +187,11 @@ def _bars(axis: Any, found: dict[str, list[float]]) -> None:
     axis.barh(list(medians), list(medians.values()), color=colors)
     for subject, value in medians.items():
         axis.annotate(
-            f"{value:,.0f}", (value, subject), (3, 0), textcoords="offset points", va="center"
+            f"{value:,.0f}" if value >= 10 else f"{value:.1f}",
+            (value, subject),
+            (3, 0),
+            textcoords="offset points",
+            va="center",
         )
     axis.set_xlim(right=1.12 * max(medians.values()))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -106,8 +106,9 @@ def _about(saved: Saved) -> str:
 
 def _part(part: Part) -> tuple[str, ...]:
     scale = Scale(**part.scale)
-    samples = str(scale.repeat) if scale.repeat >= ENOUGH else f"{scale.repeat}: **only a glance**"
     workload = WORKLOADS[part.workload]
+    glance = "" if scale.repeat >= ENOUGH else ": **only a glance**"
+    samples = f"{workload.samples(scale)}{glance}"
     size, seconds = workload.size(scale), f"{part.seconds:.0f}" if part.seconds else "unknown"
     return (
         workload.title,
@@ -145,8 +146,7 @@ def _workload(name: str, saved: Saved) -> str:
     if name in PLOTS and (FOLDER / PLOTS[name]).exists():
         lines += [f"![{workload.title}]({PLOTS[name]})", ""]
     for engine, title in ENGINES.items():
-        found = [m for m in saved.results.of(name, engine) if "in time" not in m.metric]
-        if found:
+        if found := list(saved.results.of(name, engine)):
             lines += [_figures(title, found)]
     return "\n".join(lines + (_peers(saved) if name == "peers" else []))
 
@@ -202,7 +202,6 @@ def console(results: Results) -> str:
     lines = [
         f"{m.workload:<10} {m.engine:<9} {m.subject:<46} {readable(m.median):>10} {m.metric}"
         for m in results
-        if "in time" not in m.metric
     ]
     verdicts = [row for target in TARGETS if (row := _verdict(target, results))]
     if verdicts:

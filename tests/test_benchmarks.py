@@ -4,6 +4,7 @@ machine, but not for a regression by a factor of three. And the page is made fro
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -25,6 +26,7 @@ from pulsed import Pulse
 JOBS = 4_000
 SINGLES = 150
 CROWD = 40_000
+ALL_IDS = "SELECT id FROM pulse_jobs"
 
 LEAST_OF_RAW = {"postgres": 0.2, "sqlite": 0.08}
 LEAST_OF_RAW_SINGLES = 0.2
@@ -301,6 +303,34 @@ def test_the_page_says_what_each_peer_does_for_a_job():
     for peer in PEERS.values():
         assert f"| {peer.title} | {peer.promise.row} | {peer.promise.result} |" in page
         assert f"| {peer.title} | 1.0 | as it comes |" in page
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+def test_a_batch_knows_where_its_tenths_end(database):
+    batch = enqueue(database, 100)
+
+    ids = sorted(UUID(bytes=i) if isinstance(i, bytes) else i for (i,) in database.rows(ALL_IDS))
+
+    assert list(batch.tenths) == ids[9::10]
+    assert (batch.first, batch.last) == (ids[0], ids[-1])
+
+
+def test_memory_that_grows_after_the_first_fifth_misses_its_target():
+    def verdict(*resident: float) -> bool:
+        tenths = [
+            Measurement("memory", "sqlite", f"pulsed, after {n}0 jobs", "MB resident", [mb])
+            for n, mb in enumerate(resident, 1)
+        ]
+        value = growth.figure(Results("", tenths))
+        assert value is not None
+        return growth.met(value)
+
+    (growth,) = (t for t in TARGETS if (t.what, t.engine) == ("worker memory, growth", "sqlite"))
+
+    assert verdict(10, 40, *[40] * 7, 41)
+    assert not verdict(10, 40, *[40] * 7, 50)
 
 
 # -- figures ------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ class Workload:
     size: Callable[[Scale], str]
     """How much of it, in words."""
     engines: tuple[str, ...] = BOTH
+    samples: Callable[[Scale], int] = lambda scale: scale.repeat
+    """How many of each figure."""
     quick: bool = True
     """Whether a glance includes it."""
 
@@ -108,7 +110,8 @@ then the two take turns.""",
         """\
 SIGKILL to a worker with a running job (lease 2 s, tick 1 s, no backoff), with a second worker
 alive. From the kill to the first line of the handler in the other worker.""",
-        lambda scale: f"{scale.kills} kills",
+        lambda _: "one kill each",
+        samples=lambda scale: scale.kills,
         quick=False,
     ),
     "storage": Workload(
@@ -133,8 +136,11 @@ resident memory, while nothing is due.""",
         measure_memory,
         "Memory of a busy worker",
         """\
-Resident memory of a worker, looked at four times a second while it drains a long queue.""",
+Resident memory of one worker with 100 slots, looked at ten times a second while it drains a long
+queue: the most of all looks, and the first look after each tenth of the jobs (in a glance, several
+tenths share a look).""",
         lambda scale: f"{scale.memory:,} jobs",
+        samples=lambda _: 1,
         quick=False,
     ),
     "server": Workload(
