@@ -317,7 +317,7 @@ class TestResults:
             add = declare_add(app)
             async with working(app):
                 jobs = await add.aenqueue_many([(n, n) for n in range(20)])
-                results = await asyncio.gather(*(job.aresult(10) for job in jobs))
+                results = await asyncio.gather(*(job.aresult(60) for job in jobs))
         assert results == [2 * n for n in range(20)]
 
 
@@ -428,7 +428,7 @@ class TestWorking:
 
             job = await note.aenqueue()
             async with working(app):
-                await job.aresult(10)
+                await job.aresult(60)
         assert events == ["outer up", "inner up", "job", "inner down", "outer down"]
 
     def test_an_app_can_be_used_again_after_close(self, app: Pulse) -> None:
@@ -458,7 +458,7 @@ class TestWorking:
                 """)
         )
         run = subprocess.run(
-            [sys.executable, script], capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, script], capture_output=True, text=True, timeout=60, check=False
         )
         assert (run.stdout.strip(), run.returncode) == ("DRAINED finished", 0), run.stderr
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -68,7 +68,7 @@ class TestSignals:
             worker.said("draining 1 running jobs")
             (folder / "go").touch()
             assert worker.ended() == 0
-        assert job.result(1) == "gone"
+        assert job.result(60) == "gone"
 
     def test_the_second_sigterm_hands_the_job_back_and_exits_with_130(self, folder, app):
         job = app.enqueue("wait")

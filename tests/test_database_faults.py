@@ -251,7 +251,7 @@ async def test_a_watchdog_frozen_in_its_transaction_does_not_stop_the_others(
         await frozen.execute("UPDATE pulse_meta SET last_tick = now()")
 
         async def reaped() -> bool:
-            tick = await asyncio.wait_for(postgres.watchdog(tick=1e9, grace=0), 10)
+            tick = await asyncio.wait_for(postgres.watchdog(tick=1e9, grace=0), 60)
             return [each.job_id for each in tick.reaped] == [job_id]
 
         await until(reaped)

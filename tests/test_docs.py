@@ -166,13 +166,13 @@ class PageRun:
             await app.aclose()
 
         threading.Thread(target=lambda: asyncio.run(work()), daemon=True).start()
-        assert started.wait(10)
+        assert started.wait(60)
 
     def close(self) -> None:
         for worker, loop, thread in self.workers:
             with contextlib.suppress(RuntimeError):  # it has ended already
                 loop.call_soon_threadsafe(worker.stop)
-            thread.join(10)
+            thread.join(60)
         modules = [vars(sys.modules.pop(name)) for name in self.modules if name in sys.modules]
         for names in (self.namespace, *modules):
             for app in names.values():

@@ -132,7 +132,7 @@ class TestJobs:
                     await job.aretry()
                 assert await job.acancel() == Status.RUNNING
                 with pytest.raises(JobCancelled):
-                    await job.aresult(10)
+                    await job.aresult(60)
             assert await app.jobs.adelete(job.id) == Status.CANCELLED
 
     def test_bulk_acts_count_what_they_changed(self, app: Pulse) -> None:

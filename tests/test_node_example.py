@@ -73,13 +73,13 @@ class Node:
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
+            timeout=60,
         )
         return json.loads(done.stdout)
 
     def end(self) -> int:
         self.worker.send_signal(signal.SIGTERM)
-        _, errors = self.worker.communicate(timeout=20)
+        _, errors = self.worker.communicate(timeout=60)
         self.server.stop()
         assert b"worker ended" in errors, errors
         return self.worker.returncode
@@ -100,7 +100,7 @@ def test_jobs_of_python_and_of_javascript_are_run(node):
     assert (produced["status"], json.loads(produced["result"])) == ("JOB_STATUS_SUCCEEDED", 5)
     with Pulse(node.server.url) as app:
         jobs = [app.enqueue("add", {"a": n, "b": 1}) for n in range(50)]
-        assert [job.result(20) for job in jobs] == list(range(1, 51))
+        assert [job.result(60) for job in jobs] == list(range(1, 51))
         failed = app.enqueue("fail", {"why": "because"}, max_attempts=1)
         slow = app.enqueue("wait", {"seconds": 0.5})
         while slow.refresh().status is not Status.RUNNING:

@@ -272,14 +272,14 @@ async def test_cancellation_passes_through_ends_the_statement_and_leaves_the_poo
     began = (
         "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'"
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not admin.execute(began).fetchall():  # noqa: ASYNC110 - the server cannot set an event
             await asyncio.sleep(0.005)
     asleep.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asleep
     assert [tuple(row) for row in await store.perform(a_verb("SELECT 1"))] == [(1,)]
-    async with asyncio.timeout(10):  # its statement does not run on, with its locks
+    async with asyncio.timeout(60):  # its statement does not run on, with its locks
         while admin.execute(began).fetchall():  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.005)
 

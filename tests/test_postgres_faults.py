@@ -196,7 +196,7 @@ async def test_a_locked_row_does_not_hold_up_claims_or_the_watchdog(backend, clo
             f"SELECT FROM pulse_jobs WHERE id IN ({backend.literal(held.job_id)}, "
             f"{backend.literal(waiting)}) FOR UPDATE"
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             tick = await store.watchdog(tick=1e9, grace=0)
             assert [reaped.job_id for reaped in tick.reaped] == [silent.job_id]
             assert [run.job_id for run in await claim(store, BOB)] == [free]

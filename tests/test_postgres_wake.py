@@ -19,7 +19,7 @@ from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_notify import AT_MOST_EVERY, Notifier
 from tests.support.jobs import a_job
 
-WITHIN = 10.0
+WITHIN = 60.0
 
 
 @pytest.fixture

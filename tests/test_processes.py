@@ -24,6 +24,7 @@ from tests.support.workers import (
     result,
     row,
     submit,
+    submit_with,
     until,
     working,
 )
@@ -187,16 +188,18 @@ async def test_a_held_interpreter_keeps_its_lease_for_a_while_but_not_for_long(
 ):
     process = processes.start()
     await until(lambda: "started" in processes.log)
-    short = await submit(live, "hold_interpreter", seconds=0.5)
+    short = await submit_with(live, "hold_interpreter", {"lease": 10.0}, seconds=0.5)
     async with working(live, hold_interpreter.handler, tick=TICK, queues=["nothing"]):
         kept = await finished(live, short)
     assert (result(kept), kept.attempts) == (1, 1)
 
-    too_long = await submit(live, "hold_interpreter", seconds=3.0)
+    os.mkfifo(processes.journal.pipe)
+    too_long = await submit(live, "hold_interpreter")
     await until(lambda: processes.journal.lines().count("holding 1") == 2)
     async with working(live, hold_interpreter.handler, tick=TICK):
         job = await finished(live, too_long)
     assert (result(job), job.attempts) == (2, 2)
+    os.close(os.open(processes.journal.pipe, os.O_WRONLY | os.O_NONBLOCK))
     await until(lambda: "heartbeats were" in processes.log)
     late = [line for line in processes.log.splitlines() if "heartbeats were" in line]
     assert "hold_interpreter" in late[-1]

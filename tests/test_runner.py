@@ -221,7 +221,7 @@ async def test_functions_that_block_get_a_thread_each(running):
     meeting = threading.Barrier(50)
 
     def blocks() -> int:
-        return meeting.wait(30) * 0
+        return meeting.wait(60) * 0
 
     assert await running.ends(*some_runs(blocks, 50)) == [Succeeded("0")] * 50
 
@@ -230,7 +230,7 @@ async def test_a_function_is_not_kept_waiting_by_others_that_block(running):
     release = threading.Event()
 
     def blocks() -> None:
-        release.wait(30)
+        release.wait(60)
 
     def quick() -> str:
         release.set()

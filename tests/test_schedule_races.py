@@ -39,7 +39,7 @@ from tests.support.schedules import (
 
 pytestmark = pytest.mark.embedded("stops transactions half way")
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 Act = Callable[[SqlStore], Coroutine[Any, Any, Any]]
 

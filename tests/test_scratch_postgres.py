@@ -17,7 +17,7 @@ from tests.support.scratch_postgres import ScratchPostgres
 ROOT = Path(__file__).parent.parent
 
 
-def wait_until(condition, seconds=10.0):
+def wait_until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

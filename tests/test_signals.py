@@ -29,7 +29,7 @@ fork = multiprocessing.get_context("fork")
 
 def sleep(ready):
     ready.set()
-    time.sleep(60)
+    time.sleep(600)
 
 def ended_by(end, *, after_start):
     ready = fork.Event()
@@ -38,7 +38,7 @@ def ended_by(end, *, after_start):
     if after_start:
         ready.wait()
     end(child)
-    child.join(5)
+    child.join(60)
     alive, code = child.is_alive(), child.exitcode
     child.kill()
     return [alive, code]
@@ -99,7 +99,7 @@ class TestForkedChildren:
     )
     def test_a_signal_to_a_child_of_a_handler_ends_the_child_only(self, folder, app, topic, code):
         with a_worker(folder, app) as worker:
-            ends = app.enqueue(topic).result(30)
+            ends = app.enqueue(topic).result(60)
             assert ends == [[False, code]] * len(ends)
             assert "SIG" not in worker.log
             worker.signal(signal.SIGTERM)
@@ -120,7 +120,7 @@ class TestRepeats:
             worker.said("SIGINT: taken for the same request")
             (folder / "go").touch()
             assert worker.ended() == 0
-        assert job.result(1) == "gone"
+        assert job.result(60) == "gone"
 
     def test_about_a_second_tells_them_apart(self):
         asked = Insistence()

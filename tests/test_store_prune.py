@@ -243,7 +243,7 @@ async def test_a_job_that_somebody_holds_is_passed_over(postgres_url, clock):
     clock.advance(1)
     with closing(backend.connect()) as other, other.transaction():
         other.execute(f"SELECT FROM pulse_jobs WHERE id = {backend.literal(first)} FOR UPDATE")
-        pruned = await asyncio.wait_for(store.prune(AT_ONCE, limit=10), 10)
+        pruned = await asyncio.wait_for(store.prune(AT_ONCE, limit=10), 60)
         assert pruned.total == 1
     assert await left(store) == {first}
     assert len(await store.failures(first)) == 1
@@ -352,7 +352,7 @@ async def test_a_watchdog_frozen_in_its_transaction_holds_up_nobody(postgres_url
     backend.empty()
     with closing(backend.connect()) as frozen, frozen.transaction():
         frozen.execute("UPDATE pulse_meta SET last_tick = last_tick")
-        assert not await asyncio.wait_for(store.take_turn(length=50), 10)
+        assert not await asyncio.wait_for(store.take_turn(length=50), 60)
     assert await store.take_turn(length=50)
     await store.aclose()
 

@@ -62,7 +62,7 @@ def ended(supervisor: Supervisor) -> None:
     """Wait for the end of every child, which a tick then notices."""
     for child in supervisor.alive:
         assert child.process is not None
-        child.process.wait(10)
+        child.process.wait(60)
 
 
 def test_it_starts_as_many_as_asked_for(supervise):
@@ -220,7 +220,7 @@ stdin_at_import = subprocess.run(["head", "-c1"], capture_output=True, check=Tru
         job = app.enqueue("read")
         with Command(folder, "worker", "shop", "--processes", "2") as command:
             command.said("slots; topics nothing, read", times=2)
-            assert job.result(15) == ""
+            assert job.result(60) == ""
             command.signal(signal.SIGTERM)
             assert command.ended() == 0
 

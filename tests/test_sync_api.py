@@ -101,7 +101,7 @@ def test_parent_and_child_may_both_enqueue_after_a_fork(backend: Backend):
         [sys.executable, "-c", textwrap.dedent(FORKING), backend.app_url],
         cwd=ROOT,
         check=True,
-        timeout=30,
+        timeout=60,
     )
     assert names(backend) == ["before", "child", "parent after", "parent meanwhile"]
 
@@ -153,10 +153,10 @@ class Site:
         )
 
     def get(self, path: str) -> bytes:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen(f"http://{self.address}/{path}", timeout=10) as answer:
+                with urllib.request.urlopen(f"http://{self.address}/{path}", timeout=60) as answer:
                     body: bytes = answer.read()
                     return body
             except urllib.error.HTTPError:
@@ -168,7 +168,7 @@ class Site:
 
     def end(self) -> int:
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -55,7 +55,7 @@ async def test_plain_functions_run_at_the_same_time(store: SqlStore):
     together = threading.Barrier(5)
 
     def meet(n: int) -> None:
-        together.wait(timeout=20)
+        together.wait(timeout=60)
 
     ids = [await submit(store, "meet", n=n) for n in range(5)]
     async with working(store, meet):

@@ -105,10 +105,10 @@ def some_leases(store: Any) -> Leases:
 
 def test_the_shortest_lease_sets_the_pace():
     leases = some_leases(Answering())
-    leases.add([an_assignment(1, 60)])
-    assert 19 < leases._next_beat - time.monotonic() <= 20
-    leases.add([an_assignment(2, 6), an_assignment(3, 30)])
-    assert 1 < leases._next_beat - time.monotonic() <= 2
+    for added, pace in [([an_assignment(1, 60)], 20), ([*map(an_assignment, (2, 3), (6, 30))], 2)]:
+        before = time.monotonic()
+        leases.add(added)
+        assert before + pace <= leases._next_beat <= time.monotonic() + pace
 
 
 async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
@@ -123,8 +123,8 @@ async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
         store.broken = True
         good = len(store.beats)
         await until(lambda: len(store.beats) >= good + 4)
-        failed = store.beats[good:]
-        assert min(b - a for a, b in pairwise(failed)) < 0.3
+        # By itself a fourth of the usual gap; a busy machine may stretch some of them.
+        await until(lambda: min(b - a for a, b in pairwise(store.beats[good:])) < 0.3)
     finally:
         leases.stop()
 
@@ -159,7 +159,7 @@ async def test_a_run_that_lost_its_lease_is_stopped_and_reports_nothing(
         return "mine"
 
     def function(ctx: Context) -> str:
-        release.wait(20)
+        release.wait(60)
         stopped.append(ctx.cancelled)
         return "mine"
 
@@ -280,35 +280,39 @@ async def test_progress_under_a_lost_lease_is_refused(store: SqlStore, backend: 
 
 
 async def test_a_blocked_event_loop_keeps_its_leases_and_the_handler_is_named(
-    backend: Backend, caplog: pytest.LogCaptureFixture
+    backend: Backend, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     store = backend.open(own_clock=False)
-    watcher = backend.open(own_clock=False)
     caplog.set_level(logging.WARNING, "pulsed.worker")
-    reaped: list[Any] = []
-    over = threading.Event()
+    extended: list[set[UUID]] = []
+    real = store.beat
 
-    def watch() -> None:
-        from pulsed.store.blocking import run_blocking  # noqa: PLC0415
+    async def noted(leases: Any, **options: Any) -> dict[UUID, Beat]:
+        answers = await real(leases, **options)
+        extended.append({job_id for job_id, answer in answers.items() if answer is Beat.OK})
+        return answers
 
-        while not over.wait(0.05):
-            reaped.extend(run_blocking(watcher.watchdog(tick=1e9, grace=0)).reaped)
-        run_blocking(watcher.aclose())
+    monkeypatch.setattr(store, "beat", noted)
+    sibling_runs, over = asyncio.Event(), asyncio.Event()
+    beats_meanwhile: list[set[UUID]] = []
 
     async def selfish() -> None:
-        time.sleep(1.2)  # noqa: ASYNC251 - the fault that is injected here
+        await sibling_runs.wait()
+        before, give_up_at = len(extended), time.monotonic() + 60
+        while len(extended) < before + 4 and time.monotonic() < give_up_at:
+            time.sleep(0.01)  # noqa: ASYNC251 - the fault that is injected here
+        beats_meanwhile.extend(extended[before:])
+        over.set()
 
     async def sibling() -> None:
-        await asyncio.sleep(0)
+        sibling_runs.set()
+        await over.wait()
 
     ids = [await submit(store, "selfish"), await submit(store, "sibling")]
-    thread = threading.Thread(target=watch)
-    thread.start()
     async with working(store, handler(selfish, lease=0.4), handler(sibling, lease=0.4)):
         jobs = [await finished(store, job_id) for job_id in ids]
-    over.set()
-    thread.join()
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
-    assert reaped == []
+    assert len(beats_meanwhile) >= 4  # one of them may have been under way
+    assert all(beat == set(ids) for beat in beats_meanwhile)
     assert "the event loop is blocked by selfish (line " in caplog.text
     await store.aclose()

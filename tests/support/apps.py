@@ -27,7 +27,7 @@ def work_off(app: Pulse, *jobs: Job[Any]) -> None:
         async with working(app):
             for job in jobs:
                 with suppress(JobFailed, JobCancelled):
-                    await job.aresult(10)
+                    await job.aresult(60)
         await app.aclose()
 
     asyncio.run(main())

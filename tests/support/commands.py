@@ -20,7 +20,7 @@ from tests.support.jobs import running, settle, submitted
 
 T = TypeVar("T")
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 """Seconds after which a wait is a failure, also on a slow machine."""
 
 CLEAN: Mapping[str, str | None] = {

@@ -50,6 +50,11 @@ class Journal:
     def let_go(self) -> None:
         Path(f"{self.path}.go").touch()
 
+    @property
+    def pipe(self) -> Path:
+        """Whoever opens it to read waits in the kernel until somebody writes."""
+        return Path(f"{self.path}.pipe")
+
     def lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
 
@@ -129,11 +134,18 @@ async def sibling(ctx: Context) -> int:
 
 
 @router.job(**options)
-async def hold_interpreter(ctx: Context, seconds: float) -> int:
-    """Let no other thread run, the heartbeat's included; in the first attempt only."""
+async def hold_interpreter(ctx: Context, seconds: float | None = None) -> int:
+    """Let no other thread run, the heartbeat's included; in the first attempt only.
+
+    Without ``seconds`` for as long as nobody opens the pipe that lies beside the journal.
+    """
     journal.note("holding", ctx.attempt)
     if ctx.attempt == 1:
-        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+        holding_it = ctypes.PyDLL(None)
+        if seconds is None:
+            holding_it.open(os.fsencode(journal.pipe), os.O_RDONLY)
+        else:
+            holding_it.usleep(int(seconds * 1_000_000))
     return ctx.attempt
 
 

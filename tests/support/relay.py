@@ -25,7 +25,7 @@ class Relay:
         for each in [self._listener, *self._sockets]:
             close(each)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def _start(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]

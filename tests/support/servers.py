@@ -13,7 +13,7 @@ from pulsed.store.base import Store
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class NoSharedPollerNoise(logging.Filter):

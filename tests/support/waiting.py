@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 async def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:

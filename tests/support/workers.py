@@ -21,7 +21,7 @@ from pulsed.lifecycle import TERMINAL
 from pulsed.store.base import Store
 from tests.support.backends import Backend
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a wait is a failure, also on a slow machine."""
 
 NEVER = 3600.0
