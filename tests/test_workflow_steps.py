@@ -118,7 +118,7 @@ def an_id() -> UUID:
     return UUID(int=5)
 
 
-def no_hint():  # noqa: ANN201
+def no_hint():
     return {"a": [1, None]}
 
 
