@@ -165,7 +165,7 @@ class WorkflowStatements:
             FROM {d.rows_of(JOB)} WHERE {this_job} AND j.status = 'WAITING'
               AND CASE j.wait_kind WHEN 'FAN_OUT' THEN {fan_out} WHEN 'SIGNAL' THEN {signal}
                 WHEN 'JOB' THEN {job} ELSE 1 = 0 END
-            RETURNING j.queue""",
+            RETURNING queue""",
             JOB,
         )
 
