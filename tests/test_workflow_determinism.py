@@ -78,7 +78,7 @@ async def sleep_called_one(ctx: Context) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    "after,said",
     [
         (step_one_with_another_argument, "call 1, step 'one', has other arguments"),
         (step_two, "call 1 is step 'two', but step 'one' is stored as call 1"),
@@ -240,6 +240,6 @@ async def test_a_version_that_the_code_does_not_know_any_more_parks_the_job(
 async def test_versions_out_of_order_are_refused(store: SqlStore, bounds: tuple[int, int]):
     async def work(ctx: Context) -> None:
         with pytest.raises(InvalidOption):
-            ctx.version("change", *bounds)
+            _ = ctx.version("change", *bounds)
 
     assert (await outcome(store, work)).last_error is None
