@@ -354,7 +354,7 @@ class Statements:
             f"""DELETE FROM {d.jobs} AS j WHERE status IN {words(DELETABLE)}
               AND NOT {has_living_parent(d)} AND NOT {has_living_children(d)} AND
                 {d.id_among("id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid', lock='wait')}")}
-            RETURNING id""",
+            RETURNING id, watched""",
             "job_id uuid",
         )
 

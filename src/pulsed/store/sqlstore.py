@@ -281,7 +281,13 @@ class SqlStore(Store):
         return await self.run(verbs.replay(self._statements, self.workflows, ids, fresh=fresh))
 
     async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-        return await self.run(verbs.delete(self._statements, self.workflows, ids)) if ids else {}
+        if not ids:
+            return {}
+        verb = verbs.delete(self._statements, self.workflows, ids)
+        answers, queues = await self.run(verb)
+        if queues:
+            await self.hint(set(queues))
+        return answers
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(verbs.workers(self._statements))

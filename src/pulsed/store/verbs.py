@@ -43,7 +43,7 @@ from pulsed.store.dialect import column_names
 from pulsed.store.floors import Floors, Walk
 from pulsed.store.sql import JOB_COLUMNS, LEVEL, Statements, words
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
-from pulsed.store.waking import Effects, Settled, effects, lock_families
+from pulsed.store.waking import Effects, Settled, effects, lock_families, wake_waiters
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.timetable import EPOCH
 
@@ -124,8 +124,13 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
         visited = [level[0] for level in levels]
         gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
         claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
-        claimed.sort(key=_BY_TIME)
-        claimed.sort(key=_BY_PRIORITY, reverse=True)
+        _sort(claimed)
+        if not {row[4] for row in claimed} <= {*visited} and len(claimed) < limit:
+            # Of each gap one new priority was visited, and there may be more of them.
+            walk.claimed(visited, _worst(claimed), full=False)
+            claimed += yield from _visit(s, params, limit - len(claimed), walk)
+            _sort(claimed)
+            return claimed
     else:
         visited = []
         for (priority,) in (yield Statement(s.levels, {"queue": params["queue"]})):
@@ -134,9 +139,17 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
                 claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
-    last = (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
-    walk.claimed(visited, last, full=len(claimed) == limit)
+    walk.claimed(visited, _worst(claimed), full=len(claimed) == limit)
     return claimed
+
+
+def _sort(claimed: list[Row]) -> None:
+    claimed.sort(key=_BY_TIME)
+    claimed.sort(key=_BY_PRIORITY, reverse=True)
+
+
+def _worst(claimed: list[Row]) -> tuple[int, Any, Any] | None:
+    return (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
 
 
 def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
@@ -328,23 +341,25 @@ def replay(
 
 def delete(
     s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
-) -> Verb[dict[UUID, tuple[bool, Status]]]:
-    """Remove jobs that are not running, and that no other job needs.
+) -> Verb[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
+    """Remove jobs that are not running, and that no other job needs; wake those who wait for one.
 
     A repeated try remembers what an earlier one saw: a job that has gone since then was removed
     by the try whose answer was lost.
     """
     seen: dict[UUID, Status] = {}
 
-    def script() -> Script[dict[UUID, tuple[bool, Status]]]:
+    def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
         standing = yield Statement(s.standing, {}, _one_column(ids))
         seen.update({s.dialect.uuid(row[0]): Status(row[1]) for row in standing})
-        removed = yield Statement(s.delete, {}, _one_column(ids))
-        yield from _forget(s, w, [(row[0],) for row in removed])
+        gone = yield Statement(s.delete, {}, _one_column(ids))
+        yield from _forget(s, w, [(row[0],) for row in gone])
+        woken = yield from wake_waiters(w, [row[0] for row in gone if row[1]])
         left = {s.dialect.uuid(row[0]) for row in standing} - {
-            s.dialect.uuid(row[0]) for row in removed
+            s.dialect.uuid(row[0]) for row in gone
         }
-        return {job_id: (job_id not in left, status) for job_id, status in seen.items()}
+        answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
+        return answers, woken
 
     return Verb("delete", Kind.TRANSACTION, script)
 

@@ -5,7 +5,7 @@ Part of every transaction that ends jobs; ``workflow_sql`` says why it is in thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -38,9 +38,19 @@ def effects(w: WorkflowStatements, ended: Iterable[Row]) -> Script[Effects]:
     if unsuccessful := [(row[0],) for row in over if row[1] != Status.SUCCEEDED]:
         marked = yield Statement(w.mark_cascades, {}, unsuccessful)
     concerned = {row[2] for row in over if row[2] is not None}
-    if watched := [(row[0],) for row in over if row[3]]:
-        concerned |= {row[0] for row in (yield Statement(w.waiters, {}, watched))}
+    concerned |= yield from _waiters(w, [row[0] for row in over if row[3]])
     return Effects((yield from wake(w, concerned)), bool(marked))
+
+
+def wake_waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[frozenset[str]]:
+    """Wake those who wait for jobs that are no more; returns their queues."""
+    return (yield from wake(w, (yield from _waiters(w, watched))))
+
+
+def _waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[set[Any]]:
+    if not watched:
+        return set()
+    return {row[0] for row in (yield Statement(w.waiters, {}, [(job_id,) for job_id in watched]))}
 
 
 def wake(w: WorkflowStatements, ids: Iterable[Any]) -> Script[frozenset[str]]:
