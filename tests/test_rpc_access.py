@@ -13,7 +13,7 @@ from grpc import aio
 
 from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.job import Succeeded, TopicPolicy, WorkerInfo
-from pulsed.rpc import convert, convert_schedules
+from pulsed.rpc import convert, convert_reports, convert_schedules
 from pulsed.rpc.access import ADMIN, ANY, PRODUCE, ROLES, WHOLE_DATABASE, WORK
 from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -102,7 +102,7 @@ class World:
         spec = convert_schedules.spec_message(a_spec(topic=tenant, queue=tenant, cron="0 9 * * *"))
         worker = pb.Worker(id=str(uuid4()), host="h", queues=[tenant], topics=[tenant])
         new = convert.new_job_message(a_job(topic=tenant, queue=tenant))
-        report = convert.report_message(_report(run))
+        report = convert_reports.report_message(_report(run))
         requests: dict[str, Any] = {
             "SubmitJobs": pb.SubmitJobsRequest(jobs=[new]),
             "GetJob": pb.GetJobRequest(job_id=str(waiting)),
@@ -256,7 +256,7 @@ async def test_the_right_role_is_let_in(tmp_path, method):
 async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     before = world.everything()
     mine, others = world.running[MINE], world.running[OTHERS]
-    reports = [convert.report_message(_report(run)) for run in (mine, others)]
+    reports = [convert_reports.report_message(_report(run)) for run in (mine, others)]
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
     jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
     waiting = [str(world.waiting[tenant]) for tenant in (MINE, OTHERS)]

@@ -31,7 +31,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
-from tests.support.workflows import (
+from tests.support.checkpoints import (
     CHILDREN_ONLY,
     a_family,
     a_step,

@@ -4,7 +4,9 @@ from pulsed.app import Pulse
 from pulsed.backoff import Backoff, RetryPolicy
 from pulsed.client import Job, JobType, Router, Schedule
 from pulsed.engine.context import Context, JobLogFilter, current_context
+from pulsed.engine.fan_out import FanOut
 from pulsed.errors import (
+    FanOutFailed,
     InvalidJob,
     InvalidTransition,
     JobCancelled,
@@ -15,18 +17,25 @@ from pulsed.errors import (
     ResultTimeout,
     RetryAfter,
     ScheduleNotFound,
+    SignalTimeout,
     Snooze,
+    StepFailed,
+    WaitTimeout,
+    WorkflowError,
 )
 from pulsed.handler import Call
 from pulsed.job import Status
 from pulsed.retention import Retention
 from pulsed.schedule import ScheduleState
 from pulsed.version import __version__
+from pulsed.workflow import collect_all, fail_fast, threshold
 
 __all__ = [
     "Backoff",
     "Call",
     "Context",
+    "FanOut",
+    "FanOutFailed",
     "InvalidJob",
     "InvalidTransition",
     "Job",
@@ -46,8 +55,15 @@ __all__ = [
     "Schedule",
     "ScheduleNotFound",
     "ScheduleState",
+    "SignalTimeout",
     "Snooze",
     "Status",
+    "StepFailed",
+    "WaitTimeout",
+    "WorkflowError",
     "__version__",
+    "collect_all",
     "current_context",
+    "fail_fast",
+    "threshold",
 ]

@@ -23,12 +23,16 @@ from pulsed.client import (
     Declaration,
     Job,
     JobDecorator,
+    JobId,
     Jobs,
     Router,
     ScheduleOptions,
     Schedules,
+    StepDecorator,
     Target,
+    checked_id,
     make_spec,
+    send_signal,
 )
 from pulsed.errors import ConfigError
 from pulsed.handler import (
@@ -147,6 +151,15 @@ class Pulse:
         """Declare a job: ``@app.job`` or ``@app.job(max_attempts=5, ...)``."""
         return JobDecorator(self._declare)
 
+    @property
+    def step(self) -> StepDecorator:
+        """Declare a step: ``@app.step`` or ``@app.step(retry=3, ...)`` on an async function.
+
+        Called in a job, the function is a step of it, like ``ctx.step(function, …)``; called
+        anywhere else, and inside of another step, it is only itself.
+        """
+        return StepDecorator()
+
     def include(self, router: Router, *, prefix: str = "") -> None:
         """Take over the jobs of a router, with ``prefix`` before their topics."""
 
@@ -241,6 +254,18 @@ class Pulse:
         return Job(self._client, job, handler)
 
     enqueue = blocking(aenqueue)
+
+    # -- signals --------------------------------------------------------------------------------
+
+    async def asignal(self, job_id: JobId, name: str, payload: Any = None) -> None:
+        """Send a signal to a job, which gets the payload from ``ctx.wait_signal(name)``.
+
+        It need not wait for it yet. Raises ``JobNotFound``, and ``InvalidTransition`` if the job
+        has ended.
+        """
+        await send_signal(self.store, checked_id(job_id), name, payload)
+
+    signal = blocking(asignal)
 
     def _handler_for(self, topic: str, *, unknown: bool) -> Handler[Any] | None:
         registry = self.registry

@@ -11,12 +11,12 @@ from uuid import UUID
 import msgspec
 
 from pulsed.client.bulk import is_cancelled
+from pulsed.client.signals import not_found, send_signal
 from pulsed.errors import (
     InvalidOption,
     InvalidTransition,
     JobCancelled,
     JobFailed,
-    JobNotFound,
     ResultTimeout,
     checked_seconds,
 )
@@ -181,18 +181,33 @@ class Job(Generic[R_co]):
             wait = min(wait * 1.5, LONGEST_PAUSE)
         return self._outcome()
 
+    async def asignal(self, name: str, payload: Any = None) -> None:
+        """Send it a signal, which a workflow gets from ``ctx.wait_signal(name)``."""
+        await send_signal(self._client.store(), self.id, name, payload)
+
     async def acancel(self) -> Status:
         """Cancel it, or ask it to stop if it is running; returns its status now."""
         return self._noted(await cancel_one(self._client.store(), self.id))
 
-    async def aretry(self) -> Status:
-        """Send it back to PENDING with fresh attempts, if it is dead-lettered or cancelled."""
-        return self._noted(await retry_one(self._client.store(), self.id))
+    async def aretry(self, *, fresh: bool = False) -> Status:
+        """Send it back to PENDING with fresh attempts, if it is dead-lettered or cancelled.
+
+        A workflow goes on from its stored steps; ``fresh`` lets it begin again.
+        """
+        return self._noted(await retry_one(self._client.store(), self.id, fresh=fresh))
 
     refresh = blocking(arefresh)
     result = blocking(aresult)
+    signal = blocking(asignal)
     cancel = blocking(acancel)
     retry = blocking(aretry)
+
+    def decode_result(self, text: str | None) -> R_co:
+        """Return a stored result of its handler, by the handler's return hint if that is known."""
+        handler: Handler[Any] | None = self._handler or self._client.registry().find(self.topic)
+        text = text or "null"
+        result: R_co = handler.decode_result(text) if handler else msgspec.json.decode(text)
+        return result
 
     def _outcome(self) -> R_co:
         row = self.row
@@ -203,10 +218,7 @@ class Job(Generic[R_co]):
                 f"{self} failed for good in attempt {row.attempts}: {row.last_error}",
                 job_id=self.id,
             )
-        handler: Handler[Any] | None = self._handler or self._client.registry().find(row.topic)
-        text = row.result or "null"
-        result: R_co = handler.decode_result(text) if handler else msgspec.json.decode(text)
-        return result
+        return self.decode_result(row.result)
 
     def _noted(self, status: Status) -> Status:
         self._snapshot = msgspec.structs.replace(self.row, status=status)
@@ -255,9 +267,9 @@ async def cancel_one(store: Store, job_id: UUID) -> Status:
     return status
 
 
-async def retry_one(store: Store, job_id: UUID) -> Status:
+async def retry_one(store: Store, job_id: UUID, *, fresh: bool = False) -> Status:
     """Send a parked job back to PENDING."""
-    done, status = _found(job_id, await store.replay([job_id]))
+    done, status = _found(job_id, await store.replay([job_id], fresh=fresh))
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
@@ -287,11 +299,7 @@ _INSTEAD_OF_RETRY = {
 
 def _found(job_id: UUID, answer: Mapping[UUID, T]) -> T:
     if job_id not in answer:
-        raise JobNotFound(
-            f"There is no job {job_id} in this database; it was never enqueued here, was deleted, "
-            "or its transaction has not been committed.",
-            job_id=job_id,
-        )
+        raise not_found(job_id)
     return answer[job_id]
 
 

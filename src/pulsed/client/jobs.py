@@ -69,9 +69,12 @@ class Jobs:
         """
         return await cancel_one(self._store, checked_id(job_id))
 
-    async def aretry(self, job_id: JobId) -> Status:
-        """Send a dead-lettered or cancelled job back to PENDING with fresh attempts."""
-        return await retry_one(self._store, checked_id(job_id))
+    async def aretry(self, job_id: JobId, *, fresh: bool = False) -> Status:
+        """Send a dead-lettered or cancelled job back to PENDING with fresh attempts.
+
+        A workflow goes on from its stored steps; ``fresh`` lets it begin again.
+        """
+        return await retry_one(self._store, checked_id(job_id), fresh=fresh)
 
     async def adelete(self, job_id: JobId) -> Status:
         """Remove a job that is not running; returns the status it had."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from pulsed.client.jobtype import AsyncJobType, Declaration, JobType, SyncJobType
+from pulsed.client.step_decorator import StepDecorator
 from pulsed.engine.context import Context
 from pulsed.errors import ConfigError
 from pulsed.handler import Handler, HandlerOptions
@@ -72,6 +73,11 @@ class Router:
     def job(self) -> JobDecorator:
         """Declare a job: ``@router.job`` or ``@router.job(queue="mail", ...)``."""
         return JobDecorator(self._declare)
+
+    @property
+    def step(self) -> StepDecorator:
+        """Declare a step: ``@router.step`` or ``@router.step(retry=3, ...)``."""
+        return StepDecorator()
 
     def join(self, include: Callable[[Declaration], None]) -> None:
         """Hand all declarations, present and future, to an app."""

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
 from contextvars import ContextVar
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
-from pulsed.errors import LeaseLost
-from pulsed.handler import HandlerContext
+from pulsed.backoff import RetryPolicy
+from pulsed.engine import fan_out, steps, versions, waits
+from pulsed.engine.calling import Function, is_inside_step, plainly
+from pulsed.engine.fan_out import FanOut
+from pulsed.engine.steps import StepOptions
+from pulsed.engine.waits import Followed
+from pulsed.engine.workflow import Workflow
+from pulsed.engine.workflows import Workflows
+from pulsed.errors import CannotSuspend, LeaseLost
+from pulsed.handler import Call, HandlerContext
 from pulsed.handler.payload import encode_payload
 from pulsed.job import Assignment
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
+from pulsed.workflow import Strategy, fail_fast
+
+R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 log = logging.getLogger("pulsed.job")
 
@@ -28,11 +49,22 @@ class Context(HandlerContext):
     ``job_id`` stays the same over all runs of a job: use it as the idempotency key of effects.
     ``lease_token`` is higher in every later run: a resource that has seen a higher one can refuse
     a writer that was believed dead and is not.
+
+    A job becomes a workflow by using ``step``, ``sleep``, ``wait_signal``, ``wait_for``,
+    ``fan_out`` or ``version``: what they did is stored, and a later run goes on behind it.
     """
 
-    def __init__(self, assignment: Assignment, store: Store) -> None:
+    _flow: Workflow | None = None
+    """From the first use of such a method on."""
+    _task: asyncio.Task[Any] | None = None
+    """The handler's own, set by the runner; None: it is still on its first step."""
+
+    def __init__(
+        self, assignment: Assignment, store: Store, workflows: Workflows | None = None
+    ) -> None:
         self._assignment = assignment
         self._store = store
+        self._workflows = workflows
         self._cancelled = False
 
     @functools.cached_property
@@ -110,6 +142,230 @@ class Context(HandlerContext):
             )
 
     progress = blocking(aprogress)
+
+    # -- workflows ------------------------------------------------------------------------------
+    #
+    # None of these is an ``async def``: what is wrong is said by the call itself, also where nobody
+    # could await it, and the call takes its place in the workflow before it is awaited.
+
+    @overload
+    def step(
+        self,
+        fn: Callable[[Any, Unpack[Ts]], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: Literal[True],
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step(
+        self,
+        fn: Callable[[Any, Unpack[Ts]], T],
+        /,
+        *args: *Ts,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: Literal[True],
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step(
+        self,
+        fn: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: Literal[False] = False,
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step(
+        self,
+        fn: Callable[[Unpack[Ts]], T],
+        /,
+        *args: *Ts,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: Literal[False] = False,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    def step(  # type: ignore[misc] # it accepts them all
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: bool = False,
+    ) -> Coroutine[Any, Any, Any]:
+        """Run a function once in the life of this job; later runs get its stored result.
+
+        Without ``retry``, an error passes through and nothing is stored: the job's own retry runs
+        the step again. With ``retry``, a number of tries or a ``RetryPolicy``, it is tried again
+        here, and ends in ``StepFailed``. With ``tx``, the function gets a connection first, and
+        what it writes there is committed together with its result.
+        """
+        return self._run_as_step(
+            fn, args, {}, name, steps.checked_step_options(retry, timeout, tx=tx)
+        )
+
+    def _run_as_step(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        name: str | None,
+        options: StepOptions,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do what ``step`` does, with all kinds of arguments; for ``@app.step``."""
+        function = Function(steps.name_of(fn, name), fn, args, kwargs)
+        flow = self._workflow("step", in_step=True)
+        if not is_inside_step():
+            return steps.run_step(flow, function, options)
+        if options.tx:
+            raise self._cannot(
+                "step(…, tx=True) stands inside of another step, which is not one "
+                "transaction with it. Call the function itself there."
+            )
+        return plainly(function)
+
+    def sleep(
+        self, seconds: float | timedelta, *, name: str = "sleep"
+    ) -> Coroutine[Any, Any, None]:
+        """Wait for so many seconds, without a slot, and over restarts."""
+        return waits.sleep(self._workflow("sleep"), seconds, name)
+
+    def sleep_until(self, until: datetime, *, name: str = "sleep") -> Coroutine[Any, Any, None]:
+        """Wait until an instant, which must know its time zone."""
+        return waits.sleep_until(self._workflow("sleep_until"), until, name)
+
+    @overload
+    def wait_signal(
+        self, name: str, type: type[T], *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def wait_signal(
+        self, name: str, type: Any = Any, *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    def wait_signal(
+        self,
+        name: str,
+        type: Any = Any,  # noqa: A002 - reads well at the call
+        *,
+        timeout: float | timedelta | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for ``app.signal(job_id, name, payload)`` and return the payload.
+
+        Raises ``SignalTimeout`` after ``timeout`` seconds; 0 only looks.
+        """
+        return waits.wait_signal(self._workflow("wait_signal"), name, type, timeout)
+
+    @overload
+    def signals(
+        self, name: str, type: type[T], *, timeout: float | timedelta | None = None
+    ) -> AsyncIterator[T]: ...
+    @overload
+    def signals(
+        self, name: str, type: Any = Any, *, timeout: float | timedelta | None = None
+    ) -> AsyncIterator[Any]: ...
+
+    def signals(
+        self,
+        name: str,
+        type: Any = Any,  # noqa: A002 - as above
+        *,
+        timeout: float | timedelta | None = None,
+    ) -> AsyncIterator[Any]:
+        """Iterate over the signals of a name; ends when none comes for ``timeout`` seconds."""
+        self._workflow("signals")
+        return waits.signals(lambda: self.wait_signal(name, type, timeout=timeout))
+
+    @overload
+    def wait_for(
+        self, job: Followed[R], *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def wait_for(
+        self, job: UUID | str, *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    def wait_for(
+        self, job: Followed[Any] | UUID | str, *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for another job, and return its result; of a mere id, as plain data.
+
+        Raises ``JobFailed`` or ``JobCancelled`` if it ends another way, and ``WaitTimeout`` after
+        ``timeout`` seconds.
+        """
+        return waits.wait_for(self._workflow("wait_for"), job, timeout)
+
+    def fan_out(
+        self,
+        calls: Iterable[Call[R]],
+        *,
+        strategy: Strategy = fail_fast,
+        timeout: float | timedelta | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        cancel_on_parent_failure: bool = True,
+        name: str = "fan_out",
+    ) -> Coroutine[Any, Any, FanOut[R]]:
+        """Run many jobs, wait for them without a slot, and return what they came to.
+
+        ``strategy`` says when that is decided. Raises ``FanOutFailed`` if too many fail for it,
+        and ``WaitTimeout`` after ``timeout`` seconds; those that are left are cancelled then.
+        """
+        options = fan_out.checked_fan_out_options(
+            strategy,
+            timeout,
+            queue=queue,
+            max_attempts=max_attempts,
+            cancel_on_parent_failure=cancel_on_parent_failure,
+        )
+        return fan_out.fan_out(self._workflow("fan_out"), calls, options, name)
+
+    def version(
+        self,
+        change: str,
+        min: int,  # noqa: A002 - they are what they are called
+        max: int,  # noqa: A002
+    ) -> Coroutine[Any, Any, int]:
+        """Return which version of its code this workflow follows at a change.
+
+        One that begins now follows ``max``, and one that was past this point before the change,
+        ``min``; it stays so for the rest of its life.
+        """
+        return versions.version(self._workflow("version", in_step=True), change, min, max)
+
+    def _workflow(self, method: str, *, in_step: bool = False) -> Workflow:
+        """Return the workflow that this run is, if ``method`` can be called here."""
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - documented
+        if loop is None or (self._workflows is not None and self._workflows.loop is not loop):
+            raise self._cannot(
+                f"{method}() needs the event loop of its worker, and this code runs in a thread. "
+                "Make the handler an `async def` function."
+            )
+        if is_inside_step() and not in_step:
+            raise self._cannot(
+                f"{method}() stands inside of a step, and a step runs in one go. "
+                "Wait in the handler itself, before or after the step."
+            )
+        if self._flow is None:
+            shared = self._workflows or Workflows(self._store)
+            task = self._task or asyncio.current_task()
+            self._flow = Workflow(self._assignment, shared, task)
+        elif self._flow.interrupted is not None:
+            raise self._flow.interrupted
+        return self._flow
+
+    def _cannot(self, why: str) -> CannotSuspend:
+        return CannotSuspend(f"Job {self.job_id} ({self.topic}): ctx.{why}", job_id=self.job_id)
 
 
 def current_context() -> Context | None:

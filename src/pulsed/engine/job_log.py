@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from pulsed.engine.run import Run
-from pulsed.job import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
+from pulsed.job import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, Waiting
 
 log = logging.getLogger("pulsed.job")
 
@@ -34,3 +34,5 @@ def note(run: Run, outcome: Outcome) -> None:
             log.debug("%s cancelled", run)
         case Released():
             log.debug("%s handed back", run)
+        case Waiting():
+            log.debug("%s waits: %s", run, outcome.wait.kind.lower())

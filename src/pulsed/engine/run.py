@@ -8,7 +8,6 @@ whose rest is awaited in a task that it has to itself.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Coroutine, Generator
 from contextvars import Context as Variables
 from contextvars import copy_context
@@ -18,7 +17,9 @@ from typing import Any
 
 from pulsed.engine import context as contexts
 from pulsed.engine.context import Context
-from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, Snooze
+from pulsed.engine.error_text import describe, message, trace
+from pulsed.engine.suspension import Suspension, is_suspension
+from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, Snooze, WorkflowError
 from pulsed.handler import Handler, clean_text
 from pulsed.job import (
     Assignment,
@@ -28,6 +29,7 @@ from pulsed.job import (
     Released,
     Snoozed,
     Succeeded,
+    SucceededForGood,
 )
 
 
@@ -163,12 +165,18 @@ def _called(run: Run) -> Any:
 def _after_return(run: Run, value: Any) -> Outcome | None:
     if run.stop is Stop.LOST:
         return None
+    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    if flow is not None and flow.interrupted is not None:
+        return _stayed(flow.interrupted)
     try:
-        return Succeeded(run.handler.encode_result(value))
+        result = run.handler.encode_result(value)
+        if flow is None or run.handler.keep_steps:
+            return Succeeded(result)
+        return SucceededForGood(result)
     except InvalidPayload as error:
         return Failed(clean_text(str(error)), final=True)
     except BaseException as error:  # noqa: BLE001 - a result may bring its own code
-        return Failed(_describe(error), _trace(error), final=True)
+        return Failed(describe(error), trace(error), final=True)
 
 
 def _after_error(run: Run, error: BaseException) -> Outcome | None:
@@ -176,15 +184,36 @@ def _after_error(run: Run, error: BaseException) -> Outcome | None:
         return outcome_of_stop(run)
     if run.stop in (Stop.LOST, Stop.ABORTED):
         return outcome_of_stop(run)  # what it says now is about our interruption
+    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    if flow is not None and isinstance(flow.interrupted, Suspension):
+        if is_suspension(error):
+            return flow.interrupted.outcome
+        return _stayed(flow.interrupted, error)
     match error:
         case Snooze():
             return Snoozed(error.seconds)
         case RetryAfter():
-            return Failed(_message(error), _trace(error), delay=error.seconds)
+            return Failed(message(error), trace(error), delay=error.seconds)
         case NoRetry():
-            return Failed(_message(error), _trace(error), final=True)
+            return Failed(message(error), trace(error), final=True)
+        case WorkflowError() if error.job_id == run.assignment.job_id:
+            return Failed(describe(error), trace(error), final=True)  # a replay would repeat it
         case _:
-            return Failed(_describe(error), _trace(error))
+            repeated = flow is not None and error is flow.repeated
+            return Failed(describe(error), trace(error), final=repeated)
+
+
+def _stayed(interrupted: BaseException, error: BaseException | None = None) -> Outcome:
+    """Return how a workflow ends whose handler did not leave when it had to."""
+    if not isinstance(interrupted, Suspension):
+        return Failed(describe(interrupted), trace(interrupted), final=True)
+    did = "returned" if error is None else f"raised {describe(error)}"
+    return Failed(
+        "the handler caught the interruption that lets a workflow wait, and "
+        f"{did}. Catch Exception, not BaseException, and do not return from `finally`.",
+        trace(error) if error is not None else None,
+        final=True,
+    )
 
 
 def outcome_of_stop(run: Run) -> Outcome | None:
@@ -198,24 +227,3 @@ def outcome_of_stop(run: Run) -> Outcome | None:
             return Released()
         case _:
             return None
-
-
-def _describe(error: BaseException) -> str:
-    """Return ``Type: message``."""
-    name, message = type(error).__qualname__, _message(error)
-    return clean_text(f"{name}: {message}" if message else name)
-
-
-def _message(error: BaseException) -> str:
-    """Return an exception's text, whatever its own ``__str__`` does."""
-    try:
-        return clean_text(str(error))
-    except BaseException:  # noqa: BLE001 - somebody else's code
-        return "(its message cannot be shown)"
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        return clean_text("".join(traceback.format_exception(error)))
-    except BaseException:  # noqa: BLE001 - somebody else's code
-        return "(its traceback cannot be shown)"

@@ -123,7 +123,7 @@ class Runner:
             run = self._ready.popleft()
             begun = start(run)
             if isinstance(begun, Suspended):
-                run.task = task
+                run.task = run.context._task = task  # noqa: SLF001 - the context is the run's own
                 self._arm(run, now)
                 self._begin_ready()
                 self._end(run, await finish(run, begun))

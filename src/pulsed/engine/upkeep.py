@@ -43,12 +43,27 @@ class Upkeep:
             await asyncio.sleep(self._tick * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def tick(self) -> list[Reaped]:
-        """Show that we are here, and put the jobs of silent workers on the retry path."""
+        """Show that we are here, put the jobs of silent workers on the retry path, stop orphans."""
         try:
             await self._store.announce(self._describe())
         finally:  # recovery does not depend on our own presence
             reaped = await reap(self._store, tick=self._tick, grace=self._grace)
+            await cancel_orphans(self._store)
         return reaped
+
+
+async def cancel_orphans(store: Store) -> int:
+    """Cancel the children of ended workflows, where whoever ended those did not get to it.
+
+    Returns how many parents were looked after.
+    """
+    total = 0
+    for _ in range(MOST_BATCHES):
+        parents = await store.cascade(limit=BATCH)
+        total += parents
+        if not parents:
+            break
+    return total
 
 
 async def reap(store: Store, *, tick: float, grace: float) -> list[Reaped]:

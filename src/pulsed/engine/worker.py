@@ -34,6 +34,7 @@ from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.settling import LARGEST_BATCH, Settler
 from pulsed.engine.signals import on_stop_signals
 from pulsed.engine.upkeep import Upkeep
+from pulsed.engine.workflows import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
@@ -145,6 +146,7 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
+        self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
         self._leases.start()
@@ -247,10 +249,10 @@ class Worker:
         for lost in self._leases.add(assignments):
             # We went silent ourselves, and have just claimed our own job.
             self._lost(self._runner.by_lease().get(lost))
-        find, store = self.registry.get, self.store
+        find, store, workflows = self.registry.get, self.store, self._workflows
         self._runner.start(
             [
-                Run(assignment, find(assignment.topic), Context(assignment, store))
+                Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
                 for assignment in assignments
             ]
         )

@@ -49,7 +49,7 @@ class Codec:
         self._texts = [name for name, hint in self._hints.items() if _is_text(hint)]
         self._arguments = self._arguments_decoder()
         self._result_name = f"The result of {topic!r}"
-        self._result = _decoder(topic, "its result", hints["return"])
+        self._result = decoder_for(topic, "its result", hints["return"])
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Bind arguments to the parameters and encode them; what is wrong is said here."""
@@ -109,10 +109,7 @@ class Codec:
         Python does not enforce return hints either, and the job has succeeded: its result must
         not become unreadable.
         """
-        try:
-            return self._result.decode(text)
-        except msgspec.ValidationError:
-            return msgspec.json.decode(text)
+        return decode_or_plain(self._result, text)
 
     def _decode(self, payload: str) -> Any:
         try:
@@ -142,7 +139,7 @@ class Codec:
 
     def _arguments_decoder(self) -> msgspec.json.Decoder[Any]:
         for name, hint in self._hints.items():
-            _decoder(self.topic, f"parameter {name!r}", hint)
+            decoder_for(self.topic, f"parameter {name!r}", hint)
         # Neutral field names, since a parameter may be called what a struct must not have.
         fields = [
             (f"f{index}", hint, self._field(name))
@@ -206,7 +203,15 @@ def _is_text(hint: Any) -> bool:
     return hint is str or hint in (str | None, typing.Optional[str])  # noqa: UP045
 
 
-def _decoder(topic: str, place: str, hint: Any) -> msgspec.json.Decoder[Any]:
+def decode_or_plain(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
+    """Decode a value by its hint, or as plain data if it does not fit."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(text)
+
+
+def decoder_for(topic: str, place: str, hint: Any) -> msgspec.json.Decoder[Any]:
     """Build a decoder, or say which parameter has a hint that none can be built for."""
     try:
         decoder = msgspec.json.Decoder(hint, dec_hook=from_plain)

@@ -15,6 +15,9 @@ from pulsed.job import TopicPolicy
 
 R_co = TypeVar("R_co", covariant=True)
 
+_OWN = ("topic", "determinism", "keep_steps")
+"""Options that are about the handler, and never on a job."""
+
 
 class Handler(Generic[R_co]):
     """A function that runs the jobs of one topic.
@@ -30,12 +33,14 @@ class Handler(Generic[R_co]):
         self._options = options
         try:
             self.topic = checked_name("topic", options.get("topic", _default_topic(fn)))
-            settings = checked_options({k: v for k, v in options.items() if k != "topic"})
+            settings = checked_options({k: v for k, v in options.items() if k not in _OWN})
+            self.determinism = _checked_determinism(options.get("determinism", "strict"))
         except InvalidOption as error:
             raise InvalidHandler(f"{describe(fn)} cannot be a handler. {error}") from error
         self.queue: str = settings.pop("queue", "default")
         self.priority: int = settings.pop("priority", 0)
         self.policy = _policy(self.topic, settings)
+        self.keep_steps = bool(options.get("keep_steps", True))
 
     @property
     def takes_context(self) -> bool:
@@ -92,6 +97,12 @@ def describe(fn: Callable[..., Any]) -> str:
 def _default_topic(fn: Callable[..., Any]) -> str | None:
     """Return the function's name; a lambda has none."""
     return None if fn.__name__ == "<lambda>" else fn.__name__
+
+
+def _checked_determinism(value: Any) -> str:
+    if value not in ("strict", "warn"):
+        raise InvalidOption(f"determinism must be 'strict' or 'warn', not {value!r}.")
+    return str(value)
 
 
 def _policy(topic: str, settings: Mapping[str, Any]) -> TopicPolicy:

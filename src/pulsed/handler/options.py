@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pulsed.backoff import Backoff
 from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
@@ -62,6 +62,11 @@ class HandlerOptions(TypedDict, total=False):
     backoff: Backoff
     timeout: float | timedelta | None
     lease: float | timedelta
+    determinism: Literal["strict", "warn"]
+    """What happens to a workflow whose code asks for another step than the stored one: it is
+    parked, or told of in a warning, and the stored steps are found by their names."""
+    keep_steps: bool
+    """Whether a success leaves the checkpoints there to be looked at, until retention."""
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +122,12 @@ def checked_instant(what: str, value: Any) -> datetime:
         return value.astimezone(UTC)
     except OverflowError:
         raise InvalidOption(f"{what} is out of range: {value!r}.") from None
+
+
+def checked_timeout(value: Any) -> float:
+    """Return a timeout in seconds."""
+    seconds: float = _CHECKS["timeout"](value)
+    return seconds
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -24,6 +24,7 @@ ANY = frozenset(Role)
 PRODUCE = frozenset({Role.PRODUCE, Role.ADMIN})
 WORK = frozenset({Role.WORK, Role.ADMIN})
 ADMIN = frozenset({Role.ADMIN})
+PRODUCE_OR_WORK = PRODUCE | WORK
 
 ROLES: dict[str, frozenset[Role]] = {
     "SubmitJobs": PRODUCE,
@@ -32,7 +33,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "ListJobs": PRODUCE,
     "CountJobs": PRODUCE,
     "ListFailures": PRODUCE,
-    "CancelJobs": PRODUCE,
+    "CancelJobs": PRODUCE_OR_WORK,
     "ReplayJobs": ADMIN,
     "DeleteJobs": ADMIN,
     "ListWorkers": ADMIN,
@@ -50,6 +51,13 @@ ROLES: dict[str, frozenset[Role]] = {
     "Progress": WORK,
     "RegisterWorker": WORK,
     "RetireWorker": WORK,
+    "Checkpoint": WORK,
+    "GetHistory": WORK,
+    "FanOut": WORK,
+    "GetOutcomes": WORK,
+    "Watch": WORK,
+    "Signal": PRODUCE,
+    "TakeSignal": WORK,
     "PutSchedule": ADMIN,
     "EditSchedule": ADMIN,
     "SyncSchedules": ADMIN,
@@ -68,6 +76,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "TakeTurn": ADMIN,
     "PruneJobs": ADMIN,
     "CountPrunable": ADMIN,
+    "Cascade": ADMIN,
 }
 """Which roles open a method. One that is missing here is open to nobody."""
 
@@ -75,7 +84,7 @@ WHOLE_DATABASE = frozenset(
     {
         "ListWorkers", "GetBacklog", "Audit", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
-        "TakeTurn", "PruneJobs", "CountPrunable",
+        "TakeTurn", "PruneJobs", "CountPrunable", "Cascade",
     }
 )  # fmt: skip
 """Methods about everybody's jobs: not for a caller that is limited to some."""

@@ -16,9 +16,11 @@ from pulsed.client.schedule_spec import make_spec, options_of
 from pulsed.errors import InvalidPayload
 from pulsed.handler import Registry, checked_options
 from pulsed.handler.options import PRIORITIES, checked_count, checked_name
-from pulsed.handler.payload import check_depth, check_size, check_values
-from pulsed.job import Failed, Lease, NewJob, Outcome, Report, Succeeded, TopicPolicy
-from pulsed.rpc.convert import lease_of, new_job_of, outcome_of, topic_of
+from pulsed.handler.payload import MAX_PAYLOAD, check_depth, check_size, check_values
+from pulsed.job import Failed, Lease, NewJob, Outcome, Report, Succeeded, TopicPolicy, Waiting
+from pulsed.rpc.checks_workflows import check_waiting
+from pulsed.rpc.convert import lease_of, new_job_of, topic_of
+from pulsed.rpc.convert_reports import outcome_of
 from pulsed.rpc.convert_schedules import spec_of
 from pulsed.rpc.failures import Refusal, invalid
 from pulsed.schedule import ScheduleSpec
@@ -50,10 +52,13 @@ def checked_batch(items: Sized, most: int) -> None:
         )
 
 
-def checked_json(what: str, text: str, kind: type | None = None) -> None:
+def checked_json(
+    what: str, text: str, kind: type | None = None, *, most: int = MAX_PAYLOAD
+) -> None:
     """Refuse what is not JSON that every database stores alike."""
     data = text.encode()
-    check_size(what, data)
+    if len(data) > most:
+        check_size(what, data)
     check_depth(what, data)
     try:
         value = msgspec.json.decode(data)
@@ -115,9 +120,13 @@ def reports_of(messages: Sequence[Any]) -> list[Report]:
 
 def _storable(message: Any) -> Outcome:
     """Return an outcome. A result that cannot be stored ends the job, with the reason, at once."""
-    outcome = outcome_of(message)
+    outcome: Outcome | None = converted(outcome_of, message)
     if outcome is None:
-        raise invalid("A report needs an outcome: succeeded, failed, snoozed, cancelled, released.")
+        raise invalid(
+            "A report needs an outcome: succeeded, failed, snoozed, cancelled, released, waiting."
+        )
+    if isinstance(outcome, Waiting):
+        check_waiting(outcome)
     if isinstance(outcome, Succeeded) and outcome.result is not None:
         try:
             checked_json("The result", outcome.result)

@@ -1,7 +1,7 @@
-"""Values to messages and back: jobs, leases, outcomes, workers.
+"""Values to messages and back: jobs, leases, workers.
 
-Only shapes are translated here; ``checks`` says what a server accepts. The functions for NewJob,
-Assignment and Report run once for every job, so they are written plainly rather than shortly.
+Only shapes are translated here; ``checks`` says what a server accepts. The functions for NewJob
+and Assignment run once for every job, so they are written plainly rather than shortly.
 """
 
 from __future__ import annotations
@@ -14,27 +14,20 @@ from uuid import UUID
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulsed.backoff import Backoff
-from pulsed.handler import clean_text
 from pulsed.job import (
     Assignment,
     Beat,
-    Cancelled,
-    Failed,
     Failure,
     JobFilter,
     JobRow,
     Lease,
     NewJob,
-    Outcome,
-    Released,
-    Report,
-    Snoozed,
     Status,
-    Succeeded,
     TopicPolicy,
     WorkerInfo,
 )
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.step import StepKind
 from pulsed.timetable import EPOCH, to_micros
 
 MILLION = 1_000_000
@@ -47,6 +40,10 @@ BEAT_NUMBERS: dict[Beat, Any] = {
     beat: pb.HeartbeatResponse.Answer.Value(f"ANSWER_{beat.value}") for beat in Beat
 }
 BEATS = {number: beat for beat, number in BEAT_NUMBERS.items()}
+KIND_NUMBERS: dict[StepKind, Any] = {
+    kind: pb.StepKind.Value(f"STEP_KIND_{kind.value}") for kind in StepKind
+}
+KINDS = {number: kind for kind, number in KIND_NUMBERS.items()}
 
 
 # -- instants and ids -----------------------------------------------------------------------------
@@ -147,6 +144,11 @@ def new_job_message(job: NewJob) -> pb.NewJob:
         message.schedule_id = str(job.schedule_id)
     if job.occurrence is not None:
         message.occurrence.CopyFrom(stamp(job.occurrence))
+    if job.parent_id is not None:
+        message.parent_id = str(job.parent_id)
+        message.outlives = bool(job.outlives)
+        if job.parent_step is not None:
+            message.parent_step = job.parent_step
     return message
 
 
@@ -168,6 +170,9 @@ def new_job_of(message: Any) -> NewJob:
         tags=tuple(message.tags),
         schedule_id=maybe_uuid(message.schedule_id),
         occurrence=maybe_instant(message, "occurrence"),
+        parent_id=maybe_uuid(message.parent_id),
+        parent_step=maybe(message, "parent_step"),
+        outlives=message.outlives or None,
     )
 
 
@@ -201,6 +206,10 @@ def job_message(row: JobRow) -> pb.Job:
         progress=row.progress,
         schedule_id=maybe_text(row.schedule_id),
         occurrence=maybe_stamp(row.occurrence),
+        parent_id=maybe_text(row.parent_id),
+        parent_step=row.parent_step,
+        wait_kind=None if row.wait_kind is None else KIND_NUMBERS[StepKind(row.wait_kind)],
+        wait_key=row.wait_key,
     )
 
 
@@ -234,6 +243,10 @@ def job_of(message: Any) -> JobRow:
         progress=maybe(message, "progress"),
         schedule_id=maybe_uuid(message.schedule_id),
         occurrence=maybe_instant(message, "occurrence"),
+        parent_id=maybe_uuid(message.parent_id),
+        parent_step=maybe(message, "parent_step"),
+        wait_kind=KINDS[message.wait_kind].value if message.wait_kind else None,
+        wait_key=maybe(message, "wait_key"),
     )
 
 
@@ -247,6 +260,7 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         error=where.error,
         since=maybe_stamp(where.since),
         until=maybe_stamp(where.until),
+        parent_id=maybe_text(where.parent),
     )
 
 
@@ -260,6 +274,7 @@ def filter_of(message: Any) -> JobFilter:
         error=maybe(message, "error"),
         since=maybe_instant(message, "since"),
         until=maybe_instant(message, "until"),
+        parent=maybe_uuid(message.parent_id),
     )
 
 
@@ -374,56 +389,6 @@ def lease_message(lease: Lease) -> pb.Lease:
 def lease_of(message: Any) -> Lease:
     """Return the lease of a message."""
     return Lease(UUID(message.job_id), message.lease_token, worker_uuid(message.worker_id))
-
-
-def report_message(report: Report) -> pb.Report:
-    """Return how a run ended as a message."""
-    lease, outcome = lease_message(report.lease), report.outcome
-    if type(outcome) is Succeeded:  # nearly all of them
-        return pb.Report(lease=lease, succeeded=pb.Succeeded(result=outcome.result))
-    # A message takes no lone surrogates, and a report must get through whatever a handler raised.
-    message = pb.Report(lease=lease)
-    match outcome:
-        case Failed(error, traceback, delay, final):
-            message.failed.error = clean_text(error)
-            message.failed.final = final
-            if traceback is not None:
-                message.failed.traceback = clean_text(traceback)
-            if delay is not None:
-                message.failed.delay_seconds = delay
-        case Snoozed(delay):
-            message.snoozed.delay_seconds = delay
-            message.snoozed.SetInParent()
-        case Cancelled(reason):
-            message.cancelled.reason = clean_text(reason)
-            message.cancelled.SetInParent()
-        case Released():
-            message.released.SetInParent()
-    return message
-
-
-def outcome_of(message: Any) -> Outcome | None:
-    """Return the outcome of a report; None if it has none that we know."""
-    kind = message.WhichOneof("outcome")
-    if kind == "succeeded":
-        return Succeeded(maybe(message.succeeded, "result"))
-    match kind:
-        case "failed":
-            failed = message.failed
-            return Failed(
-                failed.error,
-                maybe(failed, "traceback"),
-                maybe(failed, "delay_seconds"),
-                failed.final,
-            )
-        case "snoozed":
-            return Snoozed(message.snoozed.delay_seconds)
-        case "cancelled":
-            reason = message.cancelled.reason
-            return Cancelled(reason) if reason else Cancelled()
-        case "released":
-            return Released()
-    return None
 
 
 def worker_message(worker: WorkerInfo) -> pb.Worker:

@@ -12,7 +12,7 @@ from uuid import UUID
 import grpc
 
 from pulsed import errors
-from pulsed.rpc.wire import ERROR_KEY
+from pulsed.rpc.wire import ERROR_KEY, JOB_KEY
 
 Code = grpc.StatusCode
 
@@ -47,6 +47,10 @@ _RAISED_BY_NAME = {
     and not issubclass(kind, errors.JobError)
 }
 
+_RAISED_ABOUT_A_JOB: dict[str, type[errors.JobError]] = {
+    kind.__name__: kind for kind in (errors.LeaseLost, errors.JobNotFound, errors.InvalidTransition)
+}
+
 
 class Refusal(Exception):
     """A request that is answered with a status of its own; raised inside a service only."""
@@ -64,17 +68,23 @@ def status_of(error: Exception) -> tuple[grpc.StatusCode, str, tuple[tuple[str, 
     if code is None:
         # Its text may hold anything; the server's log has it.
         return Code.INTERNAL, f"the server failed: {type(error).__name__}", ((ERROR_KEY, ""),)
-    return code, str(error), ((ERROR_KEY, type(error).__name__),)
+    name = (ERROR_KEY, type(error).__name__)
+    if isinstance(error, errors.JobError):
+        return code, str(error), (name, (JOB_KEY, str(error.job_id)))
+    return code, str(error), (name,)
 
 
 def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedError:
     """Return the error of ours that a failed call stands for."""
     status: Any = failure
     code, text = status.code(), status.details() or ""
-    names = [value for key, value in status.trailing_metadata() or () if key == ERROR_KEY]
-    if names and (kind := _RAISED_BY_NAME.get(str(names[0]))) is not None:
+    trailing = {key: str(value) for key, value in status.trailing_metadata() or ()}
+    name = trailing.get(ERROR_KEY)
+    if name and (kind := _RAISED_BY_NAME.get(name)) is not None:
         return kind(text)
-    if code in TRANSIENT or (code is Code.INTERNAL and not names):
+    if name and JOB_KEY in trailing and (about := _RAISED_ABOUT_A_JOB.get(name)) is not None:
+        return about(text, job_id=UUID(trailing[JOB_KEY]))
+    if code in TRANSIENT or (code is Code.INTERNAL and name is None):
         return errors.TransientStorageError(
             f"{what} failed: the pulsed server at {where} is not reachable ({code.name}: {text})."
         )

@@ -39,8 +39,10 @@ from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.address import Address
 from pulsed.rpc.channels import KEEPALIVE, Channels, Endpoints, metadata_of
 from pulsed.rpc.claims import ClaimStream, claim_blocking, claim_once
+from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.remote_workflows import RemoteWorkflows
 from pulsed.rpc.wire import (
     LARGEST_ASSIGNMENT_BATCH,
     LARGEST_MESSAGE,
@@ -57,7 +59,6 @@ from pulsed.store.base import (
     Pruned,
     Put,
     Reaped,
-    Store,
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
@@ -80,7 +81,7 @@ class RemoteOptions:
     keepalive: float = KEEPALIVE
 
 
-class RemoteStore(Store):
+class RemoteStore(RemoteWorkflows):
     """Jobs at the other end of a network."""
 
     is_remote = True
@@ -243,7 +244,7 @@ class RemoteStore(Store):
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
         if not reports:
             return set()
-        request = pb.ReportResultsRequest(reports=map(to.report_message, reports))
+        request = pb.ReportResultsRequest(reports=map(report_message, reports))
         answer = await self._call("ReportResults", request, seconds=LONGEST_REPORT, within=within)
         pairs = zip(reports, answer.accepted, strict=True)
         return {report.lease.job_id for report, accepted in pairs if accepted}
@@ -351,16 +352,20 @@ class RemoteStore(Store):
         acts = await self._act("CancelJobs", ids)
         return {job_id: status for job_id, (_, status) in acts.items()}
 
-    async def replay(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-        return await self._act("ReplayJobs", ids)
+    async def replay(
+        self, ids: Sequence[UUID], *, fresh: bool = False
+    ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("ReplayJobs", ids, fresh=fresh)
 
     async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
         return await self._act("DeleteJobs", ids)
 
-    async def _act(self, method: str, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+    async def _act(
+        self, method: str, ids: Sequence[UUID], *, fresh: bool = False
+    ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
-        answer = await self._call(method, pb.JobIds(job_ids=map(str, ids)))
+        answer = await self._call(method, pb.JobIds(job_ids=map(str, ids), fresh=fresh))
         return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
 
     async def workers(self) -> list[WorkerInfo]:

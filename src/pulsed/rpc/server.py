@@ -22,7 +22,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
-from pulsed.engine.upkeep import reap
+from pulsed.engine.upkeep import cancel_orphans, reap
 from pulsed.errors import PulsedError, StorageError
 from pulsed.retention import Retention
 from pulsed.rpc.access import ANYBODY, Caller
@@ -289,11 +289,12 @@ class Server:
     # -- upkeep ---------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
-        """Put the jobs of silent workers on the retry path; for ever."""
+        """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
         while True:
             try:
                 if await reap(self.store, tick=self.options.tick, grace=GRACE * self.options.tick):
                     self.dispatcher.hint()
+                await cancel_orphans(self.store)
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
                 log.warning(

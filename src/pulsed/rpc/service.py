@@ -7,20 +7,21 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
 from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
-from pulsed.job import JobRow, Lease, Released, Report, Status
+from pulsed.job import JobRow, Lease, NewJob, Released, Report, Status
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
-from pulsed.rpc.access import Caller, Role, denied
+from pulsed.rpc.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.service_workflows import WorkflowMethods
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.schedule import ScheduleRow
 from pulsed.store.base import Store
@@ -28,7 +29,7 @@ from pulsed.store.base import Store
 LARGEST_PAGE = 10_000
 
 
-class Service:
+class Service(WorkflowMethods):
     """What the server answers, apart from streams."""
 
     def __init__(
@@ -50,10 +51,9 @@ class Service:
     async def submit_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.jobs)
         jobs = [checks.new_job(message) for message in request.jobs]
-        for job in jobs:
-            caller.check_job(job.topic, job.queue)
-            if job.schedule_id is not None and Role.ADMIN not in caller.roles:
-                raise denied(f"{caller.name} may not submit a job in a schedule's name.")
+        self._check_new(jobs, caller)
+        if Role.ADMIN not in caller.roles and any(job.parent_id is not None for job in jobs):
+            raise denied(f"{caller.name} may not submit a job in another job's name.")
         return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
 
     async def get_job(self, request: Any, caller: Caller) -> Any:
@@ -89,13 +89,16 @@ class Service:
         return pb.ListFailuresResponse(failures=map(to.failure_message, failures))
 
     async def cancel_jobs(self, request: Any, caller: Caller) -> Any:
-        statuses = await self._store.cancel(await self._ids(request, caller))
+        ids = await self._ids(request, caller)
+        if not caller.roles & PRODUCE:
+            await self._check_children(ids, caller)
+        statuses = await self._store.cancel(ids)
         done = (Status.CANCELLED, Status.RUNNING)
         return _acts({key: (status in done, status) for key, status in statuses.items()})
 
     async def replay_jobs(self, request: Any, caller: Caller) -> Any:
-        answers = await self._store.replay(await self._ids(request, caller))
-        return _acts(answers)
+        ids = await self._ids(request, caller)
+        return _acts(await self._store.replay(ids, fresh=request.fresh))
 
     async def delete_jobs(self, request: Any, caller: Caller) -> Any:
         return _acts(await self._store.delete(await self._ids(request, caller)))
@@ -369,7 +372,23 @@ class Service:
     async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         return _counts(await self._store.prunable(checks.converted(_ages, request)))
 
+    async def cascade(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        return pb.CascadeResponse(parents=await self._store.cascade(limit=limit))
+
     # -- limits ---------------------------------------------------------------------------------
+
+    def _check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
+        for job in jobs:
+            caller.check_job(job.topic, job.queue)
+            if job.schedule_id is not None and Role.ADMIN not in caller.roles:
+                raise denied(f"{caller.name} may not submit a job in a schedule's name.")
+
+    async def _check_children(self, ids: list[UUID], caller: Caller) -> None:
+        """Refuse a worker that would stop other jobs than the children of workflows."""
+        for row in (await self._store.get(ids)).values():
+            if row.parent_id is None:
+                raise denied(f"{caller.name} may cancel children of workflows, and no other jobs.")
 
     def _check_batch(self, items: Any) -> None:
         checks.checked_batch(items, self._largest_batch)

@@ -18,6 +18,9 @@ WELCOME = "pulsed-welcome"
 ERROR_KEY = "pulsed-error"
 """In the trailing metadata: the name of the error of ours that a status stands for."""
 
+JOB_KEY = "pulsed-job"
+"""Beside it: the id of the job that the error is about."""
+
 LARGEST_MESSAGE = 32 * 1024 * 1024
 LARGEST_BATCH = 50_000
 """Items in one request; SubmitJobs is one transaction, so this also bounds that."""

@@ -21,6 +21,24 @@ class JobStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATUS_DEAD_LETTERED: _ClassVar[JobStatus]
     JOB_STATUS_CANCELLED: _ClassVar[JobStatus]
 
+class StepKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STEP_KIND_UNSPECIFIED: _ClassVar[StepKind]
+    STEP_KIND_STEP: _ClassVar[StepKind]
+    STEP_KIND_SLEEP: _ClassVar[StepKind]
+    STEP_KIND_SIGNAL: _ClassVar[StepKind]
+    STEP_KIND_FAN_OUT: _ClassVar[StepKind]
+    STEP_KIND_JOB: _ClassVar[StepKind]
+    STEP_KIND_VERSION: _ClassVar[StepKind]
+
+class StepState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STEP_STATE_UNSPECIFIED: _ClassVar[StepState]
+    STEP_STATE_OPEN: _ClassVar[StepState]
+    STEP_STATE_DONE: _ClassVar[StepState]
+    STEP_STATE_FAILED: _ClassVar[StepState]
+    STEP_STATE_TIMED_OUT: _ClassVar[StepState]
+
 class CatchUp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CATCH_UP_UNSPECIFIED: _ClassVar[CatchUp]
@@ -49,6 +67,18 @@ JOB_STATUS_WAITING: JobStatus
 JOB_STATUS_SUCCEEDED: JobStatus
 JOB_STATUS_DEAD_LETTERED: JobStatus
 JOB_STATUS_CANCELLED: JobStatus
+STEP_KIND_UNSPECIFIED: StepKind
+STEP_KIND_STEP: StepKind
+STEP_KIND_SLEEP: StepKind
+STEP_KIND_SIGNAL: StepKind
+STEP_KIND_FAN_OUT: StepKind
+STEP_KIND_JOB: StepKind
+STEP_KIND_VERSION: StepKind
+STEP_STATE_UNSPECIFIED: StepState
+STEP_STATE_OPEN: StepState
+STEP_STATE_DONE: StepState
+STEP_STATE_FAILED: StepState
+STEP_STATE_TIMED_OUT: StepState
 CATCH_UP_UNSPECIFIED: CatchUp
 CATCH_UP_ONE: CatchUp
 CATCH_UP_SKIP: CatchUp
@@ -77,7 +107,7 @@ class Backoff(_message.Message):
     def __init__(self, base: _Optional[float] = ..., power: _Optional[float] = ..., factor: _Optional[float] = ..., cap: _Optional[float] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence")
+    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +130,9 @@ class NewJob(_message.Message):
     TAGS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    OUTLIVES_FIELD_NUMBER: _ClassVar[int]
     id: str
     topic: str
     payload: str
@@ -115,7 +148,10 @@ class NewJob(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     schedule_id: str
     occurrence: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    parent_id: str
+    parent_step: str
+    outlives: bool
+    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ...) -> None: ...
 
 class SubmitJobsRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -130,7 +166,7 @@ class SubmitJobsResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence")
+    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +201,10 @@ class Job(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    WAIT_KIND_FIELD_NUMBER: _ClassVar[int]
+    WAIT_KEY_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     topic: str
@@ -192,7 +232,11 @@ class Job(_message.Message):
     progress: str
     schedule_id: str
     occurrence: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    parent_id: str
+    parent_step: str
+    wait_kind: StepKind
+    wait_key: str
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -215,7 +259,7 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id")
     STATUSES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -223,6 +267,7 @@ class JobFilter(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -230,7 +275,8 @@ class JobFilter(_message.Message):
     error: str
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    parent_id: str
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -302,10 +348,12 @@ class ListFailuresResponse(_message.Message):
     def __init__(self, failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
 
 class JobIds(_message.Message):
-    __slots__ = ("job_ids",)
+    __slots__ = ("job_ids", "fresh")
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    fresh: bool
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., fresh: bool = ...) -> None: ...
 
 class JobActs(_message.Message):
     __slots__ = ("acts",)
@@ -584,10 +632,12 @@ class Lease(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[int] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class Succeeded(_message.Message):
-    __slots__ = ("result",)
+    __slots__ = ("result", "forget_checkpoints")
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    FORGET_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     result: str
-    def __init__(self, result: _Optional[str] = ...) -> None: ...
+    forget_checkpoints: bool
+    def __init__(self, result: _Optional[str] = ..., forget_checkpoints: bool = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("error", "traceback", "delay_seconds", "final")
@@ -617,21 +667,31 @@ class Released(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Waiting(_message.Message):
+    __slots__ = ("wait", "checkpoint")
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    wait: Wait
+    checkpoint: Checkpoint
+    def __init__(self, wait: _Optional[_Union[Wait, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
+
 class Report(_message.Message):
-    __slots__ = ("lease", "succeeded", "failed", "snoozed", "cancelled", "released")
+    __slots__ = ("lease", "succeeded", "failed", "snoozed", "cancelled", "released", "waiting")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     SNOOZED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     succeeded: Succeeded
     failed: Failed
     snoozed: Snoozed
     cancelled: Cancelled
     released: Released
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., snoozed: _Optional[_Union[Snoozed, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ...) -> None: ...
+    waiting: Waiting
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., snoozed: _Optional[_Union[Snoozed, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
 
 class ReportResultResponse(_message.Message):
     __slots__ = ()
@@ -718,6 +778,181 @@ class RetireWorkerRequest(_message.Message):
 class RetireWorkerResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("name", "nth", "seq", "kind", "state", "input_hash", "value", "error", "tries", "took_seconds", "until", "started_at", "ended_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NTH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_HASH_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    TOOK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    nth: int
+    seq: int
+    kind: StepKind
+    state: StepState
+    input_hash: str
+    value: str
+    error: str
+    tries: int
+    took_seconds: float
+    until: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., nth: _Optional[int] = ..., seq: _Optional[int] = ..., kind: _Optional[_Union[StepKind, str]] = ..., state: _Optional[_Union[StepState, str]] = ..., input_hash: _Optional[str] = ..., value: _Optional[str] = ..., error: _Optional[str] = ..., tries: _Optional[int] = ..., took_seconds: _Optional[float] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class Wait(_message.Message):
+    __slots__ = ("kind", "key", "delay_seconds", "until", "enough", "too_many")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ENOUGH_FIELD_NUMBER: _ClassVar[int]
+    TOO_MANY_FIELD_NUMBER: _ClassVar[int]
+    kind: StepKind
+    key: str
+    delay_seconds: float
+    until: _timestamp_pb2.Timestamp
+    enough: int
+    too_many: int
+    def __init__(self, kind: _Optional[_Union[StepKind, str]] = ..., key: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enough: _Optional[int] = ..., too_many: _Optional[int] = ...) -> None: ...
+
+class CheckpointRequest(_message.Message):
+    __slots__ = ("records",)
+    class Record(_message.Message):
+        __slots__ = ("lease", "checkpoint")
+        LEASE_FIELD_NUMBER: _ClassVar[int]
+        CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+        lease: Lease
+        checkpoint: Checkpoint
+        def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[CheckpointRequest.Record]
+    def __init__(self, records: _Optional[_Iterable[_Union[CheckpointRequest.Record, _Mapping]]] = ...) -> None: ...
+
+class CheckpointResponse(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, accepted: _Optional[_Iterable[bool]] = ...) -> None: ...
+
+class GetHistoryRequest(_message.Message):
+    __slots__ = ("job_id", "skip")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    skip: int
+    def __init__(self, job_id: _Optional[str] = ..., skip: _Optional[int] = ...) -> None: ...
+
+class GetHistoryResponse(_message.Message):
+    __slots__ = ("checkpoints", "cut", "generation", "now")
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
+    cut: bool
+    generation: int
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., cut: bool = ..., generation: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class FanOutRequest(_message.Message):
+    __slots__ = ("lease", "jobs")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
+
+class FanOutResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetOutcomesRequest(_message.Message):
+    __slots__ = ("job_ids",)
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JobOutcome(_message.Message):
+    __slots__ = ("job_id", "topic", "status", "result", "error")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    topic: str
+    status: JobStatus
+    result: str
+    error: str
+    def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., result: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
+class GetOutcomesResponse(_message.Message):
+    __slots__ = ("outcomes", "left_off")
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OFF_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[JobOutcome]
+    left_off: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[JobOutcome, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("lease", "job_id")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    job_id: str
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., job_id: _Optional[str] = ...) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: JobOutcome
+    def __init__(self, outcome: _Optional[_Union[JobOutcome, _Mapping]] = ...) -> None: ...
+
+class SignalRequest(_message.Message):
+    __slots__ = ("id", "job_id", "name", "payload")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    job_id: str
+    name: str
+    payload: str
+    def __init__(self, id: _Optional[str] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[str] = ...) -> None: ...
+
+class SignalResponse(_message.Message):
+    __slots__ = ("stored", "status")
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    stored: bool
+    status: JobStatus
+    def __init__(self, stored: bool = ..., status: _Optional[_Union[JobStatus, str]] = ...) -> None: ...
+
+class TakeSignalRequest(_message.Message):
+    __slots__ = ("lease", "name", "checkpoint")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    name: str
+    checkpoint: Checkpoint
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., name: _Optional[str] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
+
+class TakeSignalResponse(_message.Message):
+    __slots__ = ("checkpoint",)
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: Checkpoint
+    def __init__(self, checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
 
 class ScheduleSpec(_message.Message):
     __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags")
@@ -1055,3 +1290,15 @@ class PruneJobsResponse(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     removed: _containers.RepeatedCompositeFieldContainer[PruneJobsResponse.Removed]
     def __init__(self, removed: _Optional[_Iterable[_Union[PruneJobsResponse.Removed, _Mapping]]] = ...) -> None: ...
+
+class CascadeRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class CascadeResponse(_message.Message):
+    __slots__ = ("parents",)
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    parents: int
+    def __init__(self, parents: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,37 @@
+"""Signals: messages to a workflow."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pulsed.errors import InvalidTransition, JobNotFound
+from pulsed.handler import encode_payload
+from pulsed.handler.options import checked_name
+from pulsed.job import new_job_id
+from pulsed.store.base import Store
+from pulsed.workflow import Signal
+
+
+async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> None:
+    """Store a signal for a job that has not ended; it need not wait for it yet."""
+    checked_name("name of a signal", name)
+    text = encode_payload(f"The payload of signal {name!r}", payload)
+    # The id is made here, so that a storage retry cannot send it twice.
+    signal = Signal(id=new_job_id(), job_id=job_id, name=name, payload=text)
+    stored, status = await store.signal(signal)
+    if status is None:
+        raise not_found(job_id)
+    if not stored:
+        raise InvalidTransition(
+            f"Job {job_id} is {status} already and takes no signals.", job_id=job_id
+        )
+
+
+def not_found(job_id: UUID) -> JobNotFound:
+    """Return the error of a job that is not there."""
+    return JobNotFound(
+        f"There is no job {job_id} in this database; it was never enqueued here, was deleted, "
+        "or its transaction has not been committed.",
+        job_id=job_id,
+    )

@@ -1,0 +1,107 @@
+"""Declaring steps: functions that are a step of whatever workflow calls them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from pulsed.backoff import RetryPolicy
+from pulsed.engine.calling import is_inside_step
+from pulsed.engine.context import current_context
+from pulsed.engine.steps import StepOptions, checked_step_options, name_of
+from pulsed.errors import ConfigError, InvalidHandler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StepDecorator:
+    """What ``@app.step`` and ``@app.step(...)`` are."""
+
+    def __init__(self, name: str | None = None, options: StepOptions | None = None) -> None:
+        self._name = name
+        self._options = options or StepOptions()
+
+    @overload
+    def __call__(
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: Literal[False] = False,
+    ) -> StepDecorator: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: Literal[True],
+    ) -> TransactionalStepDecorator: ...
+
+    def __call__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: int | RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        tx: bool = False,
+    ) -> Any:
+        """Make a function a step, or return a decorator with these options."""
+        if fn is not None:
+            return stepped(fn, self._name, self._options)
+        kind = TransactionalStepDecorator if tx else StepDecorator
+        return kind(name, checked_step_options(retry, timeout, tx=tx))
+
+
+class TransactionalStepDecorator:
+    """What ``@app.step(tx=True)`` is: the function's first parameter is the connection."""
+
+    def __init__(self, name: str | None, options: StepOptions) -> None:
+        self._name = name
+        self._options = options
+
+    def __call__(
+        self, fn: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Make a function a step."""
+        step: Callable[P, Coroutine[Any, Any, R]] = stepped(fn, self._name, self._options)
+        return step
+
+
+def stepped(fn: Callable[..., Any], name: str | None, options: StepOptions) -> Any:
+    """Return a function that is a step inside of a job, and itself everywhere else."""
+    if not inspect.iscoroutinefunction(fn):
+        raise InvalidHandler(
+            f"@app.step takes an `async def` function, and {fn!r} is none. Call a plain one with "
+            "`await ctx.step(fn, …)`, which runs it in a thread."
+        )
+    name = name_of(fn, name)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        context = None if is_inside_step() else current_context()
+        if context is not None:
+            return context._run_as_step(fn, args, kwargs, name, options)  # noqa: SLF001 - ours
+        if options.tx:
+            raise ConfigError(
+                f"{name!r} runs in a transaction with the checkpoint of its step, and there is "
+                "none: call it in a job, and not inside of another step."
+            )
+        coroutine: Coroutine[Any, Any, Any] = fn(*args, **kwargs)
+        return coroutine
+
+    return call

@@ -1,0 +1,33 @@
+"""Waiting for a database that is away: what a workflow has done must not depend on a blink."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import StorageFull, TransientStorageError
+
+T = TypeVar("T")
+
+log = logging.getLogger("pulsed.worker")
+
+PATIENCE = RetryPolicy(initial=0.5, max=5.0, jitter=0.2)
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
+    """Await ``ask()`` until the database answers.
+
+    The store has retried already. A run that gave up here would lose an attempt, or the result of
+    a step, to an outage; so it waits as the report of its outcome would, until it is told to stop.
+    """
+    failures = 0
+    while True:
+        try:
+            return await ask()
+        except (TransientStorageError, StorageFull) as error:
+            failures += 1
+            log.warning("%s waits for the database (%s)", what, error)
+        await asyncio.sleep(PATIENCE.delay(failures))

@@ -1,0 +1,72 @@
+"""Writing checkpoints in batches.
+
+While one batch is on its way to the database the next one gathers, so a worker with many workflows
+writes few transactions, and a lone checkpoint waits for nothing. A checkpoint is written whether or
+not the handler that made it still wants to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TypeAlias
+
+from pulsed.engine.patience import patiently
+from pulsed.errors import StorageRefused
+from pulsed.store.base import Store
+from pulsed.workflow import Record
+
+LARGEST_BATCH = 500
+
+Waiting: TypeAlias = tuple[Record, asyncio.Future[bool]]
+
+
+class Recorder:
+    """Takes checkpoints and sees to it that the database has them. One for each worker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[Waiting] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def put(self, record: Record) -> asyncio.Future[bool]:
+        """Take a checkpoint; the answer is whether its run still had the lease."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, answer))
+        if self._writing is None:
+            # In no job's variables: it writes for all of them.
+            self._writing = asyncio.create_task(
+                self._write_all(), name="pulsed-record", context=contextvars.Context()
+            )
+        return answer
+
+    async def _write_all(self) -> None:
+        batch: list[Waiting] = []
+        try:
+            while self._waiting:
+                batch, self._waiting = (
+                    self._waiting[:LARGEST_BATCH],
+                    self._waiting[LARGEST_BATCH:],
+                )
+                await self._write(batch)
+        finally:
+            self._writing = None
+            for _, answer in (*batch, *self._waiting):  # none, unless the loop is going away
+                answer.cancel()
+
+    async def _write(self, batch: list[Waiting]) -> None:
+        records = [record for record, _ in batch]
+        try:
+            held = await patiently(lambda: self._store.record(records), "a checkpoint")
+        except StorageRefused as error:
+            if len(batch) > 1:  # one that is refused must not take the others with it
+                for each in batch:
+                    await self._write([each])
+            else:
+                batch[0][1].set_exception(error)
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            for _, answer in batch:
+                answer.set_exception(error)
+        else:
+            for record, answer in batch:
+                answer.set_result(record.lease in held)

@@ -1,0 +1,160 @@
+"""The methods of workflows, over any store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from pulsed.errors import InvalidPayload
+from pulsed.handler.options import checked_name
+from pulsed.handler.payload import MAX_PAYLOAD
+from pulsed.job import Lease, NewJob
+from pulsed.rpc import checks
+from pulsed.rpc import convert as to
+from pulsed.rpc import convert_workflows as to_workflow
+from pulsed.rpc.access import Caller
+from pulsed.rpc.checks_workflows import check_checkpoint, check_family
+from pulsed.rpc.failures import invalid
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.wire import LARGEST_ANSWER
+from pulsed.step import Checkpoint, StepKind
+from pulsed.store.base import Store
+from pulsed.workflow import Record
+
+OUTCOMES_AT_A_TIME = 500
+"""Jobs whose results are read before we look whether the answer is full."""
+
+
+class WorkflowMethods(ABC):
+    """What runs of workflows ask for, and those who send signals to them."""
+
+    _store: Store
+
+    @abstractmethod
+    def _check_batch(self, items: Any) -> None:
+        """Refuse a request with too many items."""
+
+    @abstractmethod
+    def _check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
+        """Refuse jobs that the caller may not make."""
+
+    @abstractmethod
+    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
+        """Refuse a lease on a job that is not the caller's."""
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    async def checkpoint(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.records)
+        leases = checks.leases_of(record.lease for record in request.records)
+        steps = [_checkpoint(record.checkpoint) for record in request.records]
+        await self._check_leases(leases, caller)
+        records = [Record(*pair) for pair in zip(leases, steps, strict=True)]
+        held = await self._store.record(records)
+        return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
+
+    async def get_history(self, request: Any, caller: Caller) -> Any:
+        job_id = checks.job_id_of(request.job_id)
+        await self._check_readable([job_id], caller)
+        history = await self._store.history(job_id)
+        answer = pb.GetHistoryResponse(generation=history.generation, now=to.stamp(history.now))
+        size = 0
+        for checkpoint in history.checkpoints[max(0, request.skip) :]:
+            message = to_workflow.checkpoint_message(checkpoint)
+            size += message.ByteSize()
+            if size > LARGEST_ANSWER and answer.checkpoints:
+                answer.cut = True
+                break
+            answer.checkpoints.append(message)
+        return answer
+
+    # -- other jobs -----------------------------------------------------------------------------
+
+    async def fan_out(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.jobs)
+        (lease,) = checks.leases_of([request.lease])
+        jobs = [_child(lease, message) for message in request.jobs]
+        self._check_new(jobs, caller)
+        await self._check_leases([lease], caller)
+        await self._store.add_children(lease, jobs)
+        return pb.FanOutResponse()
+
+    async def get_outcomes(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.job_ids)
+        ids = checks.ids_of(request.job_ids)
+        answer = pb.GetOutcomesResponse()
+        size = 0
+        while ids:
+            some, ids = ids[:OUTCOMES_AT_A_TIME], ids[OUTCOMES_AT_A_TIME:]
+            await self._check_readable(some, caller)
+            for job_id, ended in (await self._store.outcomes(some)).items():
+                message = to_workflow.ended_message(ended)
+                size += message.ByteSize()
+                if size > LARGEST_ANSWER and answer.outcomes:
+                    answer.left_off.append(str(job_id))
+                else:
+                    answer.outcomes.append(message)
+            if size > LARGEST_ANSWER:
+                break
+        answer.left_off.extend(map(str, ids))
+        return answer
+
+    async def watch(self, request: Any, caller: Caller) -> Any:
+        (lease,) = checks.leases_of([request.lease])
+        job_id = checks.job_id_of(request.job_id)
+        await self._check_leases([lease], caller)
+        await self._check_readable([job_id], caller)
+        ended = await self._store.watch(lease, job_id)
+        outcome = None if ended is None else to_workflow.ended_message(ended)
+        return pb.WatchResponse(outcome=outcome)
+
+    # -- signals --------------------------------------------------------------------------------
+
+    async def signal(self, request: Any, caller: Caller) -> Any:
+        signal = checks.converted(to_workflow.signal_of, request)
+        checked_name("name of the signal", signal.name)
+        checks.checked_json(f"The payload of signal {signal.name!r}", signal.payload)
+        await self._check_readable([signal.job_id], caller)
+        stored, status = await self._store.signal(signal)
+        number = None if status is None else to.STATUS_NUMBERS[status]
+        return pb.SignalResponse(stored=stored, status=number)
+
+    async def take_signal(self, request: Any, caller: Caller) -> Any:
+        (lease,) = checks.leases_of([request.lease])
+        name = checked_name("name of the signal", request.name)
+        checkpoint = _checkpoint(request.checkpoint)
+        await self._check_leases([lease], caller)
+        taken = await self._store.take_signal(lease, name, checkpoint)
+        message = None if taken is None else to_workflow.checkpoint_message(taken)
+        return pb.TakeSignalResponse(checkpoint=message)
+
+    async def _check_readable(self, ids: list[UUID], caller: Caller) -> None:
+        """Refuse to tell of a job that is none of the caller's business."""
+        if caller.is_limited:
+            caller.check_rows((await self._store.get(ids)).values())
+
+
+def _checkpoint(message: Any) -> Checkpoint:
+    """Return the checkpoint of a message, if it can be stored."""
+    checkpoint: Checkpoint = checks.converted(to_workflow.checkpoint_of, message)
+    check_checkpoint(checkpoint)
+    if checkpoint.value is not None:
+        most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
+        try:
+            checks.checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
+        except InvalidPayload as error:
+            raise invalid(str(error)) from None
+    return checkpoint
+
+
+def _child(lease: Lease, message: Any) -> NewJob:
+    """Return a child of a run, if it can be stored and says nothing else about its parent."""
+    job = checks.new_job(message)
+    check_family(job.parent_step)
+    if job.parent_id not in (None, lease.job_id):
+        raise invalid(f"Job {job.id} says that its parent is {job.parent_id}, not {lease.job_id}.")
+    return msgspec.structs.replace(job, parent_id=lease.job_id)
