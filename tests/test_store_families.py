@@ -6,7 +6,7 @@ from pulsed.job import Failed, JobFilter, NewJob, Report, Status, Succeeded
 from pulsed.step import StepKind, StepState
 from pulsed.workflow import child_id
 from tests.support.jobs import BOB, NO_WAIT, claim, claim_one, reap, row, running, settle
-from tests.support.workflows import (
+from tests.support.checkpoints import (
     CHILD,
     CHILDREN_ONLY,
     FAMILY,
@@ -83,7 +83,8 @@ async def test_children_that_outlive_a_failed_parent_do_not_outlive_a_cancelled_
 
 
 async def test_a_reaped_parent_without_attempts_left_takes_its_children_with_it(store, clock):
-    parent, _ = await a_family(store, 0, parent={"max_attempts": 1})
+    parent = await running(store, max_attempts=1)
+    await store.add_children(parent.lease, [])
     await store.add_children(parent.lease, children_of(parent.job_id, 2))
     clock.advance(31)
     assert await reap(store) == [parent.job_id]
@@ -260,15 +261,19 @@ async def test_a_replay_after_a_fresh_one_finds_the_children_of_that_generation(
     ]  # fmt: skip
 
 
-async def test_a_parent_that_was_replayed_is_not_told_about_again(store, backend):
-    """What was left to tell when it ended is no longer true once it runs again."""
+@pytest.mark.embedded("a server sees to it, not its clients")
+async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(backend):
+    """What was left to do when it ended is no longer wanted once it runs again."""
+    store = backend.open()
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 1))
-    held = backend.literal(parent.job_id)
+    cascade = store.cascade
+    store.cascade = lambda: _nothing()
     await fail(store, parent)
-    backend.execute(f"UPDATE pulse_jobs SET cascades = {'1' if backend.engine == 'sqlite' else 'true'} WHERE id = {held}")  # noqa: E501
     await store.replay([parent.job_id])
-    assert backend.row(parent.job_id)["cascades"] is None
+    assert await cascade() == 0
+    assert await statuses(store, [children_of(parent.job_id, 1)[0].id]) == [Status.PENDING]
+    await store.aclose()
 
 
 # -- removal --------------------------------------------------------------------------------------
