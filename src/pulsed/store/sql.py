@@ -365,14 +365,16 @@ class Statements:
         # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
+        # Whose children have yet to be told is needed for that.
+        unneeded = f"cascades IS NULL AND NOT {has_living_parent(d)}"
         picked = f"""SELECT id FROM {d.jobs} AS j
                 WHERE status = :status::text AND completed_at < {cutoff}
-                  AND completed_at >= :since::timestamptz AND NOT {has_living_parent(d)}
+                  AND completed_at >= :since::timestamptz AND {unneeded}
                 ORDER BY completed_at LIMIT :most::int {d.skip_locked}"""
         self.prune = d.sql(
             f"""DELETE FROM {d.jobs} AS j WHERE {d.id_among("id", picked)}
               AND status = :status::text AND status IN {words(TERMINAL)}
-              AND coalesce(completed_at, {d.now}) < {cutoff} AND NOT {has_living_parent(d)}
+              AND coalesce(completed_at, {d.now}) < {cutoff} AND {unneeded}
             RETURNING id, completed_at"""
         )
 
@@ -380,7 +382,7 @@ class Statements:
         self.prunable = d.sql(
             f"""SELECT count(*) FROM {d.jobs} AS j
             WHERE status = :status::text AND completed_at < {cutoff}
-              AND NOT {has_living_parent(d)}"""
+              AND {unneeded}"""
         )
 
         # Whose turn it is to prune: one process at a time, or a hundred of them would all delete

@@ -312,6 +312,8 @@ class SqlStore(Store):
         return await self.run(workflow_verbs.record(self._statements, self.workflows, records))
 
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        if not jobs:
+            return
         verb = workflow_verbs.add_children(self._statements, self.workflows, lease, jobs)
         await self.run(verb)
         await self._hint_at(jobs)
