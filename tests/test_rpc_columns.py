@@ -14,7 +14,7 @@ from grpc import aio
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.job import Assignment, Failed, Lease, Report, Status, Succeeded, new_job_id
 from pulsed.rpc import checks, columns
-from pulsed.rpc.convert import report_message
+from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteStore
 from pulsed.store.sqlite import SqliteStore
