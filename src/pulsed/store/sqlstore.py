@@ -172,14 +172,27 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        succeeded = [report for report in reports if type(report.outcome) is Succeeded]
-        others = [report for report in reports if type(report.outcome) is not Succeeded]
+        succeeded: dict[UUID, list[Report]] = {}
+        others: list[Report] = []
+        for report in reports:
+            lease, outcome = report
+            if type(outcome) is not Succeeded:
+                others.append(report)
+            elif lease.worker_id in succeeded:
+                succeeded[lease.worker_id].append(report)
+            else:
+                succeeded[lease.worker_id] = [report]
+        settling = [
+            verbs.settle_succeeded(self._statements, worker_id, some)
+            for worker_id, some in succeeded.items()
+        ]
+        if others:
+            settling.append(verbs.settle(self._statements, others))
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         accepted: set[UUID] = set()
-        for some, verb in ((succeeded, verbs.settle_succeeded), (others, verbs.settle)):
-            if some:
-                answer: set[UUID] = await self.run(verb(self._statements, some), within=within)
-                accepted |= answer
+        for verb in settling:
+            answer: set[UUID] = await self.run(verb, within=within)
+            accepted |= answer
         return accepted
 
     async def held(self, worker_id: UUID) -> list[Lease]:
