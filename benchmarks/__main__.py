@@ -1,7 +1,7 @@
 """``python3 dev.py bench``: how fast jobs go in and out, beside the raw drivers and the peers.
 
 PostgreSQL runs with fsync and synchronous commits and SQLite with ``synchronous=FULL``, as in
-production. Figures of one run may be compared with each other; those of two machines may not.
+production. Figures of one part may be compared with each other; those of two machines may not.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from datetime import UTC, datetime
 
 from benchmarks import machine, plots, report, saved
-from benchmarks.databases import serving
-from benchmarks.peers import PEERS, measure_peers
-from benchmarks.results import Results
+from benchmarks.parts import measure
+from benchmarks.peers import PEERS
 from benchmarks.saved import Saved
 from benchmarks.scale import FIGURE, GLANCE, LONG, Scale
 from benchmarks.workloads import BOTH, WORKLOADS
@@ -24,13 +22,26 @@ def main() -> None:
     arguments = parse()
     if arguments.report:
         kept = saved.read() or sys.exit("nothing was saved yet; see bench --save")
-        publish(kept)
+        report.write(kept)
+        draw()
         return
-    run = measure(arguments)
-    print(report.console(run.results))
-    if arguments.save:
-        run.write()
-        publish(run)
+    known = saved.read() if arguments.save else None
+    kept = (known or Saved()).on(machine.describe())
+    try:
+        failed = measure(
+            kept,
+            chosen(arguments.engine, BOTH, "engine"),
+            chosen_workloads(arguments),
+            chosen_scale(arguments),
+            missing_only=arguments.missing,
+            after_each=save if arguments.save else ignore,
+        )
+    finally:
+        if arguments.save:
+            draw()
+    print(report.console(kept.results))
+    if failed:
+        sys.exit(f"not measured, see above: {', '.join(failed)}")
 
 
 def parse() -> argparse.Namespace:
@@ -41,38 +52,32 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, metavar="N", help="samples of each figure (3)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="a glance, within a minute")
-    length.add_argument("--full", action="store_true", help="5 samples, 1,000,000 jobs for memory")
+    length.add_argument("--full", action="store_true", help="1,000,000 jobs for memory")
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write docs/benchmarks; with --only, the other workloads stay as they were saved",
+        help="write docs/benchmarks after each part; parts not measured stay as they were saved",
+    )
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="with --save: only parts that are not saved in this size and of this code",
     )
     parser.add_argument("--report", action="store_true", help="only write the page and plots again")
     return parser.parse_args()
 
 
-def measure(arguments: argparse.Namespace) -> Saved:
-    """Run what was asked for; a run that is to be saved continues the saved one."""
-    scale = chosen_scale(arguments)
-    workloads = chosen_workloads(arguments)
-    peers = chosen(arguments.peers, tuple(PEERS), "peer") if arguments.peers else ()
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    before = saved.read() if arguments.save else None
-    results = Results(now, list(before.results) if before else [])
-    about = dict(before.peers) if before else {}
-    for engine in chosen(arguments.engine, BOTH, "engine"):
-        with serving(engine) as server:
-            for name in workloads:
-                if engine in WORKLOADS[name].engines:
-                    results.drop(name, engine)
-                    WORKLOADS[name].measure(server, results, scale)
-            about |= measure_peers(server, results, scale, peers)
-    return Saved(results, machine.describe(), dataclasses.asdict(scale), about)
+def save(kept: Saved) -> None:
+    kept.write()
+    report.write(kept)
 
 
-def publish(run: Saved) -> None:
+def ignore(kept: Saved) -> None:
+    """Leave the disk alone."""
+
+
+def draw() -> None:
     plots.draw(saved.FILE, saved.FOLDER)
-    report.write(run)
     print(f"wrote {report.PAGE}", file=sys.stderr)
 
 
@@ -85,16 +90,20 @@ def chosen(asked: str | None, known: tuple[str, ...], what: str) -> tuple[str, .
 
 
 def chosen_workloads(arguments: argparse.Namespace) -> tuple[str, ...]:
-    if arguments.quick and not arguments.only:
-        return tuple(name for name, workload in WORKLOADS.items() if workload.quick)
-    return chosen(arguments.only, tuple(WORKLOADS), "workload")
+    """Return what to measure; peers only when they are asked for, since they are installed."""
+    if arguments.only:
+        return chosen(arguments.only, tuple(WORKLOADS), "workload")
+    return tuple(
+        name
+        for name, workload in WORKLOADS.items()
+        if (arguments.peers if name == "peers" else workload.quick or not arguments.quick)
+    )
 
 
 def chosen_scale(arguments: argparse.Namespace) -> Scale:
     scale = GLANCE if arguments.quick else LONG if arguments.full else FIGURE
-    if arguments.repeat:
-        scale = dataclasses.replace(scale, repeat=arguments.repeat)
-    return scale
+    peers = chosen(arguments.peers, tuple(PEERS), "peer")
+    return dataclasses.replace(scale, repeat=arguments.repeat or scale.repeat, peers=peers)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ class Batch:
     first: UUID
     last: UUID
     size: int
+    tenths: tuple[UUID, ...] = ()
+    """The last job of each tenth, in the order in which they are claimed."""
 
 
 @dataclass(frozen=True)
@@ -309,18 +311,20 @@ closing = contextlib.closing
 
 
 @contextlib.contextmanager
-def opened(database: Database) -> Iterator[Tasks]:
-    """Open an app of this process on the database."""
-    with Pulse(database.url) as app:
+def opened(url: str) -> Iterator[Tasks]:
+    """Open an app of this process on a database, or on the server before it."""
+    with Pulse(url) as app:
         yield declare(app)
 
 
 def enqueue(database: Database, count: int, topic: str = "noop") -> Batch:
     """Fill a database with jobs to drain, as a caller of ``enqueue_iter`` does."""
-    with opened(database) as tasks:
+    with opened(database.url) as tasks:
         job = getattr(tasks, topic)
-        ids = list(job.enqueue_iter(((number,) for number in range(count)), batch=CHUNK))
-    return Batch(min(ids), max(ids), count)
+        calls = ((number,) for number in range(count))
+        ids = sorted(job.enqueue_iter(calls, batch=CHUNK))
+    tenths = tuple(ids[count * share // 10 - 1] for share in range(1, 11))
+    return Batch(ids[0], ids[-1], count, tenths)
 
 
 def ordered_id() -> UUID:

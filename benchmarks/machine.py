@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sqlite3
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -35,6 +36,25 @@ def describe() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[library] = "not installed"
     return found
+
+
+def code() -> str:
+    """Name the commit that last changed what is measured; the version where there is none."""
+    last = _git("log", "-1", "--format=%h", "--", "src")
+    if not last:
+        return __version__
+    return f"{last} with changes" if _git("status", "--porcelain", "--", "src") else last
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).resolve().parent.parent
+    try:
+        asked = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return asked.stdout.strip()
 
 
 def _processor() -> str:

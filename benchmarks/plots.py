@@ -60,25 +60,24 @@ class Plots:
         figure.savefig(self._folder / name, dpi=130, metadata={"Software": None})
         self._pyplot.close(figure)
 
-    def drain(self) -> None:
-        """Draw what drains how fast: raw, pulsed, peers."""
-        engines = [e for e in ENGINES if self.of("drain", e, "jobs/s")]
-        if not engines:
+    def rates(self, workload: str, name: str, title: str) -> None:
+        """Draw what drains how fast, the fastest on top."""
+        bars = {e: found for e in ENGINES if (found := self.of(workload, e, "jobs/s"))}
+        if not bars:
             return
-        bars = {e: self.of("drain", e, "jobs/s") | self.of("peers", e, "jobs/s") for e in engines}
         heights = [len(b) for b in bars.values()]
         figure, axes = self._pyplot.subplots(
-            len(engines),
+            len(bars),
             1,
-            figsize=(8, 0.9 + 0.27 * sum(heights) + 0.5 * len(engines)),
+            figsize=(8, 0.9 + 0.27 * sum(heights) + 0.5 * len(bars)),
             height_ratios=heights,
             squeeze=False,
         )
         for (engine, found), (axis,) in zip(bars.items(), axes, strict=True):
             ordered = sorted(found, key=lambda subject: statistics.median(found[subject]))
             _bars(axis, {subject: found[subject] for subject in ordered})
-            axis.set_title(f"Drain of no-op jobs, jobs per second: {ENGINES[engine]}")
-        self.save(figure, "drain.png")
+            axis.set_title(f"{title}, jobs per second: {ENGINES[engine]}")
+        self.save(figure, name)
 
     def flatness(self) -> None:
         """Draw what remains of the clean rate in bad company, and a worker's memory in time."""
@@ -94,7 +93,7 @@ class Plots:
                     pairs = zip(samples, control, strict=False)
                     name = f"{short}: {subject.removeprefix('pulsed, ')}"
                     shares[name] = statistics.median(own / other for own, other in pairs)
-        memory = {e: self.of("memory", e, "MB resident, in time").get("pulsed") for e in ENGINES}
+        memory = {e: self.memory(e) for e in ENGINES}
         if not shares:
             return
         figure, (left, right) = self._pyplot.subplots(
@@ -116,15 +115,22 @@ class Plots:
         left.set_title("Drain, as a share of the clean rate")
         for engine, resident in memory.items():
             if resident:
-                progress = [100 * n / max(1, len(resident) - 1) for n in range(len(resident))]
                 color = OURS if engine == "postgres" else "#047857"
-                right.plot(progress, resident, color=color, label=ENGINES[engine].split(",")[0])
+                title = ENGINES[engine].split(",")[0]
+                right.plot(list(resident), list(resident.values()), color=color, label=title)
         right.set_ylim(bottom=0)
-        right.set_xlabel("% of a long drain")
+        right.set_xlabel("jobs drained")
+        right.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         right.set_title("Worker memory, MB")
         if any(memory.values()):
             right.legend(frameon=False)
         self.save(figure, "flatness.png")
+
+    def memory(self, engine: str) -> dict[int, float]:
+        """Return a worker's memory by the jobs that it had drained."""
+        found = self.of("memory", engine, "MB resident")
+        after = {subject.partition(" after ")[2]: samples[0] for subject, samples in found.items()}
+        return {int(k.split()[0].replace(",", "")): mb for k, mb in after.items() if k}
 
     def latency(self) -> None:
         """Draw how soon a job starts."""
@@ -181,7 +187,11 @@ def _bars(axis: Any, found: dict[str, list[float]]) -> None:
     axis.barh(list(medians), list(medians.values()), color=colors)
     for subject, value in medians.items():
         axis.annotate(
-            f"{value:,.0f}", (value, subject), (3, 0), textcoords="offset points", va="center"
+            f"{value:,.0f}" if value >= 10 else f"{value:.1f}",
+            (value, subject),
+            (3, 0),
+            textcoords="offset points",
+            va="center",
         )
     axis.set_xlim(right=1.12 * max(medians.values()))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -189,6 +199,7 @@ def _bars(axis: Any, found: dict[str, list[float]]) -> None:
 
 if __name__ == "__main__":
     plots = Plots(Path(sys.argv[1]), Path(sys.argv[2]))
-    plots.drain()
+    plots.rates("drain", "drain.png", "Drain of no-op jobs")
+    plots.rates("peers", "peers.png", "In turns with other queues")
     plots.flatness()
     plots.latency()

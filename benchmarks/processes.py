@@ -1,10 +1,11 @@
-"""Worker processes as a user starts them, and what the system says about them."""
+"""Workers and servers as a user starts them, and what the system says about them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,19 +16,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.databases import Batch, Database, Drained
+from tests.support.scratch_postgres import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 SPAWN = multiprocessing.get_context("spawn")
 LOOK_EVERY = 0.05
+START_WITHIN = 30.0
 STOP_WITHIN = 30.0
 
 
-class WorkerProcess:
-    """``pulsed worker`` on the benchmark's app, with its defaults but for what is given."""
+class PulsedProcess:
+    """A command of pulsed on one database or server."""
 
-    def __init__(self, url: str, *options: str) -> None:
+    def __init__(self, url: str, *command: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pulsed", "worker", "benchmarks.app:app", *options],
+            [sys.executable, "-m", "pulsed", *command],
             cwd=ROOT,
             env={**os.environ, "PULSED_URL": url, "PULSED_LOG_LEVEL": "warning"},
             stdin=subprocess.DEVNULL,
@@ -51,7 +54,7 @@ class WorkerProcess:
     def must_live(self) -> None:
         """Raise if it has ended: what it said about that is on stderr."""
         if (code := self.process.poll()) is not None:
-            raise RuntimeError(f"a worker ended with code {code} in the middle of a measurement")
+            raise RuntimeError(f"a process ended with code {code} in the middle of a measurement")
 
     def kill(self) -> None:
         self.process.kill()
@@ -71,7 +74,7 @@ class WorkerProcess:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024
-        raise RuntimeError(f"the worker with pid {self.pid} has ended")
+        raise RuntimeError(f"the process with pid {self.pid} has ended")
 
     def cpu_seconds(self) -> float:
         """Return the processor time it has used."""
@@ -79,20 +82,53 @@ class WorkerProcess:
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
+class WorkerProcess(PulsedProcess):
+    """``pulsed worker`` on the benchmark's app, with its defaults but for what is given."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        super().__init__(url, "worker", "benchmarks.app:app", *options)
+
+
+class ServerProcess(PulsedProcess):
+    """``pulsed server`` before a database, with its defaults."""
+
+    def __init__(self, database: Database) -> None:
+        self.port = free_port()
+        super().__init__(database.url, "server", "--listen", f"127.0.0.1:{self.port}")
+        self.url = f"pulse://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        """Wait until it can be connected to."""
+        give_up = time.monotonic() + START_WITHIN
+        while not self._listens():
+            self.must_live()
+            if time.monotonic() > give_up:
+                self.kill()
+                raise RuntimeError(f"a server did not listen within {START_WITHIN:g} s")
+            time.sleep(LOOK_EVERY)
+        return self
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
 def drain(
     database: Database,
     batch: Batch,
     *,
+    url: str | None = None,
     processes: int = 1,
     concurrency: int = 100,
     limit: float = 60.0,
 ) -> Drained:
     """Let worker processes work a batch off, and say how it went.
 
+    They reach it by the database's URL, or by that of a server.
     What is not done after ``limit`` seconds is left: a rate of nearly nothing is an answer too.
     """
     options = ("-c", str(concurrency))
-    workers = [WorkerProcess(database.url, *options) for _ in range(processes)]
+    workers = [WorkerProcess(url or database.url, *options) for _ in range(processes)]
     try:
         wait_until_done(database, batch, limit, workers)
     finally:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.results import Measurement, Results, readable
-from benchmarks.saved import FOLDER, Saved
+from benchmarks.peers import OURS, PEERS
+from benchmarks.results import PULSED, Measurement, Results, readable
+from benchmarks.saved import FOLDER, Part, Saved
+from benchmarks.scale import Scale
 from benchmarks.targets import TARGETS, Target
 from benchmarks.workloads import WORKLOADS
 
 PAGE = FOLDER / "README.md"
 NOTES = Path(__file__).with_name("notes.md")
 ENGINES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
-PLOTS = {"drain": "drain.png", "beside": "flatness.png", "pickup": "latency.png"}
+PLOTS = {
+    "drain": "drain.png",
+    "beside": "flatness.png",
+    "pickup": "latency.png",
+    "peers": "peers.png",
+}
+ENOUGH = 3
+"""Samples below which a figure is not to be quoted."""
 
 INTRODUCTION = """\
 <!-- Made by `python3 dev.py bench --save` from results.json and benchmarks/notes.md. -->
@@ -28,7 +36,8 @@ server, with every guarantee switched on. One command measures it on your machin
 $ python3 dev.py bench               # all of it
 $ python3 dev.py bench --quick       # a glance, within a minute
 $ python3 dev.py bench --only drain --engine postgres --repeat 5
-$ python3 dev.py bench --peers all --save
+$ python3 dev.py bench --peers all --full --save            # this page, in half an hour
+$ python3 dev.py bench --peers all --full --save --missing  # the rest of it, after a stop
 ```
 
 **Compare ratios, not rates.** Every workload measures what it is compared with in the same run
@@ -45,21 +54,22 @@ SILENCE = """\
   a server of its own, rates and round trips are different for everybody here.
 - The raw loops do less than a queue must: no retry, no heartbeat, no handler, no decoding of
   payloads, no notification. They are a ceiling, not a rival.
-- The peers promise different things. graphile-worker deletes finished jobs, PgQueuer moves them
-  to a log, Huey loses a job whose process dies; pulsed keeps the row, the result and a fence on
-  every report. Each runs with the best settings that we found in its documentation; if you know
-  better ones, change its script.
+- The peers promise different things; the table above says which. Each runs with the best settings
+  that we found in its documentation, and pg-boss also as it comes; if you know better ones, change
+  its script.
 - The last report of a drain is not waited for by its clock: the time of a job's end is that of
   the transaction that reports it, for pulsed and for the raw loops alike.
 - A short drain says nothing about a day of load. `--full` drains a million jobs through one
   worker.
 """
 
-PEERS = """\
-## Peers
+PROMISES = """\
+What each does for a job, with these settings, is not the same:
+"""
 
-Each drains no-op jobs in one process, on an empty database of the same server (Huey: a file on the
-same disk). The time runs from the first call of the handler to the last.
+PARTS = """\
+Measured in parts, each in one go and at the time given; parts measured again later replace what
+was there. Ratios are within a part. Figures are medians, with the least and the most.
 """
 
 
@@ -71,37 +81,44 @@ def write(saved: Saved) -> None:
 def text(saved: Saved) -> str:
     parts = [INTRODUCTION, _about(saved), _targets(saved.results), _notes()]
     parts += [_workload(name, saved) for name in WORKLOADS if any(saved.results.of(name))]
-    parts += [_peers(saved), SILENCE]
-    return "\n".join(part for part in parts if part)
+    return "\n".join([part for part in parts if part] + [SILENCE])
 
 
 def _about(saved: Saved) -> str:
-    runs = sorted({measurement.run for measurement in saved.results})
-    when = f"Measured on {runs[-1]}." if len(runs) == 1 else _several(saved.results, runs)
-    rows = [(name, value) for name, value in saved.machine.items()]
-    return f"## The run\n\n{when} {_sizes(saved.scale)}\n\n{_table(('', ''), rows)}"
-
-
-def _several(results: Results, runs: Sequence[str]) -> str:
-    """Say it when the figures do not come from one run."""
-    lines = []
-    for run in runs:
-        names = dict.fromkeys(m.workload for m in results if m.run == run)
-        lines.append(f"- {run}: {', '.join(names)}")
-    return "The workloads were measured in several runs; ratios are within one.\n\n" + "\n".join(
-        lines
+    machine = [(name, value) for name, value in saved.machine.items()]
+    head = ("part", "engine", "taken", "samples", "size", "seconds", "commit")
+    parts = [
+        _part(saved.parts[name, engine])
+        for name in WORKLOADS
+        for engine in ENGINES
+        if (name, engine) in saved.parts
+    ]
+    minutes = sum(part.seconds for part in saved.parts.values()) / 60
+    return "\n".join(
+        [
+            "## The run\n",
+            _table(("", ""), machine),
+            f"{PARTS}All of them took {minutes:.0f} minutes.\n",
+            _table(head, parts),
+        ]
     )
 
 
-def _sizes(scale: dict[str, Any]) -> str:
-    sizes = (
-        f"A drain is {scale['drain']:,} jobs, a crowd {scale['beside']:,} rows, the first lot "
-        f"under a snapshot {scale['under_snapshot']:,} jobs, a pick-up figure {scale['pickups']} "
-        f"jobs, a long drain {scale['memory']:,}."
+def _part(part: Part) -> tuple[str, ...]:
+    scale = Scale(**part.scale)
+    workload = WORKLOADS[part.workload]
+    glance = "" if scale.repeat >= ENOUGH else ": **only a glance**"
+    samples = f"{workload.samples(scale)}{glance}"
+    size, seconds = workload.size(scale), f"{part.seconds:.0f}" if part.seconds else "unknown"
+    return (
+        workload.title,
+        ENGINES[part.engine],
+        part.taken,
+        samples,
+        size,
+        seconds,
+        part.code,
     )
-    if scale["repeat"] < 3:
-        return f"{sizes} **Only a glance: too few samples to be quoted.**"
-    return f"{sizes} Figures are medians of {scale['repeat']}, with the least and the most."
 
 
 def _targets(results: Results) -> str:
@@ -129,10 +146,9 @@ def _workload(name: str, saved: Saved) -> str:
     if name in PLOTS and (FOLDER / PLOTS[name]).exists():
         lines += [f"![{workload.title}]({PLOTS[name]})", ""]
     for engine, title in ENGINES.items():
-        found = [m for m in saved.results.of(name, engine) if "in time" not in m.metric]
-        if found:
+        if found := list(saved.results.of(name, engine)):
             lines += [_figures(title, found)]
-    return "\n".join(lines)
+    return "\n".join(lines + (_peers(saved) if name == "peers" else []))
 
 
 def _figures(title: str, found: list[Measurement]) -> str:
@@ -155,18 +171,25 @@ def _cell(measurement: Measurement | None) -> str:
     return f"{median} ({readable(min(samples))} to {readable(max(samples))})"
 
 
-def _peers(saved: Saved) -> str:
-    if not saved.peers:
-        return ""
-    rows = []
-    for name, about in saved.peers.items():
-        found = [m for m in saved.results.of("peers") if m.subject == name]
-        version, _, settings = about.partition("; ")
-        cells = {m.metric: _cell(m) for m in found}
-        figures = (cells.get(metric, "") for metric in ("jobs/s", "enqueued in bulk/s"))
-        rows.append((name, version, settings, *figures))
-    head = ("peer", "version", "settings", "drained, jobs/s", "enqueued in bulk, jobs/s")
-    return f"{PEERS}\n{_table(head, rows)}"
+def _peers(saved: Saved) -> list[str]:
+    """Say what ran how, and what it is worth."""
+    promises = {PULSED: OURS} | {peer.title: peer.promise for peer in PEERS.values()}
+    settings = [
+        (name, *about.partition("; ")[::2])
+        for name, about in saved.results.about.items()
+        if name in promises
+    ]
+    kept = [
+        (name, promise.row, promise.result, promise.commit, promise.late)
+        for name, promise in promises.items()
+        if name == PULSED or name in saved.results.about
+    ]
+    head = ("", "row of a finished job", "its result", "a commit reports", "a late report is")
+    return [
+        _table(("peer", "version", "settings"), settings),
+        PROMISES,
+        _table(head, kept),
+    ]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -179,7 +202,6 @@ def console(results: Results) -> str:
     lines = [
         f"{m.workload:<10} {m.engine:<9} {m.subject:<46} {readable(m.median):>10} {m.metric}"
         for m in results
-        if "in time" not in m.metric
     ]
     verdicts = [row for target in TARGETS if (row := _verdict(target, results))]
     if verdicts:

@@ -22,7 +22,7 @@ class Measurement:
     """With its unit: ``jobs/s``, ``p50 ms``."""
     samples: list[float] = field(default_factory=list)
     run: str = ""
-    """The run it belongs to; only figures of one run are compared."""
+    """When the part it belongs to was begun; only figures of one part are compared."""
 
     @property
     def median(self) -> float:
@@ -34,15 +34,14 @@ class Results:
 
     def __init__(self, run: str, measurements: list[Measurement] | None = None) -> None:
         self.run = run
+        self.about: dict[str, str] = {}
+        """What else is to be known about a subject: its version and settings."""
         self._found = {self._key(m): m for m in measurements or []}
 
     def add(self, workload: str, engine: str, subject: str, metric: str, *samples: float) -> None:
         """Record samples, and say so: a run takes minutes."""
         new = Measurement(workload, engine, subject, metric, run=self.run)
-        measurement = self._found.setdefault(self._key(new), new)
-        if measurement.run != self.run:  # of an earlier, saved run
-            measurement.samples, measurement.run = [], self.run
-        measurement.samples += samples
+        self._found.setdefault(self._key(new), new).samples += samples
         shown = ", ".join(map(readable, samples[:5])) + (", …" if len(samples) > 5 else "")
         print(f"  {workload} · {engine} · {subject}: {shown} {metric}", file=sys.stderr, flush=True)
 
@@ -57,9 +56,10 @@ class Results:
     def __iter__(self) -> Iterator[Measurement]:
         return iter(self._found.values())
 
-    def drop(self, workload: str, engine: str) -> None:
-        """Forget a workload that is about to be measured again."""
-        self._found = {key: m for key, m in self._found.items() if key[:2] != (workload, engine)}
+    def replace(self, workload: str, engine: str, new: Results) -> None:
+        """Put what was measured again in the place of what was known."""
+        kept = {key: m for key, m in self._found.items() if key[:2] != (workload, engine)}
+        self._found = kept | {self._key(m): m for m in new}
 
     @staticmethod
     def _key(measurement: Measurement) -> tuple[str, str, str, str]:
@@ -72,7 +72,7 @@ class Results:
 
 
 def ratio(ours: Measurement | None, theirs: Measurement | None) -> float | None:
-    """Compare two figures of one run: sample by sample if they were taken in turns."""
+    """Compare two figures of one part: sample by sample if they were taken in turns."""
     if ours is None or theirs is None or ours.run != theirs.run:
         return None
     if len(ours.samples) == len(theirs.samples):

@@ -37,6 +37,8 @@ class Scale:
     """Seconds after which a drain is cut off, and its rate taken from what was done."""
     peer: int = 40_000
     """Jobs that a peer drains; slow ones get fewer."""
+    peers: tuple[str, ...] = ()
+    """The peers that drain in turns with pulsed."""
 
 
 FIGURE = Scale()

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from benchmarks.results import PULSED, Results, ratio
 from benchmarks.workloads.drain import our_name, raw_name
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
+from benchmarks.workloads.footprint import AFTER, MOST
 from benchmarks.workloads.recovery import BOUND
+from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
 
 Figure = Callable[[Results], float | None]
 RATE = "jobs/s"
@@ -55,19 +57,27 @@ def _plain(workload: str, engine: str, metric: str, subject: str = PULSED) -> Fi
     return figure
 
 
-def _beside_peers(engine: str, ours: str, *only: str) -> Figure:
-    """Compare a drain with the fastest of the peers on this engine, or of those named."""
+def _beside_peers(engine: str, ours: str) -> Figure:
+    """Compare a drain with the fastest of the peers that took turns with it."""
 
     def figure(results: Results) -> float | None:
-        drained = results.find("drain", engine, ours, RATE)
         peers = [
-            peer
-            for peer in results.of("peers", engine)
-            if peer.metric == RATE and (not only or peer.subject.startswith(only))
+            found
+            for found in results.of("peers", engine)
+            if found.metric == RATE and not found.subject.startswith(PULSED)
         ]
-        if drained is None or not peers or any(peer.run != drained.run for peer in peers):
-            return None
-        return drained.median / max(peer.median for peer in peers)
+        fastest = max(peers, key=lambda peer: peer.median, default=None)
+        return ratio(results.find("peers", engine, ours, RATE), fastest)
+
+    return figure
+
+
+def _memory_growth(engine: str) -> Figure:
+    """Compare the memory after all jobs with that after the first fifth, when caches are full."""
+
+    def figure(results: Results) -> float | None:
+        tenths = [m for m in results.of("memory", engine) if m.subject.startswith(AFTER)]
+        return ratio(tenths[-1], tenths[1]) if tenths else None
 
     return figure
 
@@ -106,6 +116,7 @@ def _targets() -> list[Target]:
             )
         )
         found += _peer_targets(engine)
+        found += _server_targets(engine)
         found += _enqueue_targets(engine)
         found += _latency_targets(engine)
         found += _flatness_targets(engine)
@@ -115,7 +126,7 @@ def _targets() -> list[Target]:
 
 def _peer_targets(engine: str) -> list[Target]:
     if engine == "sqlite":
-        figure = _beside_peers(engine, our_name(1, 100), "huey")
+        figure = _beside_peers(engine, our_name(1, 100))
         return [Target("drain, one process, 100 slots", engine, "Huey", figure, 12)]
     what = {
         "drain, one process, 100 slots": our_name(1, 100),
@@ -127,6 +138,30 @@ def _peer_targets(engine: str) -> list[Target]:
         Target(name, engine, "the fastest peer", _beside_peers(engine, ours), 1)
         for name, ours in what.items()
     ]
+
+
+def _server_targets(engine: str) -> list[Target]:
+    if engine == "sqlite":
+        return []
+    drains = [
+        Target(
+            f"drain through the server, {slots} slots",
+            engine,
+            "the database directly",
+            _relative("server", engine, through(slots), direct(slots)),
+            0.5,
+        )
+        for slots in SLOTS
+    ]
+    pickup = Target(
+        "idle pick-up through the server, p99",
+        engine,
+        "the database directly",
+        _relative("server-pickup", engine, THROUGH, DIRECT, "p99 ms"),
+        2,
+        at_least=False,
+    )
+    return [*drains, pickup]
 
 
 def _enqueue_targets(engine: str) -> list[Target]:
@@ -208,8 +243,7 @@ def _flatness_targets(engine: str) -> list[Target]:
 def _footprint_targets(engine: str) -> list[Target]:
     cpu = _plain("idle", engine, "% of a core")
     most = 60 if engine == "postgres" else 50
-    resident = _plain("memory", engine, "MB resident, most")
-    grown = _plain("memory", engine, "end / first fifth")
+    resident = _plain("memory", engine, "MB resident", MOST)
     found = [
         Target("idle worker, processor", engine, "", cpu, 1, at_least=False, unit="% of a core")
     ]
@@ -225,7 +259,7 @@ def _footprint_targets(engine: str) -> list[Target]:
             "worker memory, growth",
             engine,
             "that of the first fifth",
-            grown,
+            _memory_growth(engine),
             1.05,
             at_least=False,
         ),

@@ -1,27 +1,37 @@
 """A small benchmark in every run of the suite: ratios to the raw driver, with room for a busy
 machine, but not for a regression by a factor of three. And the page is made from what was saved."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from benchmarks import report, saved
-from benchmarks.databases import Database, PostgresDatabase, SqliteDatabase, enqueue
-from benchmarks.processes import drain, in_processes
+from benchmarks import machine, report, saved
+from benchmarks.databases import Database, PostgresDatabase, Server, SqliteDatabase, enqueue
+from benchmarks.parts import measure
+from benchmarks.peers import PEERS
+from benchmarks.processes import ServerProcess, drain, in_processes
 from benchmarks.results import Measurement, Results, percentile, ratio, readable
+from benchmarks.saved import Part, Saved
+from benchmarks.scale import FIGURE, GLANCE, Scale
 from benchmarks.targets import TARGETS
+from benchmarks.workloads import WORKLOADS
 from benchmarks.workloads.drain import DRIVERS, raw
 from benchmarks.workloads.enqueue import Act, enqueue_singly, raw_singly
+from benchmarks.workloads.peers import by_size
 from pulsed import Pulse
 
 JOBS = 4_000
 SINGLES = 150
 CROWD = 40_000
+ALL_IDS = "SELECT id FROM pulse_jobs"
 
 LEAST_OF_RAW = {"postgres": 0.2, "sqlite": 0.08}
 LEAST_OF_RAW_SINGLES = 0.2
 LEAST_BESIDE_A_CROWD = 0.5
+LEAST_THROUGH_A_SERVER = 0.15
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -45,8 +55,8 @@ def _make_tables(url: str) -> None:
         app.jobs.counts()
 
 
-def our_rate(database: Database) -> float:
-    drained = drain(database, enqueue(database, JOBS), limit=20)
+def our_rate(database: Database, url: str | None = None) -> float:
+    drained = drain(database, enqueue(database, JOBS), url=url, limit=20)
     assert drained.jobs == JOBS
     return drained.rate
 
@@ -81,6 +91,16 @@ def test_enqueueing_one_by_one_keeps_a_fair_share_of_the_raw_driver(database):
     assert seconds["theirs"] >= LEAST_OF_RAW_SINGLES * seconds["ours"]
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_worker_behind_a_server_keeps_a_fair_share_of_its_speed(database):
+    direct = our_rate(database)
+
+    with ServerProcess(database) as serving:
+        through = max(our_rate(database, serving.url) for _ in range(2))
+
+    assert through >= LEAST_THROUGH_A_SERVER * direct
+
+
 # -- the page -----------------------------------------------------------------------------------
 
 
@@ -112,16 +132,208 @@ def test_figures_of_different_runs_are_not_compared():
     assert ratio(ours, theirs) is None
 
 
-def test_a_workload_measured_again_replaces_what_was_saved():
-    old = Measurement("drain", "sqlite", "pulsed", "jobs/s", [10.0], "a run")
-    other = Measurement("drain", "postgres", "pulsed", "jobs/s", [30.0], "a run")
-    results = Results("another run", [old, other])
+# -- in parts -----------------------------------------------------------------------------------
 
-    results.drop("drain", "sqlite")
-    results.add("drain", "sqlite", "pulsed", "jobs/s", 20.0)
 
-    samples = {m.engine: (m.run, m.samples) for m in results}
-    assert samples == {"postgres": ("a run", [30.0]), "sqlite": ("another run", [20.0])}
+def part(workload: str, engine: str, taken: str = "then", code: str = "abc", jobs: int = 1) -> Part:
+    return Part(workload, engine, taken, 1.5, code, {"drain": jobs})
+
+
+def one_figure(workload: str, engine: str, run: str, value: float) -> Results:
+    return Results(run, [Measurement(workload, engine, "pulsed", "jobs/s", [value], run)])
+
+
+def two_parts() -> Saved:
+    kept = Saved({"processor": "p", "memory": "m"})
+    kept.put(part("drain", "sqlite"), one_figure("drain", "sqlite", "then", 10.0))
+    kept.put(part("drain", "postgres"), one_figure("drain", "postgres", "then", 30.0))
+    return kept
+
+
+def test_a_part_measured_again_replaces_what_was_saved_and_nothing_else():
+    kept = two_parts()
+    again = one_figure("drain", "sqlite", "now", 20.0)
+
+    kept.put(part("drain", "sqlite", "now"), again)
+
+    assert {m.engine: (m.run, m.samples) for m in kept.results} == {
+        "postgres": ("then", [30.0]),
+        "sqlite": ("now", [20.0]),
+    }
+    assert {engine: p.taken for (_, engine), p in kept.parts.items()} == {
+        "postgres": "then",
+        "sqlite": "now",
+    }
+
+
+def test_rows_that_a_part_no_longer_has_are_gone():
+    kept = two_parts()
+    renamed = Results("now", [Measurement("drain", "sqlite", "other", "jobs/s", [1.0], "now")])
+
+    kept.put(part("drain", "sqlite", "now"), renamed)
+
+    assert [m.subject for m in kept.results.of("drain", "sqlite")] == ["other"]
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    kept = two_parts()
+    kept.results.about["Huey"] = "3; settings"
+
+    kept.write(tmp_path / "results.json")
+    found = saved.read(tmp_path / "results.json")
+
+    assert found is not None
+    assert (found.machine, found.parts) == (kept.machine, kept.parts)
+    assert list(found.results) == list(kept.results)
+    assert found.results.about == kept.results.about
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_part_is_missing_unless_it_was_saved_in_that_size_and_of_that_code():
+    kept = two_parts()
+    kept.put(part("bulk", "sqlite", code="abc with changes"), Results("then"))
+
+    assert kept.has(part("drain", "sqlite", taken=""))
+    assert not kept.has(part("drain", "sqlite", jobs=2))
+    assert not kept.has(part("drain", "sqlite", code="def"))
+    assert not kept.has(part("enqueue", "sqlite"))
+    assert not kept.has(part("bulk", "sqlite", code="abc with changes"))
+
+
+def test_figures_of_another_machine_do_not_stand_on_the_same_page():
+    here, there = {"processor": "p", "memory": "m"}, {"processor": "q", "memory": "m"}
+
+    assert two_parts().on(here | {"disk": "slower today"}).parts == two_parts().parts
+    assert two_parts().on(there).parts == {}
+    assert list(two_parts().on(there).results) == []
+
+
+def test_a_part_that_fails_leaves_what_was_saved_and_the_others_go_on(monkeypatch, capsys):
+    def breaking(server: Server, results: Results, scale: Scale) -> None:
+        results.add("drain", server.engine, "pulsed", "jobs/s", 1.0)
+        raise RuntimeError("the worker ended")
+
+    def working(server: Server, results: Results, scale: Scale) -> None:
+        results.add("bulk", server.engine, "pulsed", "jobs/s", 2.0)
+
+    for name, act in {"drain": breaking, "bulk": working}.items():
+        monkeypatch.setitem(WORKLOADS, name, dataclasses.replace(WORKLOADS[name], measure=act))
+    kept = two_parts()
+    after: list[int] = []
+
+    failed = measure(
+        kept,
+        ("sqlite",),
+        ("drain", "bulk"),
+        GLANCE,
+        missing_only=False,
+        after_each=lambda found: after.append(len(found.parts)),
+    )
+
+    assert failed == ["drain on sqlite"]
+    assert "the worker ended" in capsys.readouterr().err
+    assert [m.samples for m in kept.results.of("drain", "sqlite")] == [[10.0]]
+    assert [m.samples for m in kept.results.of("bulk", "sqlite")] == [[2.0]]
+    assert after == [3]
+
+
+def test_only_missing_parts_are_measured_when_that_is_asked(monkeypatch):
+    def act(server: Server, results: Results, scale: Scale) -> None:
+        results.add("bulk", server.engine, "pulsed", "jobs/s", 1.0)
+
+    monkeypatch.setitem(WORKLOADS, "bulk", dataclasses.replace(WORKLOADS["bulk"], measure=act))
+    monkeypatch.setattr(machine, "code", lambda: "abc")
+    kept = Saved()
+    after: list[Saved] = []
+
+    def run(scale: Scale) -> None:
+        measure(kept, ("sqlite",), ("bulk",), scale, missing_only=True, after_each=after.append)
+
+    run(GLANCE)
+    run(GLANCE)
+    run(FIGURE)
+
+    assert len(after) == 2
+
+
+# -- peers --------------------------------------------------------------------------------------
+
+
+def beside_peers(*rows: tuple[str, float], run: str = "a run") -> Results:
+    found = [Measurement("peers", "postgres", name, "jobs/s", [rate], run) for name, rate in rows]
+    return Results("", found)
+
+
+def first_verdict(results: Results) -> float | None:
+    target = next(t for t in TARGETS if t.compared == "the fastest peer")
+    return target.figure(results)
+
+
+def test_a_drain_is_compared_with_the_fastest_peer_that_took_turns_with_it():
+    results = beside_peers(("pulsed, 100 slots", 30.0), ("slow", 10.0), ("fast", 60.0))
+    elsewhere = Measurement("drain", "postgres", "pulsed, 100 slots", "jobs/s", [600.0], "a run")
+    results.replace("drain", "postgres", Results("", [elsewhere]))
+
+    assert first_verdict(results) == 0.5
+
+
+def test_peers_that_pulsed_took_no_turns_with_are_no_comparison():
+    assert first_verdict(beside_peers(("fast", 60.0))) is None
+
+
+def test_pulsed_drains_as_many_jobs_as_the_peers_beside_it():
+    names = ("huey", "procrastinate", "graphile-worker", "pg-boss", "dbos")
+    scale = dataclasses.replace(GLANCE, peers=names, peer=1_000)
+
+    assert by_size("postgres", scale) == {
+        1_000: ["graphile-worker", "pg-boss"],
+        25: ["procrastinate", "dbos"],
+    }
+    assert by_size("sqlite", scale) == {200: ["huey"]}
+
+
+def test_the_page_says_what_each_peer_does_for_a_job():
+    kept = two_parts()
+    kept.put(part("peers", "sqlite"), one_figure("peers", "sqlite", "then", 1.0))
+    kept.parts.clear()
+    kept.results.about = {peer.title: "1.0; as it comes" for peer in PEERS.values()}
+
+    page = report.text(kept)
+
+    for peer in PEERS.values():
+        assert f"| {peer.title} | {peer.promise.row} | {peer.promise.result} |" in page
+        assert f"| {peer.title} | 1.0 | as it comes |" in page
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+def test_a_batch_knows_where_its_tenths_end(database):
+    batch = enqueue(database, 100)
+
+    ids = sorted(UUID(bytes=i) if isinstance(i, bytes) else i for (i,) in database.rows(ALL_IDS))
+
+    assert list(batch.tenths) == ids[9::10]
+    assert (batch.first, batch.last) == (ids[0], ids[-1])
+
+
+def test_memory_that_grows_after_the_first_fifth_misses_its_target():
+    def verdict(*resident: float) -> bool:
+        tenths = [
+            Measurement("memory", "sqlite", f"pulsed, after {n}0 jobs", "MB resident", [mb])
+            for n, mb in enumerate(resident, 1)
+        ]
+        value = growth.figure(Results("", tenths))
+        assert value is not None
+        return growth.met(value)
+
+    (growth,) = (t for t in TARGETS if (t.what, t.engine) == ("worker memory, growth", "sqlite"))
+
+    assert verdict(10, 40, *[40] * 7, 41)
+    assert not verdict(10, 40, *[40] * 7, 50)
+
+
+# -- figures ------------------------------------------------------------------------------------
 
 
 def test_percentiles_are_samples():

@@ -222,3 +222,12 @@ async def test_other_topics_and_queues_have_floors_of_their_own(store: SqlStore,
     assert await claim_here(store) == []
     assert len(await claim(store, ALICE, topics=[a_policy("there")])) == 1
     assert len(await claim(store, ALICE, queue="other", topics=HERE)) == 1
+
+
+async def test_new_priorities_are_claimed_at_once_however_many_of_them_there_are(store):
+    await store.submit([a_job(priority=0)])
+    assert len(await claim(store, limit=10)) == 1
+    jobs = [a_job(priority=priority) for priority in (-3, -2, 5, -1, 7)]
+    await store.submit(jobs)
+    claimed = [run.job_id for run in await claim(store, limit=10)]
+    assert claimed == [job.id for job in sorted(jobs, key=lambda job: -job.priority)]

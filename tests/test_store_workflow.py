@@ -18,6 +18,18 @@ from pulsed.job import (
 )
 from pulsed.step import StepKind, StepState
 from pulsed.workflow import Record, collect_all, fail_fast, threshold
+from tests.support.checkpoints import (
+    CHILDREN_ONLY,
+    a_family,
+    a_step,
+    a_wait,
+    children_of,
+    recorded,
+    send,
+    statuses,
+    suspended,
+    take,
+)
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -30,18 +42,6 @@ from tests.support.jobs import (
     running,
     settle,
     submitted,
-)
-from tests.support.checkpoints import (
-    CHILDREN_ONLY,
-    a_family,
-    a_step,
-    a_wait,
-    children_of,
-    recorded,
-    send,
-    statuses,
-    suspended,
-    take,
 )
 
 FOREVER_AWAY = timedelta(days=365 * 1000)

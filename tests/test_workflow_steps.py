@@ -118,7 +118,7 @@ def an_id() -> UUID:
     return UUID(int=5)
 
 
-def no_hint():  # noqa: ANN201
+def no_hint():
     return {"a": [1, None]}
 
 
@@ -194,7 +194,7 @@ async def test_a_plain_wrapper_around_an_async_function_is_awaited(store: SqlSto
 
     async def work(ctx: Context) -> list[int]:
         by_partial = await ctx.step(functools.partial(charge, 1))
-        return [by_partial, await ctx.step(lambda: charge(2), name="two")]  # type: ignore[misc,list-item]
+        return [by_partial, await ctx.step(lambda: charge(2), name="two")]
 
     assert result(await outcome(store, work)) == [2, 3]
 
@@ -583,7 +583,7 @@ async def test_another_loop_in_a_thread_is_no_way_around_that(store: SqlStore):
 async def test_a_name_that_cannot_be_stored_is_refused(store: SqlStore, name: str):
     async def work(ctx: Context) -> None:
         with pytest.raises(InvalidOption, match="name of a step"):
-            ctx.step(nothing, name=name)
+            _ = ctx.step(nothing, name=name)
 
     assert (await outcome(store, work)).last_error is None
 
@@ -591,7 +591,7 @@ async def test_a_name_that_cannot_be_stored_is_refused(store: SqlStore, name: st
 async def test_a_lambda_needs_a_name(store: SqlStore):
     async def work(ctx: Context) -> int:
         with pytest.raises(InvalidOption, match="name="):
-            ctx.step(lambda: 1)
+            _ = ctx.step(lambda: 1)
         return await ctx.step(lambda: 1, name="one")
 
     job = await outcome(store, work)

@@ -10,85 +10,133 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.databases import Server
-from benchmarks.homes import HomeError, node_with, python_with
-from benchmarks.results import Results
-from benchmarks.scale import Scale
+from benchmarks.homes import node_with, python_with
 
 FOLDER = Path(__file__).parent
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What a queue does for a job that has run, with the settings measured: speed has a price."""
+
+    row: str
+    """What becomes of its row."""
+    result: str
+    """Whether what the handler returned can be asked for."""
+    commit: str
+    """How many jobs a commit reports."""
+    late: str
+    """What a worker's report does after the job went to another worker."""
+
+
+@dataclass(frozen=True)
 class Peer:
     """How to get and run one."""
 
+    title: str
     script: str
     packages: tuple[str, ...]
+    promise: Promise
     engine: str = "postgres"
     share: float = 1.0
     """How much of the jobs it gets: minutes of a slow drain say no more than seconds."""
+    jobs: int | None = None
+    """How many instead, if a timer of its own sets its speed."""
+    arguments: tuple[str, ...] = ()
 
+    def size(self, all_jobs: int) -> int:
+        """Return how many jobs it drains."""
+        return self.jobs or int(all_jobs * self.share)
+
+
+OURS = Promise("kept", "kept", "a batch", "refused, by token")
+_PG_BOSS = Promise("kept", "not in batches", "a batch", "accepted while the job runs")
 
 PEERS = {
-    "graphile-worker": Peer("graphile-worker.mjs", ("graphile-worker",)),
-    "pg-boss": Peer("pg-boss.mjs", ("pg-boss",)),
-    "pgqueuer": Peer("pgqueuer_worker.py", ("pgqueuer", "asyncpg", "uvloop")),
-    "procrastinate": Peer("procrastinate_worker.py", ("procrastinate",), share=0.05),
-    "chancy": Peer("chancy_worker.py", ("chancy",), share=0.125),
-    "dbos": Peer("dbos_queue.py", ("dbos",), share=0.05),
-    "huey": Peer("huey_sqlite.py", ("huey",), engine="sqlite", share=0.2),
+    "graphile-worker": Peer(
+        "graphile-worker",
+        "graphile-worker.mjs",
+        ("graphile-worker",),
+        Promise("deleted", "none", "a batch", "accepted"),
+    ),
+    "pg-boss": Peer(
+        "pg-boss, fetched by hand", "pg-boss.mjs", ("pg-boss",), _PG_BOSS, arguments=("hand",)
+    ),
+    "pg-boss-work": Peer(
+        "pg-boss, work() in batches", "pg-boss.mjs", ("pg-boss",), _PG_BOSS, arguments=("work",)
+    ),
+    "pg-boss-default": Peer(
+        "pg-boss, work() by default",
+        "pg-boss.mjs",
+        ("pg-boss",),
+        Promise("kept", "kept", "one job", "accepted while the job runs"),
+        jobs=4,
+        arguments=("default",),
+    ),
+    "pgqueuer": Peer(
+        "PgQueuer",
+        "pgqueuer_worker.py",
+        ("pgqueuer", "asyncpg", "uvloop"),
+        Promise("moved to a log, without payload", "none", "a batch", "accepted"),
+    ),
+    "procrastinate": Peer(
+        "Procrastinate",
+        "procrastinate_worker.py",
+        ("procrastinate",),
+        Promise("kept", "none", "one job", "accepted while the job runs or waits"),
+        share=0.025,
+    ),
+    "chancy": Peer(
+        "Chancy",
+        "chancy_worker.py",
+        ("chancy",),
+        Promise("kept", "none", "a batch, about a second later", "refused, by claim"),
+        share=0.125,
+    ),
+    "dbos": Peer(
+        "DBOS",
+        "dbos_queue.py",
+        ("dbos",),
+        Promise("kept", "kept", "one job", "refused, by owner"),
+        share=0.025,
+    ),
+    "huey": Peer(
+        "Huey",
+        "huey_sqlite.py",
+        ("huey",),
+        Promise("deleted before the run", "kept until read", "one job", "nobody else gets the job"),
+        engine="sqlite",
+        share=0.2,
+    ),
 }
-
-
-def measure_peers(
-    server: Server, results: Results, scale: Scale, names: tuple[str, ...]
-) -> dict[str, str]:
-    """Let each of them drain; returns its version and settings, or why it did not run."""
-    about: dict[str, str] = {}
-    for name in names:
-        peer = PEERS[name]
-        if peer.engine != server.engine:
-            continue
-        try:
-            for _ in range(scale.repeat):
-                said = run(name, peer, server, int(scale.peer * peer.share))
-                about[name] = f"{said['version']}; {said['settings']}"
-                rate = said["jobs"] / said["seconds"]
-                results.add("peers", server.engine, name, "jobs/s", rate)
-                filled = said["jobs"] / said["enqueue_seconds"]
-                results.add("peers", server.engine, name, "enqueued in bulk/s", filled)
-        except (HomeError, PeerError) as error:
-            print(f"  {name} did not run: {error}", file=sys.stderr, flush=True)
-            about[name] = f"did not run; {str(error).splitlines()[-1]}"
-    return about
 
 
 class PeerError(Exception):
     """A peer's script failed."""
 
 
-def run(name: str, peer: Peer, server: Server, jobs: int) -> dict[str, Any]:
+def run(peer: Peer, server: Server, jobs: int) -> dict[str, Any]:
     """Run a peer's script once, on an empty database of its own."""
-    script = FOLDER / peer.script
+    script, home = FOLDER / peer.script, peer.packages[0]
     if script.suffix == ".mjs":
-        folder = node_with(name, peer.packages)
+        folder = node_with(home, peer.packages)
         command = ["node", str(script)]
     else:
         folder = Path(tempfile.gettempdir())
-        command = [str(python_with(name, peer.packages)), str(script)]
+        command = [str(python_with(home, peer.packages)), str(script)]
     if peer.engine == "sqlite":
-        with tempfile.TemporaryDirectory(dir=server.folder) as home:
-            return _outcome([*command, f"{home}/peer.db", str(jobs)], folder)
+        with tempfile.TemporaryDirectory(dir=server.folder) as place:
+            return _outcome([*command, f"{place}/peer.db", str(jobs), *peer.arguments], folder)
     url = server.create_empty("peer")
     try:
-        return _outcome([*command, url, str(jobs)], folder)
+        return _outcome([*command, url, str(jobs), *peer.arguments], folder)
     finally:
         server.remove_empty("peer")
 
@@ -102,6 +150,6 @@ def _outcome(command: list[str], folder: Path) -> dict[str, Any]:
         raise PeerError(f"not done after {PATIENCE:g} s") from None
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
-        raise PeerError((done.stderr or done.stdout).strip()[-1500:])
+        raise PeerError((done.stderr or done.stdout).strip()[-1500:] or "it said nothing")
     found: dict[str, Any] = json.loads(lines[-1])
     return found

@@ -13,7 +13,9 @@ from benchmarks.workloads.enqueue import measure_bulk, measure_enqueue
 from benchmarks.workloads.flatness import measure_beside, measure_snapshot
 from benchmarks.workloads.footprint import measure_idle, measure_memory, measure_storage
 from benchmarks.workloads.latency import measure_pickup, measure_steady
+from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.recovery import measure_recovery
+from benchmarks.workloads.server import measure_server, measure_server_pickup
 
 BOTH = ("postgres", "sqlite")
 
@@ -26,7 +28,11 @@ class Workload:
     title: str
     method: str
     """How it is measured, in words for the page."""
+    size: Callable[[Scale], str]
+    """How much of it, in words."""
     engines: tuple[str, ...] = BOTH
+    samples: Callable[[Scale], int] = lambda scale: scale.repeat
+    """How many of each figure."""
     quick: bool = True
     """Whether a glance includes it."""
 
@@ -41,6 +47,7 @@ results and rows are kept. The time is read from the rows: from the moment when 
 started its first job to the end of the last one. The raw loops claim and complete on the same
 table with the same indexes, in batches, with the next claim in flight, and are timed from the
 rows in the same way.""",
+        lambda scale: f"{scale.drain:,} jobs",
     ),
     "enqueue": Workload(
         measure_enqueue,
@@ -48,6 +55,7 @@ rows in the same way.""",
         """\
 One process, one job for each call and commit, through the sync API; raw is a prepared
 single-row INSERT on an open connection.""",
+        lambda scale: f"{scale.enqueue:,} jobs",
     ),
     "bulk": Workload(
         measure_bulk,
@@ -56,6 +64,7 @@ single-row INSERT on an open connection.""",
 One process; `enqueue_many` is one transaction, `enqueue_iter` one for every 5,000 jobs. Making
 and checking the payloads is part of it. Raw is given its rows ready made, and writes them in
 one transaction.""",
+        lambda scale: f"{scale.bulk:,} jobs",
     ),
     "pickup": Workload(
         measure_pickup,
@@ -64,6 +73,7 @@ one transaction.""",
 A worker has nothing to do; another process enqueues single jobs, 15 to 45 ms apart, through the
 sync API. From before the call of `enqueue` to the first line of the handler. Raw: one process
 inserts and notifies in one statement, another one listens, claims, and reads the clock.""",
+        lambda scale: f"{scale.pickups:,} jobs",
     ),
     "steady": Workload(
         measure_steady,
@@ -72,6 +82,7 @@ inserts and notifies in one statement, another one listens, claims, and reads th
 A producer process enqueues single jobs at a rate, each at its time whether or not those before
 it were stored (open loop). From the transaction of the submit to the claim, by the database's
 clock.""",
+        lambda scale: f"{scale.steady_seconds:g} s",
         quick=False,
     ),
     "beside": Workload(
@@ -81,6 +92,7 @@ clock.""",
 One worker, 100 slots, beside a crowd of other rows in the same queue: jobs of the future, finished
 jobs, or due jobs, older than all others, of a topic that the worker has no handler for. In turns
 with a database without them.""",
+        lambda scale: f"{scale.drain:,} jobs beside {scale.beside:,}",
     ),
     "snapshot": Workload(
         measure_snapshot,
@@ -89,6 +101,7 @@ with a database without them.""",
 Another session stays in a transaction that is older than all jobs, so that no dead row or index
 entry can be removed. A first lot of jobs is drained under it, in this database and in the control;
 then the two take turns.""",
+        lambda scale: f"{scale.drain:,} jobs after {scale.under_snapshot:,}",
         engines=("postgres",),
     ),
     "recovery": Workload(
@@ -97,6 +110,8 @@ then the two take turns.""",
         """\
 SIGKILL to a worker with a running job (lease 2 s, tick 1 s, no backoff), with a second worker
 alive. From the kill to the first line of the handler in the other worker.""",
+        lambda _: "one kill each",
+        samples=lambda scale: scale.kills,
         quick=False,
     ),
     "storage": Workload(
@@ -105,6 +120,7 @@ alive. From the kill to the first line of the handler in the other worker.""",
         """\
 What enqueueing and draining the jobs of a drain write, by the server's own counters; kept is
 the table with its indexes (or the file) afterwards.""",
+        lambda scale: f"{scale.drain:,} jobs",
         quick=False,
     ),
     "idle": Workload(
@@ -113,13 +129,48 @@ the table with its indexes (or the file) afterwards.""",
         """\
 Processor time of all its threads, statements by the server's log (without BEGIN and COMMIT), and
 resident memory, while nothing is due.""",
+        lambda scale: f"{scale.idle_seconds:g} s",
         quick=False,
     ),
     "memory": Workload(
         measure_memory,
         "Memory of a busy worker",
         """\
-Resident memory of a worker, looked at four times a second while it drains a long queue.""",
+Resident memory of one worker with 100 slots, looked at ten times a second while it drains a long
+queue: the most of all looks, and the first look after each tenth of the jobs (in a glance, several
+tenths share a look).""",
+        lambda scale: f"{scale.memory:,} jobs",
+        samples=lambda _: 1,
+        quick=False,
+    ),
+    "server": Workload(
+        measure_server,
+        "Drain through the server",
+        """\
+The same worker drains with the URL of the database, and with that of a `pulsed server` before it,
+in turns. Server, worker and database share the cores of the machine.""",
+        lambda scale: f"{scale.drain:,} jobs",
+        engines=("postgres",),
+    ),
+    "server-pickup": Workload(
+        measure_server_pickup,
+        "Idle pick-up through the server",
+        """\
+As the idle pick-up above, in turns with the same through a `pulsed server`: the job is enqueued
+through it and picked up through it.""",
+        lambda scale: f"{scale.pickups:,} jobs",
+        engines=("postgres",),
+    ),
+    "peers": Workload(
+        measure_peers,
+        "Peers",
+        """\
+pulsed and other queues take turns at draining no-op jobs, each on a database of its own on the
+same server (Huey: a file on the same disk). The time of a peer runs from the first call of its
+handler to the last, or to its last report where reports lag behind; that of pulsed is read from
+the rows, as above. Peers run in one process. Slow ones get fewer jobs, and pulsed as few beside
+them.""",
+        lambda scale: f"{scale.peer:,} jobs at most",
         quick=False,
     ),
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
+from uuid import UUID
 
-from benchmarks.databases import Database, Server, SqliteDatabase, enqueue
+from benchmarks.databases import Batch, Database, Server, SqliteDatabase, enqueue
 from benchmarks.processes import WorkerProcess, drain
 from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
@@ -13,6 +15,8 @@ from benchmarks.workloads.latency import wait_until_ready
 ENQUEUED = f"{PULSED}, enqueued in bulk"
 DRAINED = f"{PULSED}, drained"
 KEPT = f"{PULSED}, kept"
+AFTER = f"{PULSED}, after "
+MOST = f"{PULSED}, at most"
 
 
 def measure_storage(server: Server, results: Results, scale: Scale) -> None:
@@ -59,7 +63,7 @@ def measure_idle(server: Server, results: Results, scale: Scale) -> None:
     database = server.database("idle")
     server.log_statements("idle")
     with WorkerProcess(database.url) as worker:
-        wait_until_ready(database)
+        wait_until_ready(database.url)
         time.sleep(2)
         for _ in range(scale.repeat):
             asked, used = server.statements(), worker.cpu_seconds()
@@ -76,25 +80,34 @@ def measure_idle(server: Server, results: Results, scale: Scale) -> None:
 
 
 def measure_memory(server: Server, results: Results, scale: Scale) -> None:
-    """Watch the memory of a worker while it drains a long queue."""
+    """Watch the memory of a worker while it drains a long queue, once."""
     database = server.database("memory")
     batch = enqueue(database, scale.memory)
-    began = time.monotonic()
     limit = scale.drain_limit * max(1, scale.memory // scale.drain)
-    first = batch.first
     with WorkerProcess(database.url) as worker:
-        resident = []
-        while (unfinished := database.first_unfinished(batch, first)) is not None:
-            if unfinished != batch.first:  # it has begun
-                resident.append(worker.memory())
-            if time.monotonic() - began > limit:
-                break
-            first = unfinished
-            time.sleep(0.25)
-        resident.append(worker.memory())
-    results.add("memory", server.engine, PULSED, "MB resident, in time", *resident)
-    results.add("memory", server.engine, PULSED, "MB resident, most", max(resident))
-    early = resident[len(resident) // 5]
-    results.add("memory", server.engine, PULSED, "end / first fifth", resident[-1] / early)
-    results.add("memory", server.engine, PULSED, "jobs", float(batch.size))
+        most, after = watch(database, batch, worker, limit)
+    for jobs, resident in after.items():
+        results.add("memory", server.engine, f"{AFTER}{jobs:,} jobs", "MB resident", resident)
+    results.add("memory", server.engine, MOST, "MB resident", most)
     server.drop("memory")
+
+
+def watch(
+    database: Database, batch: Batch, worker: WorkerProcess, limit: float
+) -> tuple[float, dict[int, float]]:
+    """Look ten times a second; returns the most of all looks, and the one after each tenth."""
+    give_up = time.monotonic() + limit
+    most, after = 0.0, dict[int, float]()
+    first: UUID | None = batch.first
+    while first is not None:
+        first = database.first_unfinished(batch, first)
+        resident = worker.memory()
+        most = max(most, resident)
+        tenths = 10 if first is None else bisect_left(batch.tenths, first)
+        # In a short drain several are done between two looks, and share the later one.
+        for share in range(len(after) + 1, tenths + 1):
+            after[batch.size * share // 10] = resident
+        if time.monotonic() > give_up:
+            raise RuntimeError(f"{batch.size:,} jobs were not drained within {limit:g} s")
+        time.sleep(0.1)
+    return most, after

@@ -47,11 +47,13 @@ def measure_pickup(server: Server, results: Results, scale: Scale) -> None:
         _percentiles(results, "pickup", server.engine, PULSED, ours, (50, 99))
 
 
-def our_pickup(database: Database, count: int) -> Latencies:
+def our_pickup(database: Database, count: int, url: str | None = None) -> Latencies:
+    """Submit and work with the database's URL, or that of a server before it."""
+    url = url or database.url
     database.empty()
-    with WorkerProcess(database.url):
-        wait_until_ready(database)
-        in_processes(submit_stamps, (database.url, count))
+    with WorkerProcess(url):
+        wait_until_ready(url)
+        in_processes(submit_stamps, (url, count))
         query = "SELECT payload, result FROM pulse_jobs WHERE topic = 'stamp'"
         while len(rows := [row for row in database.rows(query) if row[1] is not None]) < count:
             time.sleep(0.05)
@@ -146,7 +148,7 @@ def measure_steady(server: Server, results: Results, scale: Scale) -> None:
 def steady(database: Database, rate: int, seconds: float) -> Latencies:
     database.empty()
     with WorkerProcess(database.url):
-        wait_until_ready(database)
+        wait_until_ready(database.url)
         ((first, last),) = in_processes(produce, (database.url, rate, seconds))
         wait_until_done(database, Batch(first, last, int(rate * seconds)), 60)
     if database.engine == "postgres":
@@ -181,9 +183,9 @@ async def _produce(url: str, rate: int, seconds: float) -> tuple[Any, Any]:
 # -- shared -------------------------------------------------------------------------------------
 
 
-def wait_until_ready(database: Database) -> None:
+def wait_until_ready(url: str) -> None:
     """Wait until a worker has run a first job, so that its connections and caches are there."""
-    with opened(database) as tasks:
+    with opened(url) as tasks:
         tasks.noop.enqueue(-1).result(timeout=60)
 
 

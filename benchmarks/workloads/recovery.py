@@ -28,7 +28,7 @@ def measure_recovery(server: Server, results: Results, scale: Scale) -> None:
 
 def recovery(database: Database) -> float:
     options = ("--tick", f"{TICK:g}s")
-    with WorkerProcess(database.url, *options) as doomed, opened(database) as tasks:
+    with WorkerProcess(database.url, *options) as doomed, opened(database.url) as tasks:
         job = tasks.holding.enqueue()
         _wait_for(database, "SELECT 1 FROM pulse_jobs WHERE status = 'RUNNING'", 1)
         with WorkerProcess(database.url, *options):

@@ -93,5 +93,3 @@ async def take(
     """Consume a signal."""
     asked = Checkpoint(name="signal", nth=nth, seq=seq, kind=StepKind.SIGNAL)
     return await store.take_signal(lease, name, asked)
-
-

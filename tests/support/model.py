@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from pulsed.backoff import Backoff
@@ -21,6 +21,7 @@ from pulsed.job import (
     Status,
     Succeeded,
     TopicPolicy,
+    Waiting,
 )
 from pulsed.lifecycle import (
     CLAIMABLE,
@@ -33,8 +34,11 @@ from pulsed.lifecycle import (
     status_after,
     status_after_cancel,
 )
+from pulsed.step import StepKind
 from pulsed.timetable import to_micros
 from tests.support.clock import Clock
+
+FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass
@@ -60,6 +64,8 @@ class ModelJob:
     completed_at: datetime | None = None
     progress: str | None = None
     failures: list[tuple[int, str]] = field(default_factory=list)
+    waits_for: StepKind | None = None
+    signals: int = 0
 
     def holds(self, lease: Lease) -> bool:
         return (
@@ -166,8 +172,9 @@ class Model:
 
     def watchdog(self, tick: float, grace: float, limit: int) -> tuple[set[UUID], bool]:
         now = self.clock.now
-        if self.last_tick is not None and self.last_tick < now - timedelta(seconds=2 * tick):
-            self.reap_after = now + timedelta(seconds=grace)
+        away = self.last_tick is not None and self.last_tick < now - timedelta(seconds=2 * tick)
+        if away and not (self.reap_after and self.last_tick and self.reap_after > self.last_tick):
+            self.reap_after = now + timedelta(seconds=grace)  # once, not at every late look
         self.last_tick = now
         if self.reap_after is not None and self.reap_after > now:
             return set(), True
@@ -233,6 +240,20 @@ class Model:
             del self.jobs[job_id]
         return {job_id: (job.status in DELETABLE, job.status)}
 
+    def signal(self, job_id: UUID) -> tuple[bool, Status | None]:
+        job = self.jobs.get(job_id)
+        if job is None or job.status in TERMINAL:
+            return False, None if job is None else job.status
+        before = job.status
+        job.signals += 1
+        self._wake(job)
+        return True, before
+
+    def _wake(self, job: ModelJob) -> None:
+        waits = job.status is Status.WAITING and job.waits_for is StepKind.SIGNAL
+        if waits and job.signals:
+            job.status, job.next_run_at = Status.PENDING, self.clock.now
+
     def _end(self, job: ModelJob, ending: Ending) -> None:
         assert job.max_attempts is not None
         assert job.backoff is not None
@@ -254,6 +275,12 @@ class Model:
                 job.next_run_at = self.clock.after(
                     ending.delay if isinstance(ending, Snoozed) else 0
                 )
+            case Status.WAITING:
+                assert isinstance(ending, Waiting)
+                job.waits_for = ending.wait.kind
+                delay = ending.wait.delay
+                job.next_run_at = FOREVER if delay is None else self.clock.after(delay)
+                self._wake(job)
         job.attempts -= gives_attempt_back(ending)
         job.completed_at = self.clock.now if job.status in TERMINAL else None
         job.result = ending.result if isinstance(ending, Succeeded) else None

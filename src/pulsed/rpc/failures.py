@@ -85,7 +85,7 @@ def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedErro
     if name and JOB_KEY in trailing and (about := _RAISED_ABOUT_A_JOB.get(name)) is not None:
         return about(text, job_id=UUID(trailing[JOB_KEY]))
     if code in TRANSIENT or (code is Code.INTERNAL and name is None):
-        return errors.TransientStorageError(
+        return errors.ServerUnreachable(
             f"{what} failed: the pulsed server at {where} is not reachable ({code.name}: {text})."
         )
     if code in DENIED:

@@ -184,23 +184,25 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        plain: list[Report] = []
+        succeeded: dict[UUID, list[Report]] = {}
         suspended: list[Report] = []
         others: list[Report] = []
         for report in reports:
-            kind = type(report.outcome)
-            if kind is Succeeded and not verbs.may_be_a_child(report.lease.job_id):
-                plain.append(report)
+            lease, outcome = report
+            if type(outcome) is not Succeeded or verbs.may_be_a_child(lease.job_id):
+                (suspended if type(outcome) is Waiting else others).append(report)
+            elif lease.worker_id in succeeded:
+                succeeded[lease.worker_id].append(report)
             else:
-                (suspended if kind is Waiting else others).append(report)
+                succeeded[lease.worker_id] = [report]
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         accepted: set[UUID] = set()
-        if plain:
-            accepted = await self.run(
-                verbs.settle_succeeded(self._statements, plain), within=within
-            )
-            if len(accepted) < len(plain):  # lost, or somebody waits for them
-                others += [report for report in plain if report.lease.job_id not in accepted]
+        for worker_id, some in succeeded.items():
+            ending = verbs.settle_succeeded(self._statements, worker_id, some)
+            answer: set[UUID] = await self.run(ending, within=within)
+            accepted |= answer
+            if len(answer) < len(some):  # lost, or somebody waits for them
+                others += [report for report in some if report.lease.job_id not in answer]
         for some, verb in ((suspended, workflow_verbs.suspend), (others, verbs.settle)):
             if some:
                 settling: Verb[Settled] = verb(self._statements, self.workflows, some)
@@ -312,6 +314,8 @@ class SqlStore(Store):
         return await self.run(workflow_verbs.record(self._statements, self.workflows, records))
 
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        if not jobs:
+            return
         verb = workflow_verbs.add_children(self._statements, self.workflows, lease, jobs)
         await self.run(verb)
         await self._hint_at(jobs)

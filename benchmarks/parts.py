@@ -1,0 +1,66 @@
+"""A run, part by part: what goes wrong in one costs neither the others nor what was known."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from benchmarks import machine
+from benchmarks.databases import Server, serving
+from benchmarks.results import Results
+from benchmarks.saved import Part, Saved
+from benchmarks.scale import Scale
+from benchmarks.workloads import WORKLOADS
+
+
+def measure(
+    kept: Saved,
+    engines: tuple[str, ...],
+    workloads: tuple[str, ...],
+    scale: Scale,
+    *,
+    missing_only: bool,
+    after_each: Callable[[Saved], None],
+) -> list[str]:
+    """Measure each workload on each engine; returns those that failed."""
+    failed: list[str] = []
+    for engine in engines:
+        parts = [planned(name, engine, scale) for name in workloads]
+        parts = [part for part in parts if part.engine in WORKLOADS[part.workload].engines]
+        parts = [part for part in parts if not (missing_only and kept.has(part))]
+        if not parts:
+            continue
+        with serving(engine) as server:
+            for part in parts:
+                if take(part, server, kept, scale):
+                    after_each(kept)
+                else:
+                    failed.append(f"{part.workload} on {engine}")
+    return failed
+
+
+def planned(workload: str, engine: str, scale: Scale) -> Part:
+    """Describe a part as it would be saved."""
+    if workload != "peers":
+        scale = dataclasses.replace(scale, peers=())
+    sizes = json.loads(json.dumps(dataclasses.asdict(scale)))  # as it is read again
+    return Part(workload, engine, "", 0, machine.code(), sizes)
+
+
+def take(part: Part, server: Server, kept: Saved, scale: Scale) -> bool:
+    """Measure a part and add it to what is kept; an error leaves there what was known."""
+    results = Results(datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    began = time.monotonic()
+    try:
+        WORKLOADS[part.workload].measure(server, results, scale)
+    except Exception:  # noqa: BLE001 - shown, and the others may work
+        traceback.print_exc()
+        return False
+    seconds = round(time.monotonic() - began, 1)
+    if any(results):
+        kept.put(dataclasses.replace(part, taken=results.run, seconds=seconds), results)
+    return True

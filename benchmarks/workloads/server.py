@@ -1,0 +1,67 @@
+"""The gRPC server: what it costs to reach the jobs through it instead of in their database.
+
+The same worker, with the URL of the database and with that of a server before it, in turns. What is
+enqueued for a drain goes straight to the database; single jobs go the whole way through the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from benchmarks.databases import Database, Server, enqueue
+from benchmarks.processes import ServerProcess, drain
+from benchmarks.results import PULSED, Results, percentile
+from benchmarks.scale import Scale
+from benchmarks.workloads.latency import our_pickup
+
+SLOTS = (100, 500)
+DIRECT = f"{PULSED}, the database directly"
+THROUGH = f"{PULSED}, through the server"
+
+
+def direct(slots: int) -> str:
+    return f"{DIRECT}, {slots} slots"
+
+
+def through(slots: int) -> str:
+    return f"{THROUGH}, {slots} slots"
+
+
+@contextlib.contextmanager
+def reached(database: Database, *, by_server: bool) -> Iterator[str]:
+    """Provide the URL by which a worker reaches the jobs."""
+    if not by_server:
+        yield database.url
+        return
+    with ServerProcess(database) as serving:
+        yield serving.url
+
+
+def measure_server(server: Server, results: Results, scale: Scale) -> None:
+    """Drain with few and many slots, with the database and with a server before it."""
+    database = server.database("behind")
+    for _ in range(scale.repeat):
+        for slots in SLOTS:
+            for subject, by_server in ((direct(slots), False), (through(slots), True)):
+                database.empty()
+                batch = enqueue(database, scale.drain)
+                with reached(database, by_server=by_server) as url:
+                    drained = drain(
+                        database, batch, url=url, concurrency=slots, limit=scale.drain_limit
+                    )
+                results.add("server", server.engine, subject, "jobs/s", drained.rate)
+    server.drop("behind")
+
+
+def measure_server_pickup(server: Server, results: Results, scale: Scale) -> None:
+    """Let an idle worker pick up single jobs, enqueued and run on the same side of the server."""
+    database = server.database("behind")
+    for _ in range(scale.repeat):
+        for subject, by_server in ((DIRECT, False), (THROUGH, True)):
+            with reached(database, by_server=by_server) as url:
+                found = our_pickup(database, scale.pickups, url)
+            for percent in (50, 99):
+                metric, value = f"p{percent} ms", percentile(found, percent)
+                results.add("server-pickup", server.engine, subject, metric, value)
+    server.drop("behind")
