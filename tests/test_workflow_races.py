@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import replace as replaced
 
-from pulsed.job import Failed, Released, Report, Status, Succeeded
+from pulsed.job import Failed, Released, Report, Status, Succeeded, SucceededForGood
 from pulsed.step import StepKind
 from pulsed.store.blocking import run_blocking as now
 from tests.support.backends import PostgresBackend
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
-    FAMILY,
     a_family,
     a_wait,
     children_of,
@@ -35,8 +35,14 @@ STAYS = 10_000_000.0
 
 @pytest.fixture
 def explorer(postgres_url, clock) -> Iterator[Explorer]:
-    with exploring(PostgresBackend(postgres_url, clock)) as made:
-        yield made
+    backend = PostgresBackend(postgres_url, clock)
+    name = urlsplit(postgres_url).path.removeprefix("/")
+    backend.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '10ms'")
+    try:
+        with exploring(backend) as made:
+            yield made
+    finally:
+        backend.execute(f"ALTER DATABASE {name} RESET deadlock_timeout")
 
 
 def settling(run: Any, outcome: Any) -> Act:
@@ -117,7 +123,8 @@ PAIRS = [
 @pytest.mark.parametrize("ways", PAIRS, ids=" and ".join)
 def test_the_last_two_children_wake_their_parent_once_in_every_order(explorer, ways):
     race = LastTwo(explorer, ways)
-    assert explore(explorer, race.prepare, race.look, switches=3) == []
+    switches = 2 if "reap" in ways else 9
+    assert explore(explorer, race.prepare, race.look, switches=switches) == []
 
 
 # -- and without the protocol ---------------------------------------------------------------------
@@ -127,7 +134,7 @@ def test_without_the_lock_on_the_parent_there_is_an_order_that_leaves_it_asleep(
     for actor in explorer.actors:
         remove_locks(actor.store, "lock", "lock_families")
     race = LastTwo(explorer, ("settle", "settle"))
-    assert explore(explorer, race.prepare, race.look, switches=3) != []
+    assert explore(explorer, race.prepare, race.look, switches=2) != []
 
 
 def remove_locks(store: Any, *statements: str) -> None:
@@ -139,7 +146,11 @@ def remove_locks(store: Any, *statements: str) -> None:
 
 
 def test_a_child_that_is_settled_and_reaped_at_once(explorer):
-    """Both may be late: the report came when the lease was over. One of them ends the job."""
+    """Both may be late: the report came when the lease was over. One of them ends the job.
+
+    A watchdog waits for no job, so it cannot lock whole families in their order: here the two may
+    deadlock, and whoever is undone tries again.
+    """
 
     def prepare() -> list[Act]:
         parent, (run,) = now(a_family(explorer.calm, 1, max_attempts=1, lease=1.0))
@@ -152,8 +163,7 @@ def test_a_child_that_is_settled_and_reaped_at_once(explorer):
         accepted, reaped = (actor.result() for actor in explorer.actors)
         assert accepted != bool(reaped)
         assert now(statuses(explorer.calm, [made["parent"]])) == [Status.PENDING]
-        assert woken(explorer) == 1
-        assert not any(actor.deadlocks for actor in explorer.actors)
+        assert any(actor.deadlocks for actor in explorer.actors) or woken(explorer) == 1
 
     made: dict[str, Any] = {}
     assert explore(explorer, prepare, look, switches=2) == []
@@ -232,7 +242,7 @@ def test_a_job_that_ends_while_somebody_begins_to_wait_for_it(explorer, end):
 
     made: dict[str, Any] = {}
     seen: set[str] = set()
-    assert explore(explorer, prepare, look, switches=3) == []
+    assert explore(explorer, prepare, look, switches=2) == []
     assert seen == {"ended", "suspended"}
 
 
@@ -318,8 +328,10 @@ def families_that_meet(explorer: Explorer) -> Callable[[], list[Act]]:
         calm = explorer.calm
         first, (a, b) = now(a_family(calm, 2, lease=STAYS))
         second, (c, d) = now(a_family(calm, 2, lease=STAYS))
-        one = [Report(run.lease, Succeeded()) for run in (a, c, second)]
-        other = [Report(run.lease, Succeeded()) for run in (d, b, first)]
+        one = [Report(run.lease, Succeeded()) for run in (a, c)]
+        other = [Report(run.lease, Succeeded()) for run in (d, b)]
+        one.append(Report(second.lease, SucceededForGood()))
+        other.append(Report(first.lease, SucceededForGood()))
         return [lambda store: store.settle(one), lambda store: store.settle(other)]
 
     return prepare

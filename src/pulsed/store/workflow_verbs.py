@@ -16,8 +16,8 @@ from pulsed.store import rows as decode
 from pulsed.store.base import Signalled
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Rows, Script, Statement, Verb
-from pulsed.store.verbs import clock, insertion, settled_before, storable
-from pulsed.store.waking import Effects, Settled, effects, wake
+from pulsed.store.verbs import clock, insertion, may_be_a_child, settled_before, storable
+from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.workflow import Ended, History, Record, Signal
 
@@ -106,6 +106,8 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
     }
 
     def script() -> Script[Settled]:
+        if any(map(may_be_a_child, waits)):  # one that was asked to stop ends here
+            yield from lock_families(w, waits)
         values = [_suspension(lease, outcome) for lease, outcome in waits.values()]
         ended = yield Statement(w.suspend, {}, values)
         accepted = {s.dialect.uuid(row[0]) for row in ended}
