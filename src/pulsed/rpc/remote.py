@@ -382,6 +382,9 @@ class RemoteStore(RemoteWorkflows):
             found.overdue,
             to.maybe_instant(found, "last_tick"),
             found.in_grace,
+            found.reasonless,
+            found.overslept,
+            found.untold,
         )
 
     async def backlog(self) -> list[Backlog]:

@@ -293,7 +293,7 @@ class SqlStore(Store):
         return await self.run(verbs.workers(self._statements))
 
     async def audit(self, *, slack: float) -> Audit:
-        return await self.run(verbs.audit(self._statements, slack))
+        return await self.run(verbs.audit(self._statements, self.workflows, slack))
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(verbs.backlog(self._statements))
