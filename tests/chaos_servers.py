@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tests.chaos import TICK, Storm
 
 SERVERS = 2
+QUIET = ["--log-level", "error"]
 
 
 @dataclass
@@ -35,9 +36,9 @@ class ServerStorm(Storm):
         return "pulse://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def _start_server(self, port: int) -> subprocess.Popen[bytes]:
-        listen = ["--listen", f"127.0.0.1:{port}", "--tick", f"{TICK}s", "--log-level", "error"]
+        listen = ["--listen", f"127.0.0.1:{port}", "--tick", f"{TICK}s", "--grace", f"{2 * TICK}s"]
         return subprocess.Popen(
-            [sys.executable, "-m", "pulsed", "server", "--url", self.url, *listen]
+            [sys.executable, "-m", "pulsed", "server", "--url", self.url, *listen, *QUIET]
         )
 
     def _kill_one(self) -> None:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
 
+import grpc
 import pytest
+from grpc import aio
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pulsed import Pulse, Status
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.wire import METHODS
+from pulsed.store.sqlite import SqliteStore
 from tests.support.apps import declare_add, work_off
 from tests.support.certificates import Authority
 from tests.support.commands import Command, run
 from tests.support.jobs import TOPIC
 from tests.support.raw_streams import raw_client
+from tests.support.servers import ServerThread
 
 
 def serving(folder: Path, *args: str) -> Command:
@@ -49,6 +56,34 @@ def test_it_serves_producers_workers_and_commands_and_drains(tmp_path):
         assert server.ended() == 0
     with Pulse(f"sqlite:///{tmp_path}/jobs.db") as app:
         assert app.jobs.counts()[Status.SUCCEEDED] == 1
+
+
+async def services(url: str) -> set[str]:
+    """Ask a server for what it has, as grpcurl does."""
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    async with raw_client(url.removeprefix("pulse://")) as client:
+        asking = reflection_pb2_grpc.ServerReflectionStub(client.channel).ServerReflectionInfo()
+        await asking.write(request)
+        await asking.done_writing()
+        answer = await asking.read()
+    return {service.name for service in answer.list_services_response.service}
+
+
+async def test_it_tells_tools_what_can_be_called_if_asked_to(tmp_path):
+    with serving(tmp_path, "--reflection") as server:
+        contract = {f"pulse.v1.{method.service}" for method in METHODS.values()}
+        assert await services(url_of(server)) > contract | {"grpc.health.v1.Health"}
+    with ServerThread(lambda: SqliteStore(tmp_path / "jobs.db")) as closed:
+        with pytest.raises(aio.AioRpcError) as unknown:
+            await services(closed.url)
+        assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_reflection_that_is_not_installed_is_an_error_that_helps(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grpc_reflection", None)
+    said = run("server", "--reflection", "--url", f"sqlite:///{tmp_path}/jobs.db")
+    assert said.exit_code != 0
+    assert 'pip install "pulsed[reflection]"' in said.output
 
 
 def test_it_fires_schedules_by_itself(tmp_path):

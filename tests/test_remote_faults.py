@@ -1,4 +1,4 @@
-"""Networks that cut, swallow and fall silent between a worker and its server.
+"""Networks that cut, swallow, fall silent and drag between a worker and its server.
 
 Whatever they do, nothing is lost, a worker that was given up is fenced, and nothing hangs for
 longer than a keepalive.
@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from pulsed.job import Status
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.rpc.remote import LONGEST_REPORT, RemoteOptions, RemoteStore
 from pulsed.store.sqlite import SqliteStore
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.jobs import NO_WAIT, a_job, reap, row
 from tests.support.servers import ServerThread
 from tests.support.silent_proxy import SilentProxy
+from tests.support.slow_proxy import Pace, SlowProxy
 from tests.support.workers import (
     all_finished,
     finished,
@@ -27,6 +29,7 @@ from tests.support.workers import (
     result,
     submit,
     submit_many,
+    submit_with,
     until,
     working,
 )
@@ -112,8 +115,6 @@ class TestCuts:
 
 
 async def submit_anyhow(store: RemoteStore, marker: str) -> Any:
-    from tests.support.jobs import a_job  # noqa: PLC0415
-
     job = a_job(payload=f'{{"to":"{marker}"}}')
     await store.submit([job])  # 0 if the answer of the first try was lost
     return job.id
@@ -193,3 +194,80 @@ class TestSilence:
                 done = await finished(store, job_id)
             await far.aclose()
         assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)
+
+
+class TestSlowness:
+    @pytest.mark.parametrize(
+        "pace",
+        [Pace(latency=0.03, jitter=0.06), Pace(latency=0.01, drip=1000, every=0.005)],
+        ids=["late", "dripping"],
+    )
+    async def test_a_bad_connection_loses_and_doubles_nothing(self, server, store, pace):
+        ran: list[int] = []
+
+        async def job(n: int) -> int:
+            ran.append(n)
+            return n
+
+        ids = await submit_many(store, "job", 60)
+        with SlowProxy("127.0.0.1", server.server.port, pace) as proxy:
+            far = remote(proxy.url)
+            async with working(far, handler(job, lease=30), concurrency=30):
+                rows = await all_finished(store, ids)
+            await far.aclose()
+        assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
+        assert sorted(ran) == list(range(60))
+
+    async def test_a_stream_that_only_drips_is_left_within_its_keepalive(self, server, store):
+        """A byte now and then is no sign of life: the answer to a ping is."""
+
+        async def job(n: int) -> int:
+            return n
+
+        with SlowProxy("127.0.0.1", server.server.port) as proxy:
+            far = remote(proxy.url)
+            async with working(far, job):
+                await all_finished(store, await submit_many(store, "job", 3))
+                before = proxy.accepted
+                proxy.slow_down_what_is_open(Pace(drip=1, every=2.0))
+                ids = await submit_many(store, "job", 3)
+                # Sooner than a grant without an answer would be given up.
+                rows = await all_finished(store, ids, within=LONGEST_REPORT - 1)
+                assert proxy.accepted > before
+            await far.aclose()
+        assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
+
+    async def test_a_report_under_way_for_longer_than_its_lease_is_refused(self, database, clock):
+        """It arrives when another worker has done the job."""
+        started: list[int] = []
+        go = asyncio.Event()
+
+        async def job(n: int) -> str:
+            started.append(n)
+            if len(started) == 1:
+                await go.wait()
+                return "of the zombie"
+            return "of another"
+
+        store = SqliteStore(database, clock=clock)
+        with (
+            ServerThread(lambda: SqliteStore(database, clock=clock)) as server,
+            SlowProxy("127.0.0.1", server.server.port) as proxy,
+        ):
+            far = remote(proxy.url, keepalive=60)
+            job_id = await submit_with(store, "job", {"backoff": NO_WAIT}, n=1)
+            async with working(far, job, fence=False) as it:
+                await until(lambda: started)
+                proxy.hold()
+                go.set()
+                await until(lambda: it.worker._settler.backlog)
+                clock.advance(31)
+                assert await reap(store) == [job_id]
+                async with working(store, job):
+                    done = await finished(store, job_id)
+                assert (result(done), done.attempts) == ("of another", 2)
+                proxy.let_go()
+                await until(lambda: not it.worker._settler.backlog)
+            await far.aclose()
+        assert await row(store, job_id) == done
+        await store.aclose()

@@ -12,8 +12,8 @@ import pytest
 from grpc import aio
 
 from pulsed.errors import AccessDenied, TransientStorageError
-from pulsed.job import Succeeded, TopicPolicy, WorkerInfo
-from pulsed.rpc import convert, convert_schedules
+from pulsed.job import Report, Succeeded, TopicPolicy, WorkerInfo
+from pulsed.rpc import columns, convert, convert_schedules
 from pulsed.rpc.access import ADMIN, ANY, PRODUCE, ROLES, WHOLE_DATABASE, WORK
 from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -185,8 +185,6 @@ class World:
 
 
 def _report(run: Any) -> Any:
-    from pulsed.job import Report  # noqa: PLC0415
-
     return Report(run.lease, Succeeded("1"))
 
 
@@ -257,11 +255,14 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     before = world.everything()
     mine, others = world.running[MINE], world.running[OTHERS]
     reports = [convert.report_message(_report(run)) for run in (mine, others)]
+    done = [Report(run.lease, Succeeded("1")) for run in (mine, others)]
+    succeeded = columns.succeeded_message(done, mine.lease.worker_id)
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
     jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
     waiting = [str(world.waiting[tenant]) for tenant in (MINE, OTHERS)]
     asked = [
         ("my worker", "ReportResults", pb.ReportResultsRequest(reports=reports)),
+        ("my worker", "ReportResults", pb.ReportResultsRequest(succeeded=succeeded)),
         ("my worker", "Heartbeat", pb.HeartbeatRequest(leases=leases)),
         ("my worker", "Release", pb.ReleaseRequest(leases=leases)),
         ("my producer", "SubmitJobs", pb.SubmitJobsRequest(jobs=jobs)),

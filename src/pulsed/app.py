@@ -72,7 +72,7 @@ class WorkerSettings(TypedDict, total=False):
     tick: float
     drain_timeout: float | None
     fence: bool | None
-    """Whether runs stop when their lease could not be confirmed in time; None: behind a server."""
+    """Whether runs stop when their lease cannot be confirmed; None: if no server answers."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
     retention: Retention

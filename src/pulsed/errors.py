@@ -14,6 +14,7 @@
     │   └── InvalidOption               a queue, priority, delay, ... out of range
     ├── StorageError                    the database said no
     │   ├── TransientStorageError       it may say yes in a moment; retried for you
+    │   │   └── ServerUnreachable       no pulsed server answers; what its database does is unknown
     │   ├── StorageRefused              this very row can never be stored
     │   ├── StorageFull                 no room left on its disk
     │   ├── StorageReadOnly             it may be read only
@@ -93,6 +94,10 @@ class StorageError(PulsedError):
 
 class TransientStorageError(StorageError):
     """The database could not answer just now; whether a write happened may be unknown."""
+
+
+class ServerUnreachable(TransientStorageError):
+    """No pulsed server answers: the network is cut, or it is away."""
 
 
 class StorageRefused(StorageError):

@@ -43,17 +43,19 @@ class CuttingProxy(Relay):
     def _to_server(
         self, client: socket.socket, server: socket.socket, doomed: threading.Event
     ) -> None:
+        waits_for_the_answer = False
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 16):
                 moment = self._take(data)
                 if moment == "before":
                     break
-                if moment == "after":
+                if moment is not None:
                     doomed.set()  # before the answer can come
                 server.sendall(data)
                 if moment == "during":
                     break
-        if not doomed.is_set():
+                waits_for_the_answer |= moment == "after"
+        if not waits_for_the_answer:
             close(client)
             close(server)
 

@@ -23,12 +23,15 @@ class RawStream:
         self.call = call
         self.worker_id = worker_id
 
-    async def hello(self, *, queues=("default",), topics=(TOPIC,), wants_offers=False) -> None:
+    async def hello(
+        self, *, queues=("default",), topics=(TOPIC,), wants_offers=False, reads_columns=False
+    ) -> None:
         hello = pb.Hello(
             worker_id=str(self.worker_id),
             queues=queues,
             topics=[pb.Topic(name=name) for name in topics],
             wants_offers=wants_offers,
+            reads_columns=reads_columns,
         )
         await self.call.write(pb.StreamJobsRequest(hello=hello))
 
@@ -62,14 +65,14 @@ class RawClient:
         )
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
-    def __call__(self, name: str, request: Any, **options: Any) -> Any:
+    def __call__(self, name: str, request: Any, *, seconds: float = PATIENCE) -> Any:
         method = METHODS[name]
         call = self.channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return call(request, metadata=self._metadata, timeout=PATIENCE, **options)
+        return call(request, metadata=self._metadata, timeout=seconds)
 
     def stream(self, worker_id: UUID | None = None) -> RawStream:
         method = METHODS["StreamJobs"]

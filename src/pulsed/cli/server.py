@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -15,7 +16,9 @@ from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.keep import changed, keep_option
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
+from pulsed.engine import loop
 from pulsed.engine.signals import on_stop_signals
+from pulsed.errors import MissingDriver
 from pulsed.retention import Retention
 from pulsed.rpc.address import is_loopback
 from pulsed.rpc.exposure import check_exposure
@@ -81,6 +84,13 @@ environment:
     help="Between two looks for silent workers.",
 )
 @click.option(
+    "--grace",
+    type=duration,
+    default="15s",
+    show_default=True,
+    help="What workers get to beat after an outage, before their jobs are recovered.",
+)
+@click.option(
     "--drain-timeout",
     type=duration,
     default="10s",
@@ -103,6 +113,7 @@ environment:
     metavar="N",
     help="Workers connected at a time.",
 )
+@click.option("--reflection", is_flag=True, help="Tell tools like grpcurl what can be called.")
 @keep_option
 @database_options
 @log_options
@@ -121,12 +132,22 @@ def server(
             "a server needs a database, not another server; give its URL.", Code.USAGE
         )
     require(url, "server", "grpc", "grpc_health")
+    if options["reflection"]:
+        _require_reflection()
     options["credentials"] = _credentials(options)
     if options["auth"] is None:
         options["auth"] = not (is_loopback(options["listen"]) or insecure)
     tls = options["credentials"] is not None
     check_exposure(options["listen"], tls=tls, credentials=options["auth"], insecure=insecure)
-    return asyncio.run(_serve(url, settings, options))
+    return loop.run(_serve(url, settings, options))
+
+
+def _require_reflection() -> None:
+    if importlib.util.find_spec("grpc_reflection") is None:
+        raise MissingDriver(
+            "--reflection needs grpc_reflection, which is not installed: "
+            'pip install "pulsed[reflection]"'
+        )
 
 
 def _credentials(options: Mapping[str, Any]) -> Any:
@@ -162,9 +183,11 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
             upkeep=options["upkeep"],
             retention=changed(Retention(), options["keep"]),
             tick=options["tick"],
+            grace=options["grace"],
             drain_timeout=options["drain_timeout"],
             largest_message=options["max_message"] * 1024 * 1024,
             most_streams=options["max_streams"],
+            reflection=options["reflection"],
         ),
         TokenGate(store) if options["auth"] else open_gate,
     )

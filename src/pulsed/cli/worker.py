@@ -127,7 +127,7 @@ _OPTIONS = (
     click.option(
         "--fence/--no-fence",
         default=None,
-        help="Stop jobs whose lease could not be confirmed in time [default: behind a server].",
+        help="Stop jobs whose lease could not be confirmed [default: when no server answers].",
     ),
     click.option(
         "--no-schedules",

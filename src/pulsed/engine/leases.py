@@ -10,9 +10,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from enum import Enum
 from uuid import UUID
 
-from pulsed.errors import PulsedError
+from pulsed.errors import PulsedError, ServerUnreachable, TransientStorageError
 from pulsed.job import Assignment, Beat, Lease
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
@@ -31,6 +32,20 @@ lease a little earlier than we heard of it, and stopping takes a moment."""
 AFTER_FAILURE = 0.25
 """How much of the interval to wait after a beat that failed: the lease is running out."""
 
+LONGEST_PAUSE = 5.0
+"""Seconds to wait after a beat that failed, however long the leases are: when a database comes back
+after they have run out, a watchdog gives workers only so much time to beat first."""
+
+
+class Fence(Enum):
+    """When a run is stopped because its lease could not be confirmed for too long."""
+
+    NEVER = "never"
+    UNHEARD = "when no server answers"
+    """One that says that its database is away has answered: then it is away for everybody, nobody
+    takes the jobs over, and the watchdog that comes back with it lets workers beat first."""
+    UNCONFIRMED = "always"
+
 
 class Leases:
     """What this worker holds. Safe to use from any thread."""
@@ -41,11 +56,11 @@ class Leases:
         on_answers: Callable[[dict[Lease, Beat]], None],
         on_late: Callable[[float, list[str]], None],
         *,
-        fence: bool = False,
+        fence: Fence = Fence.NEVER,
     ) -> None:
         self._store = store
         self._fence = fence
-        """Give up leases that could not be confirmed in time, instead of hoping."""
+        """Whether to give up leases that could not be confirmed in time, instead of hoping."""
         self._sure_until: dict[UUID, float] = {}
         """By our own clock, and only if we fence ourselves."""
         self._on_answers = on_answers
@@ -85,7 +100,7 @@ class Leases:
                 if (older := held.get(lease.job_id)) is not None:
                     superseded.append(older[0])
                 held[lease.job_id] = (lease, interval, topic)
-                if self._fence:
+                if self._fence is not Fence.NEVER:
                     self._sure_until[lease.job_id] = now + assignment.lease_seconds * SURE_FOR
                 topics.add(topic)
                 shortest = min(shortest, interval)
@@ -117,8 +132,7 @@ class Leases:
 
     def tick(self) -> dict[Lease, Beat]:
         """Beat once for everything that is held, and pass the answers on."""
-        with self._changed:
-            leases = [lease for lease, _, _ in self._held.values()]
+        leases = self._leases()
         if not leases:
             return {}
         began = time.monotonic()
@@ -128,6 +142,10 @@ class Leases:
         self._on_answers(by_lease)
         return by_lease
 
+    def _leases(self) -> list[Lease]:
+        with self._changed:
+            return [lease for lease, _, _ in self._held.values()]
+
     def _patience(self) -> float | None:
         """Return how long a beat may take: until a lease ends, or a run has to fence itself."""
         with self._changed:
@@ -136,7 +154,7 @@ class Leases:
         return shortest if shortest is None else max(SHORTEST_BEAT, min(shortest, soonest))
 
     def _confirmed(self, leases: Iterable[Lease], began: float) -> None:
-        if self._fence:
+        if self._fence is not Fence.NEVER:
             with self._changed:
                 for lease in leases:
                     held = self._held.get(lease.job_id)
@@ -159,18 +177,27 @@ class Leases:
 
     def _beat_until_stopped(self) -> None:
         while self._wait_for_next_beat():
-            began = time.monotonic()
-            pace = 1.0
-            try:
-                self.tick()
-            except Exception as error:
-                surprise = None if isinstance(error, PulsedError) else error
-                log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
-                pace = AFTER_FAILURE
-                self._give_up_the_unconfirmed()
-            with self._changed:
-                self._interval = self._shortest_interval()
-                self._next_beat = began + self._interval * pace
+            self.attempt()
+
+    def attempt(self) -> None:
+        """Beat once, whatever comes of it, and decide when to beat again."""
+        began = time.monotonic()
+        failed = False
+        try:
+            self.tick()
+        except Exception as error:
+            failed = True
+            surprise = None if isinstance(error, PulsedError) else error
+            log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
+            if self._fence is Fence.UNHEARD and _is_everybodys(error):
+                self._confirmed(self._leases(), began)
+            self._give_up_the_unconfirmed()
+        with self._changed:
+            self._interval = self._shortest_interval()
+            pause = self._interval
+            if failed:
+                pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
+            self._next_beat = began + pause
 
     def _wait_for_next_beat(self) -> bool:
         """Sleep until a beat is due; say whether to go on. Tells when it was woken far too late."""
@@ -190,3 +217,9 @@ class Leases:
 
     def _shortest_interval(self) -> float:
         return min((interval for _, interval, _ in self._held.values()), default=float("inf"))
+
+
+def _is_everybodys(error: Exception) -> bool:
+    """Whether a server has answered, and only its database is away."""
+    away = isinstance(error, TransientStorageError)
+    return away and not isinstance(error, ServerUnreachable)

@@ -1,4 +1,4 @@
-"""The event loop of a process whose only work is a worker."""
+"""The event loop of a process that only works or serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 def _uvloop() -> Any:
     try:
-        import uvloop  # noqa: PLC0415 - an extra, and only a worker wants it
+        import uvloop  # noqa: PLC0415 - an extra, and only workers and servers want it
     except ImportError:
         return None
     return uvloop.new_event_loop

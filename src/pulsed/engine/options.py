@@ -24,7 +24,7 @@ class WorkerOptions:
     """Seconds a drain may take before what still runs is handed back; None waits for ever."""
     fence: bool | None = None
     """Whether a run is stopped when its lease could not be confirmed in time, because somebody
-    else may have the job by now. None: behind a server yes, with a database no."""
+    else may have the job by now. None: when no server answers; with a database, never."""
     schedules: bool = True
     """Whether it writes the declared schedules and fires what is due."""
     retention: Retention = field(default_factory=Retention)

@@ -25,7 +25,7 @@ from uuid import UUID
 from pulsed.engine import job_log, runner
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
-from pulsed.engine.leases import BEATS_PER_LEASE, Leases
+from pulsed.engine.leases import BEATS_PER_LEASE, Fence, Leases
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
@@ -131,7 +131,7 @@ class Worker:
     async def _work(self) -> None:
         options = self.options
         self._leases = Leases(
-            self.store, self._beat_answers, self._beats_were_late, fence=self._fences_itself
+            self.store, self._beat_answers, self._beats_were_late, fence=self._fence
         )
         self._settler = Settler(self.store, self._settled, self._leases.shortest)
         self._claimer = Claimer(
@@ -348,9 +348,12 @@ class Worker:
         )
 
     @property
-    def _fences_itself(self) -> bool:
-        fence = self.options.fence
-        return self.store.is_remote if fence is None else fence
+    def _fence(self) -> Fence:
+        match self.options.fence:
+            case None:
+                return Fence.UNHEARD if self.store.is_remote else Fence.NEVER
+            case always:
+                return Fence.UNCONFIRMED if always else Fence.NEVER
 
     def _summary(self) -> str:
         queues = ", ".join(self.options.queues)

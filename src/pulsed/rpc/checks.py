@@ -16,8 +16,9 @@ from pulsed.client.schedule_spec import make_spec, options_of
 from pulsed.errors import InvalidPayload
 from pulsed.handler import Registry, checked_options
 from pulsed.handler.options import PRIORITIES, checked_count, checked_name
-from pulsed.handler.payload import check_depth, check_size, check_values
+from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD, check_depth, check_size, check_values
 from pulsed.job import Failed, Lease, NewJob, Outcome, Report, Succeeded, TopicPolicy
+from pulsed.rpc.columns import succeeded_of
 from pulsed.rpc.convert import lease_of, new_job_of, outcome_of, topic_of
 from pulsed.rpc.convert_schedules import spec_of
 from pulsed.rpc.failures import Refusal, invalid
@@ -26,6 +27,9 @@ from pulsed.schedule import ScheduleSpec
 _ESCAPES = (rb"\u0000", rb"\ud", rb"\uD")
 _NO_HANDLERS = Registry()
 LONGEST_WAIT = 60.0
+CERTAINLY_SHORT = MAX_PAYLOAD // 4
+"""Characters that take no more bytes than are allowed."""
+_decode = msgspec.json.Decoder().decode
 
 
 def job_id_of(text: str) -> UUID:
@@ -108,16 +112,42 @@ def leases_of(messages: Iterable[Any]) -> list[Lease]:
     return [converted(lease_of, message) for message in messages]
 
 
+def successes_of(message: Any) -> list[Report]:
+    """Return how runs ended that succeeded, and are reported in columns."""
+    reports: list[Report] = converted(succeeded_of, message)
+    if _are_storable([text for text in message.results if text]):
+        return reports
+    return [Report(lease, _storable(outcome)) for lease, outcome in reports]
+
+
+def _are_storable(results: list[str]) -> bool:
+    """Whether all of these pass ``checked_json``, found in one go; False if that cannot tell."""
+    try:
+        for text in results:
+            deep = text.count("[") + text.count("{") > MAX_DEPTH
+            if deep or len(text) > CERTAINLY_SHORT:
+                return False
+            _decode(text)
+    except msgspec.DecodeError:
+        return False
+    data = "".join(results).encode()
+    return not any(escape in data for escape in _ESCAPES)
+
+
 def reports_of(messages: Sequence[Any]) -> list[Report]:
     """Return how runs ended."""
-    return [Report(converted(lease_of, each.lease), _storable(each)) for each in messages]
+    return [Report(converted(lease_of, each.lease), _outcome(each)) for each in messages]
 
 
-def _storable(message: Any) -> Outcome:
-    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once."""
+def _outcome(message: Any) -> Outcome:
     outcome = outcome_of(message)
     if outcome is None:
         raise invalid("A report needs an outcome: succeeded, failed, snoozed, cancelled, released.")
+    return _storable(outcome)
+
+
+def _storable(outcome: Outcome) -> Outcome:
+    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once."""
     if isinstance(outcome, Succeeded) and outcome.result is not None:
         try:
             checked_json("The result", outcome.result)

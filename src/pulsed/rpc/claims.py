@@ -22,6 +22,7 @@ from grpc import aio
 
 from pulsed.errors import TransientStorageError
 from pulsed.job import TopicPolicy
+from pulsed.rpc.columns import size_of
 from pulsed.rpc.convert import topic_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -46,6 +47,7 @@ def hello_message(
             queues=queues,
             topics=map(topic_message, topics),
             wants_offers=wants_offers,
+            reads_columns=True,
         )
     )
 
@@ -157,7 +159,7 @@ class ClaimStream:
         if since is not None and time.monotonic() - since < ASK_AGAIN:
             return NOTHING
         batch = await self._exchange(await self._opened(topics), name, limit)
-        if len(batch.assignments) < limit and self._call is not None:
+        if size_of(batch) < limit and self._call is not None:
             self._quiet[name] = time.monotonic()
         return batch
 

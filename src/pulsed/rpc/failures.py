@@ -75,7 +75,7 @@ def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedErro
     if names and (kind := _RAISED_BY_NAME.get(str(names[0]))) is not None:
         return kind(text)
     if code in TRANSIENT or (code is Code.INTERNAL and not names):
-        return errors.TransientStorageError(
+        return errors.ServerUnreachable(
             f"{what} failed: the pulsed server at {where} is not reachable ({code.name}: {text})."
         )
     if code in DENIED:

@@ -31,9 +31,11 @@ from pulsed.job import (
     NewJob,
     Report,
     Status,
+    Succeeded,
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.rpc import columns
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.address import Address
@@ -204,7 +206,7 @@ class RemoteStore(Store):
 
         batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
         self.doubtful_claims += batch.lost_answers
-        return [to.assignment_of(message, worker_id) for message in batch.assignments]
+        return columns.assignments_of(batch, worker_id)
 
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
@@ -243,9 +245,15 @@ class RemoteStore(Store):
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
         if not reports:
             return set()
-        request = pb.ReportResultsRequest(reports=map(to.report_message, reports))
+        worker_id = reports[0].lease.worker_id
+        alike = [each for each in reports if _succeeded_at(worker_id, each)]
+        others = [each for each in reports if not _succeeded_at(worker_id, each)]
+        request = pb.ReportResultsRequest(
+            reports=map(to.report_message, others),
+            succeeded=columns.succeeded_message(alike, worker_id) if alike else None,
+        )
         answer = await self._call("ReportResults", request, seconds=LONGEST_REPORT, within=within)
-        pairs = zip(reports, answer.accepted, strict=True)
+        pairs = zip([*others, *alike], answer.accepted, strict=True)
         return {report.lease.job_id for report, accepted in pairs if accepted}
 
     async def held(self, worker_id: UUID) -> list[Lease]:
@@ -498,6 +506,10 @@ def _ages(
         )
         for status, seconds in ages.items()
     ]
+
+
+def _succeeded_at(worker_id: UUID, report: Report) -> bool:
+    return type(report.outcome) is Succeeded and report.lease.worker_id == worker_id
 
 
 class LoopSide:

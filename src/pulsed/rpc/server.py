@@ -55,8 +55,9 @@ ANSWERED_ONCE = frozenset(
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""
 REMEMBERED_ANSWERS = 1_000
-GRACE = 1.5
-"""Ticks that workers get to beat after an outage: a beat of the default lease, and some."""
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+ANSWER_WITHIN = 0.7
+"""How much of a caller's time a beat may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +73,14 @@ class ServerOptions:
     """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
+    grace: float = 15.0
+    """Seconds that workers get to beat after an outage, before a job is taken from them."""
     keepalive: float = KEEPALIVE
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
     most_streams: int = 10_000
+    reflection: bool = False
+    """Tell tools what methods there are; needs grpcio-reflection."""
     drain_timeout: float = 10.0
     """Seconds that workers get to go elsewhere, and calls to end, when the server stops."""
 
@@ -129,10 +134,18 @@ class Server:
                 (grpc.method_handlers_generic_handler(f"pulse.v1.{service}", handlers),)
             )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self.options.reflection:
+            self._describe_itself()
         self.port = self._bind()
         await self._server.start()
         await self._be_healthy()
         self._start_loops()
+
+    def _describe_itself(self) -> None:
+        from grpc_reflection.v1alpha import reflection  # noqa: PLC0415 - an extra, and rarely used
+
+        names = (HEALTH, reflection.SERVICE_NAME, *_services())
+        reflection.enable_server_reflection(names, self._server)
 
     def _bind(self) -> int:
         address, credentials = self.options.listen, self.options.credentials
@@ -203,7 +216,7 @@ class Server:
         ]
 
     async def _be_healthy(self) -> None:
-        for name in ("", *sorted({f"pulse.v1.{each.service}" for each in METHODS.values()})):
+        for name in ("", *_services()):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     # -- calls ----------------------------------------------------------------------------------
@@ -227,6 +240,8 @@ class Server:
                 caller = await self._admitted(context, method.name)
                 if method.name in ANSWERED_ONCE:
                     return await self._answer_once(method, caller, context, request, function)
+                if method.name == "Heartbeat":
+                    return await function(request, caller, within=_patience(context))
                 return await function(request, caller)
             except Exception as error:  # noqa: BLE001 - every error becomes a status
                 await _abort(context, error, method.name)
@@ -292,7 +307,7 @@ class Server:
         """Put the jobs of silent workers on the retry path; for ever."""
         while True:
             try:
-                if await reap(self.store, tick=self.options.tick, grace=GRACE * self.options.tick):
+                if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
                     self.dispatcher.hint()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
@@ -300,6 +315,19 @@ class Server:
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
             await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
+
+
+def _services() -> list[str]:
+    return sorted({f"pulse.v1.{method.service}" for method in METHODS.values()})
+
+
+def _patience(context: Any) -> float | None:
+    """Return how long we may try, to have said that the database is away before the caller leaves.
+
+    He could not tell our silence from a broken network, after which a worker stops its jobs.
+    """
+    left: float | None = context.time_remaining()
+    return None if left is None else left * ANSWER_WITHIN
 
 
 async def _abort(context: Any, error: Exception, method: str) -> None:

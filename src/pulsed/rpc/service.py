@@ -148,7 +148,10 @@ class Service:
 
     async def report_results(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.reports)
+        self._check_batch(request.succeeded.results)
         reports = checks.reports_of(request.reports)
+        if request.HasField("succeeded"):
+            reports += checks.successes_of(request.succeeded)
         return await self._settle(reports, caller)
 
     async def release(self, request: Any, caller: Caller) -> Any:
@@ -159,17 +162,19 @@ class Service:
     async def _settle(self, reports: list[Report], caller: Caller) -> Any:
         await self._check_leases([report.lease for report in reports], caller)
         accepted = await self._store.settle(reports)
-        if any(isinstance(report.outcome, Released) for report in reports):
+        if any(type(report.outcome) is Released for report in reports):
             self._hint()  # somebody else can have it at once
+        if len(accepted) == len(reports):
+            return pb.ReportResultsResponse(accepted=[True] * len(reports))
         return pb.ReportResultsResponse(
             accepted=[report.lease.job_id in accepted for report in reports]
         )
 
-    async def heartbeat(self, request: Any, caller: Caller) -> Any:
+    async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
         leases = checks.leases_of(request.leases)
         await self._check_leases(leases, caller)
-        answers = await self._store.beat(leases)
+        answers = await self._store.beat(leases, within=within)
         return pb.HeartbeatResponse(
             answers=[to.BEAT_NUMBERS[answers[lease.job_id]] for lease in leases]
         )

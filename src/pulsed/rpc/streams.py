@@ -18,7 +18,7 @@ from pulsed.handler.options import checked_name
 from pulsed.job import Assignment
 from pulsed.rpc import checks
 from pulsed.rpc.access import Caller
-from pulsed.rpc.convert import assignment_message
+from pulsed.rpc.columns import batch_message
 from pulsed.rpc.dispatch import Dispatcher, Grant, Stream
 from pulsed.rpc.failures import Refusal, invalid
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -46,6 +46,7 @@ class JobStream:
         self._context = context
         self._outbox: asyncio.Queue[Outgoing | Exception | None] = asyncio.Queue()
         self._no_more_grants = False
+        self._reads_columns = False
         self._stream: Stream | None = None
 
     async def run(self) -> None:
@@ -82,6 +83,7 @@ class JobStream:
         if message is aio.EOF or message.WhichOneof("kind") != "hello":
             raise invalid("The first message of a stream must be a Hello.")
         hello = message.hello
+        self._reads_columns = hello.reads_columns
         queues = tuple(checked_name("queue", queue) for queue in hello.queues)
         topics = checks.topics_of(hello.topics)
         self._caller.check_lanes((policy.topic for policy in topics), queues)
@@ -125,11 +127,7 @@ class JobStream:
         return Grant(stream, grant.id, grant.credits, queues, min(wait, checks.LONGEST_WAIT))
 
     def _deliver(self, grant: Grant, claimed: list[Assignment]) -> None:
-        batch = pb.Batch(
-            grant_id=grant.id,
-            assignments=map(assignment_message, claimed),
-            lost_answers=grant.lost_answers,
-        )
+        batch = batch_message(grant.id, claimed, grant.lost_answers, columns=self._reads_columns)
         self._outbox.put_nowait(Outgoing(pb.StreamJobsResponse(batch=batch), claimed))
 
     def _offer(self, queue: str) -> None:

@@ -473,16 +473,18 @@ class StreamJobsRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("worker_id", "queues", "topics", "wants_offers")
+    __slots__ = ("worker_id", "queues", "topics", "wants_offers", "reads_columns")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     WANTS_OFFERS_FIELD_NUMBER: _ClassVar[int]
+    READS_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     topics: _containers.RepeatedCompositeFieldContainer[Topic]
     wants_offers: bool
-    def __init__(self, worker_id: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., wants_offers: bool = ...) -> None: ...
+    reads_columns: bool
+    def __init__(self, worker_id: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., wants_offers: bool = ..., reads_columns: bool = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("id", "credits", "queues", "wait_seconds")
@@ -511,14 +513,16 @@ class StreamJobsResponse(_message.Message):
     def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("grant_id", "assignments", "lost_answers")
+    __slots__ = ("grant_id", "assignments", "lost_answers", "columns")
     GRANT_ID_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     LOST_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     grant_id: int
     assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
     lost_answers: int
-    def __init__(self, grant_id: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., lost_answers: _Optional[int] = ...) -> None: ...
+    columns: _containers.RepeatedCompositeFieldContainer[AssignmentColumns]
+    def __init__(self, grant_id: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., lost_answers: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[AssignmentColumns, _Mapping]]] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("queue",)
@@ -572,6 +576,22 @@ class Assignment(_message.Message):
     schedule_id: str
     occurrence: _timestamp_pb2.Timestamp
     def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., lease_token: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class AssignmentColumns(_message.Message):
+    __slots__ = ("shared", "job_ids", "lease_tokens", "payloads", "next_run_at", "submitted_at")
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    shared: Assignment
+    job_ids: bytes
+    lease_tokens: _containers.RepeatedScalarFieldContainer[int]
+    payloads: _containers.RepeatedScalarFieldContainer[str]
+    next_run_at: _containers.RepeatedScalarFieldContainer[int]
+    submitted_at: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, shared: _Optional[_Union[Assignment, _Mapping]] = ..., job_ids: _Optional[bytes] = ..., lease_tokens: _Optional[_Iterable[int]] = ..., payloads: _Optional[_Iterable[str]] = ..., next_run_at: _Optional[_Iterable[int]] = ..., submitted_at: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("job_id", "lease_token", "worker_id")
@@ -638,10 +658,24 @@ class ReportResultResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportResultsRequest(_message.Message):
-    __slots__ = ("reports",)
+    __slots__ = ("reports", "succeeded")
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     reports: _containers.RepeatedCompositeFieldContainer[Report]
-    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ...) -> None: ...
+    succeeded: SucceededColumns
+    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., succeeded: _Optional[_Union[SucceededColumns, _Mapping]] = ...) -> None: ...
+
+class SucceededColumns(_message.Message):
+    __slots__ = ("worker_id", "job_ids", "lease_tokens", "results")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    job_ids: bytes
+    lease_tokens: _containers.RepeatedScalarFieldContainer[int]
+    results: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker_id: _Optional[str] = ..., job_ids: _Optional[bytes] = ..., lease_tokens: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReportResultsResponse(_message.Message):
     __slots__ = ("accepted",)
