@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -253,7 +254,7 @@ def take_signal(
             ((signal_id, payload),) = signals
             yield Statement(w.consume, {"id": signal_id})
             values = _decided(values, StepState.DONE, payload)
-        elif stored and stored[0][-1]:
+        elif (stored and stored[0][-1]) or (yield from _is_past(w, checkpoint.until)):
             values = _decided(values, StepState.TIMED_OUT, None)
         else:
             return None
@@ -262,6 +263,12 @@ def take_signal(
         return decode.checkpoint(w.dialect, written[0])
 
     return Verb("take_signal", Kind.TRANSACTION, script)
+
+
+def _is_past(w: WorkflowStatements, instant: datetime | None) -> Script[bool]:
+    if instant is None:
+        return False
+    return bool((yield Statement(w.is_past, {"instant": instant}))[0][0])
 
 
 def _decided(values: tuple[Any, ...], state: StepState, value: str | None) -> tuple[Any, ...]:
