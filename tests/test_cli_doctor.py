@@ -6,15 +6,21 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from pulsed.errors import StorageError
+from pulsed.job import Assignment, Failed, Status, Succeeded
+from pulsed.step import StepKind
+from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite_place import file_system
 from pulsed.store.sqlstore import SqlStore
-from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run
-from tests.support.jobs import running
+from tests.support.backends import Backend
+from tests.support.checkpoints import a_family, children_of, send, suspended
+from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of
+from tests.support.jobs import running, settle, submitted
 
 
 class TestWorkersAndSchema:
@@ -59,12 +65,14 @@ class TestWorkersAndSchema:
         assert "CREATE TABLE pulse_jobs" in script.stdout
 
 
-class TestDoctor:
+class Doctor:
     def findings(self, url: str, code: int) -> dict[str, dict[str, str]]:
         result = run("doctor", "--json", PULSED_URL=url)
         assert result.exit_code == code, result.output
         return {found["check"]: found for found in map(json.loads, result.stdout.splitlines())}
 
+
+class TestDoctor(Doctor):
     def test_a_healthy_database(self, url, live):
         present(live)
         found = self.findings(url, 0)
@@ -138,6 +146,124 @@ class TestDoctor:
         found = self.findings(url, 0)["clock"]
         assert found["level"] == "warn"
         assert "90.0 s behind" in found["detail"]
+
+
+class TestDoctorOfWorkflows(Doctor):
+    """What the wake protocol makes impossible is planted by hand."""
+
+    def waits(self, url: str, code: int) -> str:
+        return self.findings(url, code)["waits"]["detail"]
+
+    def test_workflows_that_wait_for_good_reasons(self, url, live):
+        for kind, wait in SOUND.items():
+            run_blocking(_waiting(live, kind, **wait))
+        _parent_with_a_child(live)
+        present(live, topics=("email", "child"))
+        found = self.findings(url, 0)
+        assert {found[check]["level"] for check in ("waits", "children")} == {"ok"}
+
+    @pytest.mark.parametrize(
+        "kind, change",
+        [
+            (StepKind.SIGNAL, "wait_kind = NULL"),
+            (StepKind.SIGNAL, "wait_key = NULL"),
+            (StepKind.JOB, "wait_job = NULL"),
+            (StepKind.SLEEP, "next_run_at = {forever}"),
+        ],
+    )
+    def test_a_job_that_waits_without_a_reason(self, url, live, backend, kind, change):
+        run_blocking(_waiting(live, kind, **SOUND[kind]))
+        assert "something to wait for" in self.waits(url, 0)
+        sqlite = backend.engine == "sqlite"
+        forever = "253402214400000000" if sqlite else "'9999-12-31 00:00:00+00'"
+        backend.execute(
+            f"UPDATE pulse_jobs SET {change.format(forever=forever)} WHERE status = 'WAITING'"
+        )
+        assert self.waits(url, 6) == "1 job is WAITING without saying for what"
+
+    def test_a_signal_that_woke_nobody(self, url, live, backend):
+        run = run_blocking(_waiting(live, StepKind.SIGNAL, key="go"))
+        run_blocking(send(live, run.job_id))
+        assert status_of(live, run.job_id) is Status.PENDING
+        self.lull(backend, run.job_id)
+        assert self.waits(url, 6) == "1 job is WAITING for what is there already"
+
+    def test_a_wake_up_that_a_deadline_makes_good(self, url, live, backend):
+        run = run_blocking(_waiting(live, StepKind.SIGNAL, key="go"))
+        run_blocking(send(live, run.job_id))
+        backend.execute("UPDATE pulse_jobs SET status = 'WAITING'")  # due, as it is
+        self.waits(url, 0)
+
+    def test_the_end_of_another_job_that_woke_nobody(self, url, live, backend):
+        awaited = run_blocking(running(live))
+        run = run_blocking(_waiting(live, StepKind.JOB, key=str(awaited.job_id)))
+        self.waits(url, 0)
+        run_blocking(settle(live, awaited, Succeeded()))
+        self.lull(backend, run.job_id)
+        assert "for what is there already" in self.waits(url, 6)
+
+    @pytest.mark.parametrize("strategy", [{"too_many": 1}, {"enough": 1}, {}])
+    def test_children_that_woke_nobody(self, url, live, backend, strategy):
+        parent, children = run_blocking(a_family(live, 2))
+        run_blocking(suspended(live, parent, StepKind.FAN_OUT, **strategy))
+        self.waits(url, 0)
+        outcome = Failed("no", final=True) if "too_many" in strategy else Succeeded()
+        for child in children[: len(strategy) or 2]:
+            run_blocking(settle(live, child, outcome))
+        self.lull(backend, parent.job_id)
+        assert "for what is there already" in self.waits(url, 6)
+
+    @staticmethod
+    def lull(backend: Backend, job_id: UUID) -> None:
+        """Put a job that was woken back to sleep."""
+        changes = "status = 'WAITING', next_run_at = next_run_at + {hour}"
+        hour = "3600000000" if backend.engine == "sqlite" else "interval '1 hour'"
+        backend.execute(
+            f"UPDATE pulse_jobs SET {changes.format(hour=hour)} "
+            f"WHERE status = 'PENDING' AND id = {backend.literal(job_id)}"
+        )
+
+    def test_children_that_nobody_tells(self, url, live, backend):
+        parent = _parent_with_a_child(live)
+        true = "1" if backend.engine == "sqlite" else "true"
+        hour = "3600000000" if backend.engine == "sqlite" else "interval '1 hour'"
+        end = "status = 'CANCELLED', wait_kind = NULL, cascades = " + true
+        this = f"WHERE id = {backend.literal(parent)}"
+        backend.execute(f"UPDATE pulse_jobs SET {end}, completed_at = submitted_at {this}")
+        assert self.findings(url, 0)["children"]["level"] == "ok"  # upkeep has its time
+        backend.execute(f"UPDATE pulse_jobs SET completed_at = completed_at - {hour} {this}")
+        found = self.findings(url, 6)["children"]
+        assert "the children of 1 failed or cancelled job" in found["detail"]
+        assert run_blocking(live.cascade()) == 1
+        self.findings(url, 0)
+
+
+SOUND: dict[StepKind, dict[str, Any]] = {
+    StepKind.SIGNAL: {"key": "go"},
+    StepKind.SLEEP: {"delay": 3600.0},
+    StepKind.JOB: {"key": "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"},
+}
+
+
+async def _waiting(store: Store, kind: StepKind, **wait: Any) -> Assignment:
+    run = await running(store)
+    if kind is StepKind.JOB:
+        target = UUID(wait["key"])
+        if target not in await store.get([target]):
+            await submitted(store, id=target, delay=3600)
+        assert await store.watch(run.lease, target)
+    assert await suspended(store, run, kind, **wait)
+    return run
+
+
+def _parent_with_a_child(store: Store) -> UUID:
+    async def make() -> UUID:
+        parent = await running(store)
+        await store.add_children(parent.lease, children_of(parent.job_id, 1))
+        assert await suspended(store, parent, StepKind.FAN_OUT)
+        return parent.job_id
+
+    return run_blocking(make())
 
 
 class TestFileSystem:

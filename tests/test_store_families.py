@@ -112,9 +112,10 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     cascade = store.cascade
     store.cascade = lambda: _nothing()  # the process is gone as soon as the first level is done
     await store.cancel([top])
-    assert await statuses(store, everyone) == [Status.CANCELLED] + [Status.WAITING] * 2 + [
-        Status.PENDING
-    ] * 4
+    assert (
+        await statuses(store, everyone)
+        == [Status.CANCELLED] + [Status.WAITING] * 2 + [Status.PENDING] * 4
+    )
     assert await cascade() == 1
     assert await statuses(store, everyone) == [Status.CANCELLED] * 3 + [Status.PENDING] * 4
     assert await cascade() == 2

@@ -71,8 +71,6 @@ async def suspension_is_refused(store: SqlStore, lease: Lease) -> None:
     assert await row(store, lease.job_id) == before
 
 
-
-
 async def refused(write: Awaitable[object]) -> None:
     try:
         await write
@@ -262,9 +260,7 @@ async def test_whoever_outlives_its_parent_is_spared(backend, statement):
         await settle(store, parent, Failed("no", final=True))
         assert await statuses(store, [spared.id]) == [Status.PENDING]
 
-    await check(
-        backend, scenario, statement, "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)"
-    )
+    await check(backend, scenario, statement, "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)")
 
 
 async def test_living_parents_keep_their_children(backend, clock):

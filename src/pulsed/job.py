@@ -190,6 +190,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     parent: UUID | None = None
+    parent_step: str | None = None
+    """Of the parent's children, those of this fan-out."""
 
     @property
     def is_empty(self) -> bool:

@@ -150,5 +150,3 @@ class Process:
     async def bury(self) -> None:
         """Give back what the operating system would take."""
         await self.store.aclose()
-
-

@@ -194,6 +194,8 @@ async def _jobs(store: Store) -> list[Finding]:
         _count("leases", audit.leaseless, "RUNNING jobs and leases do not match", audit),
         _count("attempts", audit.overspent, "jobs have more attempts than they may", audit),
         _overdue(audit),
+        _waits(audit),
+        _cascades(audit),
         await _watchdog(store, audit),
     ]
 
@@ -214,6 +216,39 @@ def _overdue(audit: Audit) -> Finding:
     detail = f"{audit.overdue:,} jobs are still RUNNING long after their leases ended"
     advice = "any live worker recovers them within a tick: start one, or see its log"
     return Finding("recovery", Level.FAIL, detail, advice)
+
+
+def _waits(audit: Audit) -> Finding:
+    if not audit.reasonless and not audit.overslept:
+        return Finding("waits", Level.OK, "who waits has something to wait for")
+    wrong = {
+        "WAITING without saying for what": audit.reasonless,
+        "WAITING for what is there already": audit.overslept,
+    }
+    detail = ", ".join(
+        f"{number:,} {_plural(number)} {problem}" for problem, number in wrong.items() if number
+    )
+    advice = (
+        "pulsed cannot do this: was a table changed by hand? Please report it. `pulsed jobs list "
+        "--status waiting` finds them; cancelled and retried, they go on from their stored steps"
+    )
+    return Finding("waits", Level.FAIL, detail, advice)
+
+
+def _cascades(audit: Audit) -> Finding:
+    if not audit.untold:
+        return Finding("children", Level.OK, "all have been told of their parents' end")
+    parents = "job" if audit.untold == 1 else "jobs"
+    detail = (
+        f"the children of {audit.untold:,} failed or cancelled {parents} have not been told "
+        "and go on"
+    )
+    advice = "any live worker or server tells them within a tick: start one, or see its log"
+    return Finding("children", Level.FAIL, detail, advice)
+
+
+def _plural(number: int) -> str:
+    return "job is" if number == 1 else "jobs are"
 
 
 async def _watchdog(store: Store, audit: Audit) -> Finding:

@@ -261,6 +261,7 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         since=maybe_stamp(where.since),
         until=maybe_stamp(where.until),
         parent_id=maybe_text(where.parent),
+        parent_step=where.parent_step,
     )
 
 
@@ -275,6 +276,7 @@ def filter_of(message: Any) -> JobFilter:
         since=maybe_instant(message, "since"),
         until=maybe_instant(message, "until"),
         parent=maybe_uuid(message.parent_id),
+        parent_step=maybe(message, "parent_step"),
     )
 
 

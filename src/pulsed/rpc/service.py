@@ -129,6 +129,9 @@ class Service(WorkflowMethods):
             overdue=found.overdue,
             last_tick=to.maybe_stamp(found.last_tick),
             in_grace=found.in_grace,
+            reasonless=found.reasonless,
+            overslept=found.overslept,
+            untold=found.untold,
         )
 
     async def get_time(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002

@@ -77,6 +77,12 @@ class Audit(NamedTuple):
     """RUNNING under a lease that expired so long ago that a watchdog should have seen it."""
     last_tick: datetime | None
     in_grace: bool
+    reasonless: int = 0
+    """WAITING without saying for what."""
+    overslept: int = 0
+    """WAITING for what is there already: nobody woke them."""
+    untold: int = 0
+    """Ended without success, and somebody should have told their children by now."""
 
 
 class Backlog(NamedTuple):

@@ -130,9 +130,11 @@ class LoopPool:
             for lane, size in sessions.sizes().items()
         }
         self._life = self._until_the_loop_ends()
+        self.is_open = False
 
     async def open(self) -> None:
         """Tie the pool to the loop's life. Does not suspend."""
+        self.is_open = True
         await anext(self._life)
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:

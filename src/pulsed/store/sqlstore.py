@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
@@ -47,7 +47,7 @@ from pulsed.store.base import (
 )
 from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
-from pulsed.store.retrying import retrying
+from pulsed.store.retrying import RetryOptions, retrying
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
@@ -68,11 +68,9 @@ SOON = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(RetryOptions):
     """What both engines have to be told."""
 
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
     migrate: bool = True
     """Create or update the tables on first use; otherwise a missing one is an error."""
 
@@ -295,7 +293,7 @@ class SqlStore(Store):
         return await self.run(verbs.workers(self._statements))
 
     async def audit(self, *, slack: float) -> Audit:
-        return await self.run(verbs.audit(self._statements, slack))
+        return await self.run(verbs.audit(self._statements, self.workflows, slack))
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(verbs.backlog(self._statements))

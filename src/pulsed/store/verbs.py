@@ -503,7 +503,7 @@ def retire(s: Statements, worker_id: UUID) -> Verb[None]:
     return _write("retire", Statement(s.retire, {"worker": worker_id}))
 
 
-def audit(s: Statements, slack: float) -> Verb[Audit]:
+def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
     """Count the jobs that break an invariant."""
 
     def script() -> Script[Audit]:
@@ -511,7 +511,8 @@ def audit(s: Statements, slack: float) -> Verb[Audit]:
         running, leaseless, overspent, overdue = counted
         last_tick, in_grace = (yield Statement(s.read_tick, {}))[0]
         looked = None if last_tick is None else s.dialect.time(last_tick)
-        return Audit(running, leaseless, overspent, overdue, looked, bool(in_grace))
+        waits = (yield Statement(w.audit, {"slack": slack}))[0]
+        return Audit(running, leaseless, overspent, overdue, looked, bool(in_grace), *waits)
 
     return Verb("audit", Kind.READ, script, broad=True)
 
@@ -680,6 +681,7 @@ def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, A
     add("topic = :topic::text", "topic", where.topic)
     add("queue = :queue::text", "queue", where.queue)
     add("parent_id = :parent::uuid", "parent", where.parent)
+    add("parent_step = :step::text", "step", where.parent_step)
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
     tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"

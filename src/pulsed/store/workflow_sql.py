@@ -44,6 +44,29 @@ _CONCERNED = "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)"
 _UNTOLD = f"{_CONCERNED} AND NOT (c.status = 'RUNNING' AND c.cancel_requested)"
 
 
+def _has_come(d: Dialect) -> str:
+    """Return whether what ``j`` waits for is there: a sleeper waits for nothing but its time."""
+    children = f"""FROM {d.jobs} AS c {d.by_family}
+                WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key AND c"""
+    failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
+    fan_out = f"""NOT EXISTS (SELECT 1 {children}.{LIVING})
+                OR (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many
+                OR (SELECT count(*) {children}.status IN {succeeded}) >= j.wait_enough"""
+    signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
+                WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
+    job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
+                WHERE {d.same_id("t.id", "j.wait_job")} AND t.{LIVING})"""
+    return f"""CASE j.wait_kind WHEN 'FAN_OUT' THEN {fan_out} WHEN 'SIGNAL' THEN {signal}
+                WHEN 'JOB' THEN {job} ELSE 1 = 0 END"""
+
+
+def _is_aimless(d: Dialect) -> str:
+    """Return whether ``j``, which is WAITING, does not say what could ever wake it."""
+    return f"""CASE WHEN j.wait_kind IN ('FAN_OUT', 'SIGNAL') THEN j.wait_key IS NULL
+                WHEN j.wait_kind = 'JOB' THEN j.wait_job IS NULL
+                WHEN j.wait_kind = 'SLEEP' THEN j.next_run_at >= {d.forever} ELSE 1 = 1 END"""
+
+
 class WorkflowStatements:
     """The statements of one dialect, prepared once."""
 
@@ -150,21 +173,9 @@ class WorkflowStatements:
             JOB,
         )
 
-        children = f"""FROM {d.jobs} AS c {d.by_family}
-                WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key AND c"""
-        failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
-        fan_out = f"""NOT EXISTS (SELECT 1 {children}.{LIVING})
-                OR (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many
-                OR (SELECT count(*) {children}.status IN {succeeded}) >= j.wait_enough"""
-        signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
-                WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
-        job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
-                WHERE {d.same_id("t.id", "j.wait_job")} AND t.{LIVING})"""
         self.wake = d.sql(
             f"""UPDATE {jobs} SET status = 'PENDING', next_run_at = {d.now}
-            FROM {d.rows_of(JOB)} WHERE {this_job} AND j.status = 'WAITING'
-              AND CASE j.wait_kind WHEN 'FAN_OUT' THEN {fan_out} WHEN 'SIGNAL' THEN {signal}
-                WHEN 'JOB' THEN {job} ELSE 1 = 0 END
+            FROM {d.rows_of(JOB)} WHERE {this_job} AND j.status = 'WAITING' AND {_has_come(d)}
             RETURNING queue""",
             JOB,
         )
@@ -230,6 +241,20 @@ class WorkflowStatements:
             f"""UPDATE {jobs} SET cascades = NULL FROM {d.rows_of(JOB)}
             WHERE {this_job} AND NOT {has_living_children(d, _UNTOLD)}""",
             JOB,
+        )
+
+        # -- what must never be --------------------------------------------------------------
+
+        # A waker commits with what it wakes for, so no snapshot has a job that waits for what is
+        # there. One whose deadline has passed is due, whatever it waits for.
+        waiting = f"FROM {d.jobs} AS j WHERE j.status = 'WAITING'"
+        self.audit = d.sql(
+            f"""SELECT (SELECT count(*) {waiting} AND {_is_aimless(d)}),
+                (SELECT count(*) {waiting} AND NOT {_is_aimless(d)}
+                    AND j.next_run_at > {d.now} AND {_has_come(d)}),
+                (SELECT count(*) FROM {d.jobs} AS j WHERE j.cascades IS NOT NULL
+                    AND j.completed_at < {d.now} - {d.seconds(":slack::float8")}
+                    AND {has_living_children(d, _UNTOLD)})"""
         )
 
         # -- replays --------------------------------------------------------------------------

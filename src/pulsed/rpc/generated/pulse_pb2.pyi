@@ -259,7 +259,7 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step")
     STATUSES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +268,7 @@ class JobFilter(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_STEP_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -276,7 +277,8 @@ class JobFilter(_message.Message):
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     parent_id: str
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ...) -> None: ...
+    parent_step: str
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -436,20 +438,26 @@ class AuditRequest(_message.Message):
     def __init__(self, slack_seconds: _Optional[float] = ...) -> None: ...
 
 class AuditResponse(_message.Message):
-    __slots__ = ("running", "leaseless", "overspent", "overdue", "last_tick", "in_grace")
+    __slots__ = ("running", "leaseless", "overspent", "overdue", "last_tick", "in_grace", "reasonless", "overslept", "untold")
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     LEASELESS_FIELD_NUMBER: _ClassVar[int]
     OVERSPENT_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     IN_GRACE_FIELD_NUMBER: _ClassVar[int]
+    REASONLESS_FIELD_NUMBER: _ClassVar[int]
+    OVERSLEPT_FIELD_NUMBER: _ClassVar[int]
+    UNTOLD_FIELD_NUMBER: _ClassVar[int]
     running: int
     leaseless: int
     overspent: int
     overdue: int
     last_tick: _timestamp_pb2.Timestamp
     in_grace: bool
-    def __init__(self, running: _Optional[int] = ..., leaseless: _Optional[int] = ..., overspent: _Optional[int] = ..., overdue: _Optional[int] = ..., last_tick: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., in_grace: bool = ...) -> None: ...
+    reasonless: int
+    overslept: int
+    untold: int
+    def __init__(self, running: _Optional[int] = ..., leaseless: _Optional[int] = ..., overspent: _Optional[int] = ..., overdue: _Optional[int] = ..., last_tick: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., in_grace: bool = ..., reasonless: _Optional[int] = ..., overslept: _Optional[int] = ..., untold: _Optional[int] = ...) -> None: ...
 
 class GetTimeRequest(_message.Message):
     __slots__ = ()
