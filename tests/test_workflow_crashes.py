@@ -2,12 +2,14 @@
 
 Steps, a sleep, a signal, a fan-out and a step in a transaction of the jobs' database. Whatever was
 stored when the process died never runs again; what the transaction did is done once.
+`dev.py chaos --workflows` dies at every call on PostgreSQL as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from typing import Any
 from uuid import UUID
@@ -168,9 +170,16 @@ async def a_life(backend: Backend, at: int, when: When) -> World:
     return world
 
 
+def points(backend: Backend, calls: list[str]) -> list[int]:
+    """Return at which calls something happens: all of them, or the last one of each kind."""
+    if backend.engine == "sqlite" or os.environ.get("PULSED_EVERY_CRASH"):
+        return list(range(1, len(calls) + 1))
+    return sorted({name: at for at, name in enumerate(calls, 1)}.values())
+
+
 @pytest.fixture
 async def calls(backend: Backend) -> Any:
-    """How many storage calls an undisturbed life takes."""
+    """The storage calls of an undisturbed life."""
     store = backend.open()
     await store.now()
     await store.aclose()
@@ -186,7 +195,7 @@ async def calls(backend: Backend) -> Any:
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_worker_that_dies_at_any_call_loses_and_repeats_nothing(backend, calls, when):
     struck = set()
-    for at in range(1, calls + 1):
+    for at in points(backend, calls):
         struck.add((await a_life(backend, at, when)).fate.struck)
     assert {"claim", "history", "record", "begin", "commit", "suspend", "settle"} <= struck
     assert {"take_signal", "add_children", "outcomes"} <= struck
@@ -194,7 +203,7 @@ async def test_a_worker_that_dies_at_any_call_loses_and_repeats_nothing(backend,
 
 @pytest.mark.parametrize("when", ["blinks before", "blinks after"])
 async def test_a_database_that_blinks_at_any_call_makes_no_difference(backend, calls, when):
-    for at in range(1, calls + 1):
+    for at in points(backend, calls):
         world = await a_life(backend, at, when)
         assert world.fate.struck
         repeated = [name for name, count in Counter(world.ran).items() if count > 1]
