@@ -46,6 +46,7 @@ examples:
   python3 dev.py bench --quick            how fast it is here, within a minute
   python3 dev.py chaos --seconds 60       kill workers under load for a minute
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
+  python3 dev.py chaos --workflows        kill a workflow at each of its storage calls
   python3 dev.py chaos --server           kill servers as well, and workers behind them
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
 

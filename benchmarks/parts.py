@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -61,6 +62,7 @@ def take(part: Part, server: Server, kept: Saved, scale: Scale) -> bool:
         traceback.print_exc()
         return False
     seconds = round(time.monotonic() - began, 1)
+    print(f"  {part.workload} on {part.engine} took {seconds:g} s", file=sys.stderr, flush=True)
     if any(results):
         kept.put(dataclasses.replace(part, taken=results.run, seconds=seconds), results)
     return True

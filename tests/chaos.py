@@ -9,7 +9,8 @@ pulsed's own code, must find every invariant kept. Exit code 1 says that one was
     python -m tests.chaos --schedules --seconds 30
 
 With ``--schedules`` the processes fire a schedule while they are killed: each occurrence must have
-become one job. With ``--server`` workers and producers reach the database through two servers
+become one job. With ``--workflows`` a workflow's worker dies at each of its storage calls in turn.
+With ``--server`` workers and producers reach the database through two servers
 only, which die as well.
 """
 
@@ -389,10 +390,17 @@ def main() -> int:
     parser.add_argument(
         "--server", action="store_true", help="two servers in between, which are killed as well"
     )
+    parser.add_argument(
+        "--workflows", action="store_true", help="die at every storage call of a workflow instead"
+    )
     parser.add_argument("--every", type=float, default=1.0, help="seconds of the schedule (1)")
     parser.add_argument("--seed", type=int, default=None, help="for the same choices again")
     parser.add_argument("--be-worker", metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.workflows:
+        every_crash = os.environ | {"PULSED_EVERY_CRASH": "1"}
+        crashes = str(Path(__file__).with_name("test_workflow_crashes.py"))
+        return subprocess.call([sys.executable, "-m", "pytest", "-q", crashes], env=every_crash)
     if options.be_worker:
         from tests import chaos  # noqa: PLC0415, PLW0406 - handlers belong to the module, not to __main__
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from hypothesis import settings
 from psycopg import sql
 
 from pulsed.store.blocking import run_blocking
+from pulsed.store.sqlite import SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import BACKENDS, Backend, close_blocking
 from tests.support.clock import Clock
@@ -105,3 +107,20 @@ def live(backend: Backend) -> Iterator[SqlStore]:
     run_blocking(store.now())
     yield store
     close_blocking(store)
+
+
+# -- servers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """The SQLite file that a test's server serves."""
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+async def near(database: Path) -> AsyncIterator[SqliteStore]:
+    """That file itself, as another process on the server's side of the network has it."""
+    store = SqliteStore(database)
+    yield store
+    await store.aclose()

@@ -19,6 +19,8 @@ from pulsed.store.dialect import PostgresDialect
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_session import Lane, Sessions
 from pulsed.store.sql import Statements
+from pulsed.store.verb import Sql
+from pulsed.store.workflow_sql import WorkflowStatements
 
 SCHEMA = "pulsed_plans"
 STATEMENTS = Statements(PostgresDialect(SCHEMA))
@@ -83,8 +85,8 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def explain(connection, name):
-    sql = getattr(STATEMENTS, name)
+def explain(connection, name, statements: Any = STATEMENTS):
+    sql = getattr(statements, name)
     connection.execute(f"PREPARE hot AS {sql.text}")
     arguments = f"({', '.join(['NULL'] * len(sql.names))})" if sql.names else ""
     try:
@@ -155,3 +157,58 @@ def test_a_broad_read_is_planned_freely():
     counts = verbs.counts(STATEMENTS, JobFilter())
     assert "SET LOCAL enable_seqscan = 'on'" in (opening(counts, Lane.WORK) or "")
     assert opening(verbs.get(STATEMENTS, []), Lane.WORK) is None
+
+
+# -- workflows ------------------------------------------------------------------------------------
+
+WORKFLOWS = WorkflowStatements(PostgresDialect(SCHEMA))
+
+CHECKPOINTS = ("pulse_checkpoints_pkey", "job_id = ")
+SIGNALS = ("pulse_signals_job", "job_id = ")
+WAITERS = ("pulse_jobs_waiters", "wait_job = ")
+ONE_JOB = ("pulse_jobs_pkey", "id = $")
+WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
+}
+
+
+def fill_families(connection, rows):
+    """Give every other job a parent, and every job a checkpoint and a signal."""
+    jobs = f"{SCHEMA}.pulse_jobs"
+    connection.execute(f"TRUNCATE {SCHEMA}.pulse_checkpoints, {SCHEMA}.pulse_signals")
+    connection.execute(
+        f"""UPDATE {jobs} SET parent_id = parent, parent_step = 'f|1', wait_job = parent
+        FROM (SELECT id AS child, lag(id) OVER (ORDER BY id) AS parent,
+            row_number() OVER (ORDER BY id) AS n FROM {jobs}) AS made
+        WHERE id = child AND n % 2 = 0"""
+    )
+    connection.execute(
+        f"""INSERT INTO {SCHEMA}.pulse_checkpoints (job_id, name, nth, seq, kind, state,
+            input_hash, tries, started_at, lease_token)
+        SELECT id, 's', 1, 1, 'STEP', 'DONE', '', 1, now(), 1 FROM {jobs}"""
+    )
+    connection.execute(
+        f"""INSERT INTO {SCHEMA}.pulse_signals (id, job_id, name, payload, sent_at)
+        SELECT gen_random_uuid(), id, 'go', 'null', now() FROM {jobs}"""
+    )
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("rows", [0, 10, 1_000, 20_000])
+def test_statements_of_workflows_only_look_things_up_by_their_indexes(planner, rows, analyzed):
+    fill(planner, rows, running=2)
+    fill_families(planner, rows)
+    if analyzed:
+        for table in ("jobs", "checkpoints", "signals"):
+            planner.execute(f"ANALYZE {SCHEMA}.pulse_{table}")
+    for name, expected in WORKFLOW_PLANS.items():
+        scans = [
+            node
+            for node in explain(planner, name, WORKFLOWS)
+            if "Relation Name" in node and node["Node Type"] != "ModifyTable"
+        ]
+        assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
+
+
+def test_every_statement_of_workflows_has_its_plan_tested():
+    prepared = {name for name, value in vars(WORKFLOWS).items() if isinstance(value, Sql)}
+    assert prepared == set(WORKFLOW_PLANS)

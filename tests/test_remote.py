@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -32,11 +31,6 @@ from tests.support.servers import ServerThread
 from tests.support.workers import all_finished, submit_many, until, working
 
 QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
 
 
 @pytest.fixture

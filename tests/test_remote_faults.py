@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,22 +38,9 @@ KEEPALIVE = 0.4
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
 def server(database):
     with ServerThread(lambda: SqliteStore(database), keepalive=KEEPALIVE) as server:
         yield server
-
-
-@pytest.fixture
-async def store(database, server):
-    """The database, for whoever is on the server's side of the network."""
-    store = SqliteStore(database)
-    yield store
-    await store.aclose()
 
 
 def remote(port_or_url: int | str, **options: Any) -> RemoteStore:
@@ -65,8 +51,8 @@ def remote(port_or_url: int | str, **options: Any) -> RemoteStore:
 
 class TestCuts:
     @pytest.mark.parametrize("moment", ["before", "during", "after"])
-    async def test_a_report_cut_off_is_made_again_and_counts_once(self, server, store, moment):
-        job_id = await submit(store, "job", n=1)
+    async def test_a_report_cut_off_is_made_again_and_counts_once(self, server, near, moment):
+        job_id = await submit(near, "job", n=1)
 
         async def job(n: int) -> str:
             return "marker-of-the-result"
@@ -75,14 +61,14 @@ class TestCuts:
             proxy.arm(b"marker-of-the-result", moment)
             far = remote(proxy.port)
             async with working(far, job):
-                done = await finished(store, job_id)
+                done = await finished(near, job_id)
             await far.aclose()
             assert proxy.cuts == 1
         assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)
-        assert await store.failures(job_id) == []
+        assert await near.failures(job_id) == []
 
     @pytest.mark.parametrize("moment", ["before", "during", "after"])
-    async def test_an_enqueue_cut_off_is_made_again_and_stored_once(self, server, store, moment):
+    async def test_an_enqueue_cut_off_is_made_again_and_stored_once(self, server, near, moment):
         with CuttingProxy("127.0.0.1", server.server.port) as proxy:
             far = remote(proxy.port)
             await far.now()
@@ -90,9 +76,9 @@ class TestCuts:
             job_id = await submit_anyhow(far, "marker-of-the-payload")
             await far.aclose()
             assert proxy.cuts == 1
-        assert (await store.get([job_id]))[job_id].status is Status.PENDING
+        assert (await near.get([job_id]))[job_id].status is Status.PENDING
 
-    async def test_jobs_lost_on_their_way_to_the_worker_are_found_and_run(self, server, store):
+    async def test_jobs_lost_on_their_way_to_the_worker_are_found_and_run(self, server, near):
         """The server has claimed and sent them; the worker never got them."""
         ran: list[int] = []
 
@@ -103,43 +89,41 @@ class TestCuts:
         with CuttingProxy("127.0.0.1", server.server.port) as proxy:
             far = remote(proxy.port)
             async with working(far, handler(job, lease=30)):
-                await all_finished(store, await submit_many(store, "job", 1))
+                await all_finished(near, await submit_many(near, "job", 1))
                 # The next grant is the last thing that gets through.
                 proxy.arm(b"", "after")
-                ids = await submit_many(store, "job", 5)
-                rows = await all_finished(store, ids)
+                ids = await submit_many(near, "job", 5)
+                rows = await all_finished(near, ids)
             await far.aclose()
             assert proxy.cuts == 1
         assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
         assert sorted(ran) == [0, 0, 1, 2, 3, 4]
 
 
-async def submit_anyhow(store: RemoteStore, marker: str) -> Any:
+async def submit_anyhow(far: RemoteStore, marker: str) -> Any:
     job = a_job(payload=f'{{"to":"{marker}"}}')
-    await store.submit([job])  # 0 if the answer of the first try was lost
+    await far.submit([job])  # 0 if the answer of the first try was lost
     return job.id
 
 
 class TestSilence:
-    async def test_a_half_open_connection_is_noticed_within_its_keepalive(self, server, store):
+    async def test_a_half_open_connection_is_noticed_within_its_keepalive(self, server, near):
         async def job(n: int) -> int:
             return n
 
         with SilentProxy(server.url) as proxy:
             far = remote(proxy.url)
             async with working(far, job):
-                await all_finished(store, await submit_many(store, "job", 3))
+                await all_finished(near, await submit_many(near, "job", 3))
                 proxy.silence()
                 began = time.monotonic()
-                rows = await all_finished(store, await submit_many(store, "job", 3))
+                rows = await all_finished(near, await submit_many(near, "job", 3))
                 took = time.monotonic() - began
             await far.aclose()
         assert {row.status for row in rows} == {Status.SUCCEEDED}
         assert took < 10 * KEEPALIVE  # it has 1.5 to be noticed; the machine may be slow
 
-    async def test_a_worker_that_is_cut_off_fences_itself_before_its_lease_ends(
-        self, server, store
-    ):
+    async def test_a_worker_that_is_cut_off_fences_itself_before_its_lease_ends(self, server, near):
         events: list[tuple[str, float]] = []
 
         async def job(n: int) -> str:
@@ -156,23 +140,23 @@ class TestSilence:
         with SilentProxy(server.url) as proxy:
             far = remote(proxy.url, retry=AT_ONCE)
             async with working(far, handler(job, lease=LEASE), drain_timeout=1):
-                job_id = await submit(store, "job", n=1)
+                job_id = await submit(near, "job", n=1)
                 await until(lambda: events)
                 proxy.silence(also_new=True)
                 silent_since = time.monotonic()
                 await until(lambda: len(events) >= 2)
                 assert events[1][0] == "fenced"
                 assert events[1][1] - silent_since < LEASE
-                async with working(store, handler(job, lease=LEASE), tick=0.1):
-                    done = await finished(store, job_id)
+                async with working(near, handler(job, lease=LEASE), tick=0.1):
+                    done = await finished(near, job_id)
                 assert (result(done), done.attempts) == ("of another", 2)
                 proxy.silence(also_new=False)  # the network is back
             await far.aclose()
-        after = (await store.get([job_id]))[job_id]
+        after = (await near.get([job_id]))[job_id]
         assert (after.result, after.last_worker) == (done.result, done.last_worker)
 
     async def test_who_does_not_want_to_be_fenced_keeps_its_job_through_a_short_silence(
-        self, server, store
+        self, server, near
     ):
         go = asyncio.Event()
         started: list[int] = []
@@ -185,13 +169,13 @@ class TestSilence:
         with SilentProxy(server.url) as proxy:
             far = remote(proxy.url)
             async with working(far, handler(job, lease=LEASE), fence=False):
-                job_id = await submit(store, "job", n=1)
+                job_id = await submit(near, "job", n=1)
                 await until(lambda: started)
                 proxy.silence(also_new=True)
                 await asyncio.sleep(LEASE)
                 proxy.silence(also_new=False)
                 go.set()
-                done = await finished(store, job_id)
+                done = await finished(near, job_id)
             await far.aclose()
         assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)
 
@@ -202,23 +186,23 @@ class TestSlowness:
         [Pace(latency=0.03, jitter=0.06), Pace(latency=0.01, drip=1000, every=0.005)],
         ids=["late", "dripping"],
     )
-    async def test_a_bad_connection_loses_and_doubles_nothing(self, server, store, pace):
+    async def test_a_bad_connection_loses_and_doubles_nothing(self, server, near, pace):
         ran: list[int] = []
 
         async def job(n: int) -> int:
             ran.append(n)
             return n
 
-        ids = await submit_many(store, "job", 60)
+        ids = await submit_many(near, "job", 60)
         with SlowProxy("127.0.0.1", server.server.port, pace) as proxy:
             far = remote(proxy.url)
             async with working(far, handler(job, lease=30), concurrency=30):
-                rows = await all_finished(store, ids)
+                rows = await all_finished(near, ids)
             await far.aclose()
         assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
         assert sorted(ran) == list(range(60))
 
-    async def test_a_stream_that_only_drips_is_left_within_its_keepalive(self, server, store):
+    async def test_a_stream_that_only_drips_is_left_within_its_keepalive(self, server, near):
         """A byte now and then is no sign of life: the answer to a ping is."""
 
         async def job(n: int) -> int:
@@ -227,12 +211,12 @@ class TestSlowness:
         with SlowProxy("127.0.0.1", server.server.port) as proxy:
             far = remote(proxy.url)
             async with working(far, job):
-                await all_finished(store, await submit_many(store, "job", 3))
+                await all_finished(near, await submit_many(near, "job", 3))
                 before = proxy.accepted
                 proxy.slow_down_what_is_open(Pace(drip=1, every=2.0))
-                ids = await submit_many(store, "job", 3)
+                ids = await submit_many(near, "job", 3)
                 # Sooner than a grant without an answer would be given up.
-                rows = await all_finished(store, ids, within=LONGEST_REPORT - 1)
+                rows = await all_finished(near, ids, within=LONGEST_REPORT - 1)
                 assert proxy.accepted > before
             await far.aclose()
         assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
@@ -249,25 +233,25 @@ class TestSlowness:
                 return "of the zombie"
             return "of another"
 
-        store = SqliteStore(database, clock=clock)
+        near = SqliteStore(database, clock=clock)
         with (
             ServerThread(lambda: SqliteStore(database, clock=clock)) as server,
             SlowProxy("127.0.0.1", server.server.port) as proxy,
         ):
             far = remote(proxy.url, keepalive=60)
-            job_id = await submit_with(store, "job", {"backoff": NO_WAIT}, n=1)
+            job_id = await submit_with(near, "job", {"backoff": NO_WAIT}, n=1)
             async with working(far, job, fence=False) as it:
                 await until(lambda: started)
                 proxy.hold()
                 go.set()
                 await until(lambda: it.worker._settler.backlog)
                 clock.advance(31)
-                assert await reap(store) == [job_id]
-                async with working(store, job):
-                    done = await finished(store, job_id)
+                assert await reap(near) == [job_id]
+                async with working(near, job):
+                    done = await finished(near, job_id)
                 assert (result(done), done.attempts) == ("of another", 2)
                 proxy.let_go()
                 await until(lambda: not it.worker._settler.backlog)
             await far.aclose()
-        assert await row(store, job_id) == done
-        await store.aclose()
+        assert await row(near, job_id) == done
+        await near.aclose()

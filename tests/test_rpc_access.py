@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import grpc
 import pytest
@@ -14,7 +14,7 @@ from grpc import aio
 from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.job import Report, Succeeded, TopicPolicy, WorkerInfo
 from pulsed.rpc import columns, convert, convert_reports, convert_schedules
-from pulsed.rpc.access import ADMIN, ANY, PRODUCE, ROLES, WHOLE_DATABASE, WORK
+from pulsed.rpc.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK
 from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteOptions, RemoteStore
@@ -32,6 +32,8 @@ from tests.support.schedules import a_spec
 from tests.support.servers import ServerThread
 
 DENIED = {grpc.StatusCode.PERMISSION_DENIED}
+ABOUT_NO_JOB = {"GetTime", "GetServer"}
+STEP = pb.Checkpoint(name="s", nth=1, seq=1, kind=pb.STEP_KIND_SIGNAL, state=pb.STEP_STATE_DONE)
 MINE, OTHERS = "mine", "others"
 
 
@@ -127,6 +129,13 @@ class World:
             "Progress": pb.ProgressRequest(lease=lease, progress="1"),
             "RegisterWorker": worker,
             "RetireWorker": pb.RetireWorkerRequest(worker_id=lease.worker_id),
+            "Checkpoint": _checkpoints(run),
+            "GetHistory": pb.GetHistoryRequest(job_id=str(waiting)),
+            "FanOut": _fan_out(run, tenant),
+            "GetOutcomes": pb.GetOutcomesRequest(job_ids=[str(waiting)]),
+            "Watch": pb.WatchRequest(lease=lease, job_id=str(waiting)),
+            "Signal": pb.SignalRequest(id=str(uuid4()), job_id=str(waiting), name="s", payload="1"),
+            "TakeSignal": pb.TakeSignalRequest(lease=lease, name="s", checkpoint=STEP),
             "PutSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
             "EditSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
             "SyncSchedules": pb.SyncSchedulesRequest(
@@ -146,6 +155,7 @@ class World:
             "TakeTurn": pb.TakeTurnRequest(length_seconds=1),
             "PruneJobs": pb.PruneJobsRequest(limit=5),
             "CountPrunable": pb.PruneJobsRequest(),
+            "Cascade": pb.CascadeRequest(limit=5),
             "ParkSchedule": pb.ParkScheduleRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),
@@ -176,7 +186,7 @@ class World:
         import sqlite3  # noqa: PLC0415
 
         with sqlite3.connect(self.path) as connection:
-            names = ("jobs", "failures", "schedules", "workers")
+            names = ("jobs", "failures", "schedules", "workers", "checkpoints", "signals")
             return [
                 row
                 for name in names
@@ -186,6 +196,23 @@ class World:
 
 def _report(run: Any) -> Any:
     return Report(run.lease, Succeeded("1"))
+
+
+def _checkpoints(*runs: Any) -> Any:
+    return pb.CheckpointRequest(
+        records=[
+            pb.CheckpointRequest.Record(lease=convert.lease_message(run.lease), checkpoint=STEP)
+            for run in runs
+        ]
+    )
+
+
+def _fan_out(run: Any, *topics: str) -> Any:
+    children = [a_job(topic=topic, queue=topic, parent_id=run.job_id) for topic in topics]
+    jobs = [convert.new_job_message(child) for child in children]
+    for job in jobs:
+        job.parent_step = "all|1"
+    return pb.FanOutRequest(lease=convert.lease_message(run.lease), jobs=jobs)
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +247,7 @@ async def test_the_wrong_role_is_refused(world, method):
 @pytest.mark.parametrize("method", ALL)
 async def test_another_tenants_topic_or_queue_is_refused(world, method):
     """Also for an admin of one topic or queue; what is about all jobs is not his at all."""
-    if ROLES[method] == ANY or method == "ListSchedules":
+    if method in ABOUT_NO_JOB or method == "ListSchedules":
         pytest.skip("about nobody's jobs, or shows only one's own")
     before = world.everything()
     for who, role in {
@@ -265,6 +292,12 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
         ("my worker", "ReportResults", pb.ReportResultsRequest(succeeded=succeeded)),
         ("my worker", "Heartbeat", pb.HeartbeatRequest(leases=leases)),
         ("my worker", "Release", pb.ReleaseRequest(leases=leases)),
+        ("my worker", "Checkpoint", _checkpoints(mine, others)),
+        ("my worker", "FanOut", _fan_out(mine, MINE, OTHERS)),
+        ("my worker", "FanOut", _fan_out(others, MINE)),
+        ("my worker", "GetOutcomes", pb.GetOutcomesRequest(job_ids=waiting)),
+        ("my worker", "Watch", pb.WatchRequest(lease=leases[0], job_id=waiting[1])),
+        ("my worker", "Watch", pb.WatchRequest(lease=leases[1], job_id=waiting[0])),
         ("my producer", "SubmitJobs", pb.SubmitJobsRequest(jobs=jobs)),
         ("my producer", "GetJobs", pb.GetJobsRequest(job_ids=waiting)),
         ("my producer", "CancelJobs", pb.JobIds(job_ids=waiting)),
@@ -292,6 +325,34 @@ async def test_a_producer_cannot_speak_in_a_schedules_name(world):
     async with raw_client(world.server.host, world.secrets["produce"]) as client:
         with pytest.raises(aio.AioRpcError, match="in a schedule's name"):
             await client("SubmitJobs", pb.SubmitJobsRequest(jobs=[job]))
+
+
+async def test_a_producer_cannot_speak_in_another_jobs_name(world):
+    job = convert.new_job_message(a_job(topic=MINE, parent_id=world.running[MINE].job_id))
+    async with raw_client(world.server.host, world.secrets["produce"]) as client:
+        with pytest.raises(aio.AioRpcError, match="in another job's name"):
+            await client("SubmitJobs", pb.SubmitJobsRequest(jobs=[job]))
+
+
+async def test_a_worker_cannot_speak_in_a_schedules_name(world):
+    request = _fan_out(world.running[MINE], MINE)
+    request.jobs[0].schedule_id = str(uuid4())
+    async with raw_client(world.server.host, world.secrets["my worker"]) as client:
+        with pytest.raises(aio.AioRpcError, match="in a schedule's name"):
+            await client("FanOut", request)
+
+
+async def test_a_worker_cancels_children_and_nothing_else(world):
+    parent = world.running[MINE].job_id
+    child = await submitted(world.store, topic=MINE, queue=MINE, parent_id=parent)
+    before = world.everything()
+    async with raw_client(world.server.host, world.secrets["my worker"]) as client:
+        both = [str(child), str(world.waiting[MINE])]
+        with pytest.raises(aio.AioRpcError, match="children of workflows, and no other"):
+            await client("CancelJobs", pb.JobIds(job_ids=both))
+        assert world.everything() == before
+        (act,) = (await client("CancelJobs", pb.JobIds(job_ids=[str(child)]))).acts
+        assert (UUID(act.job_id), act.done) == (child, True)
 
 
 async def test_a_revoked_token_is_refused(world):

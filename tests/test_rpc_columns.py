@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +13,7 @@ from grpc import aio
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.job import Assignment, Failed, Lease, Report, Status, Succeeded, new_job_id
 from pulsed.rpc import checks, columns
-from pulsed.rpc.convert import report_message
+from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteStore
 from pulsed.store.sqlite import SqliteStore
@@ -106,21 +105,9 @@ class TestBatches:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
 def server(database):
     with ServerThread(lambda: SqliteStore(database)) as server:
         yield server
-
-
-@pytest.fixture
-async def store(database, server):
-    store = SqliteStore(database)
-    yield store
-    await store.aclose()
 
 
 @pytest.fixture
@@ -136,9 +123,9 @@ async def client(server):
         yield client
 
 
-async def claimed(store, count: int) -> list[Assignment]:
-    await store.submit([a_job() for _ in range(count)])
-    found = await claim(store, limit=count)
+async def claimed(near, count: int) -> list[Assignment]:
+    await near.submit([a_job() for _ in range(count)])
+    found = await claim(near, limit=count)
     assert len(found) == count
     return found
 
@@ -156,54 +143,54 @@ async def report(client, message: pb.SucceededColumns, *reports: pb.Report) -> l
 
 
 class TestReports:
-    async def test_a_claim_through_a_server_is_a_claim(self, far, store):
+    async def test_a_claim_through_a_server_is_a_claim(self, far, near):
         jobs = [a_job(payload=f'{{"n":{n}}}') for n in range(30)]
-        await store.submit(jobs)
+        await near.submit(jobs)
         got = await far.claim(ALICE, "default", POLICIES, 20)
         assert ids(got) == [job.id for job in jobs[:20]]
         assert [each.payload for each in got] == [job.payload for job in jobs[:20]]
         for each in got:
-            stored = await row(store, each.job_id)
+            stored = await row(near, each.job_id)
             assert (stored.lease_token, stored.locked_by) == (each.lease_token, ALICE)
             assert (stored.next_run_at, stored.submitted_at) == (
                 each.next_run_at, each.submitted_at,
             )  # fmt: skip
 
     @pytest.mark.parametrize("reads", [True, False])
-    async def test_who_says_so_is_sent_columns(self, client, store, reads):
-        await store.submit([a_job() for _ in range(20)])
+    async def test_who_says_so_is_sent_columns(self, client, near, reads):
+        await near.submit([a_job() for _ in range(20)])
         stream = client.stream()
         await stream.hello(reads_columns=reads)
         await stream.grant(1, 20)
         batch = await stream.batch()
         assert (len(batch.columns), len(batch.assignments)) == ((1, 0) if reads else (0, 20))
 
-    async def test_results_arrive_with_their_jobs(self, far, store):
-        got = await claimed(store, 10)
+    async def test_results_arrive_with_their_jobs(self, far, near):
+        got = await claimed(near, 10)
         reports = [Report(each.lease, Succeeded(f'"{n}"')) for n, each in enumerate(got)]
         reports[3] = Report(got[3].lease, Succeeded(None))
         reports[4] = Report(got[4].lease, Failed("no luck"))
         assert await far.settle(reports) == set(ids(got))
-        rows = [await row(store, each.job_id) for each in got]
+        rows = [await row(near, each.job_id) for each in got]
         assert [each.result for each in rows] == [
             '"0"', '"1"', '"2"', None, None, '"5"', '"6"', '"7"', '"8"', '"9"',
         ]  # fmt: skip
         assert (rows[4].status, rows[4].last_error) == (Status.RETRYING, "no luck")
 
-    async def test_leases_of_several_workers_keep_their_own(self, far, store):
-        (hers,) = await claimed(store, 1)
-        await store.submit([a_job()])
-        (his,) = await claim(store, BOB)
+    async def test_leases_of_several_workers_keep_their_own(self, far, near):
+        (hers,) = await claimed(near, 1)
+        await near.submit([a_job()])
+        (his,) = await claim(near, BOB)
         both = [Report(each.lease, Succeeded("1")) for each in (hers, his)]
         assert await far.settle(both) == {hers.job_id, his.job_id}
 
-    async def test_each_has_its_answer_those_in_columns_last(self, client, store):
-        alone, *others = (each.lease for each in await claimed(store, 4))
+    async def test_each_has_its_answer_those_in_columns_last(self, client, near):
+        alone, *others = (each.lease for each in await claimed(near, 4))
         stale = others[1]._replace(token=others[1].token + 1)
         message = reported([others[0], stale, others[2]], ["1", "2", "3"])
         single = report_message(Report(alone, Succeeded("0")))
         assert await report(client, message, single) == [True, True, False, True]
-        assert (await row(store, stale.job_id)).status is Status.RUNNING
+        assert (await row(near, stale.job_id)).status is Status.RUNNING
 
     @pytest.mark.parametrize(
         "bad",
@@ -218,22 +205,22 @@ class TestReports:
         ],
         ids=["text", "two values", "nan", "nul", "surrogate", "deep", "long"],
     )
-    async def test_a_result_that_cannot_be_stored_ends_its_own_job_only(self, client, store, bad):
-        leases = [each.lease for each in await claimed(store, 3)]
+    async def test_a_result_that_cannot_be_stored_ends_its_own_job_only(self, client, near, bad):
+        leases = [each.lease for each in await claimed(near, 3)]
         assert await report(client, reported(leases, ["1", bad, "3"])) == [True] * 3
-        rows = [await row(store, lease.job_id) for lease in leases]
+        rows = [await row(near, lease.job_id) for lease in leases]
         assert [each.status for each in rows] == [
             Status.SUCCEEDED, Status.DEAD_LETTERED, Status.SUCCEEDED,
         ]  # fmt: skip
         assert "The result" in str(rows[1].last_error)
 
     @pytest.mark.parametrize("results", [["[1,", "2]", "3 4"], ["1 2", " "], ["1,2", "3"]], ids=str)
-    async def test_results_do_not_lend_each_other_what_they_lack(self, client, store, results):
-        leases = [each.lease for each in await claimed(store, len(results))]
+    async def test_results_do_not_lend_each_other_what_they_lack(self, client, near, results):
+        leases = [each.lease for each in await claimed(near, len(results))]
         await report(client, reported(leases, results))
         for lease, result in zip(leases, results, strict=True):
             expected = Status.SUCCEEDED if result == "3" else Status.DEAD_LETTERED
-            assert (await row(store, lease.job_id)).status is expected
+            assert (await row(near, lease.job_id)).status is expected
 
     @pytest.mark.parametrize(
         "spoil",
@@ -246,15 +233,15 @@ class TestReports:
         ],
         ids=["results", "tokens", "ids", "no ids", "worker"],
     )
-    async def test_columns_that_do_not_fit_together_change_nothing(self, client, store, spoil):
-        leases = [each.lease for each in await claimed(store, 3)]
+    async def test_columns_that_do_not_fit_together_change_nothing(self, client, near, spoil):
+        leases = [each.lease for each in await claimed(near, 3)]
         message = reported(leases, ["1", "2", "3"])
         spoil(message)
         with pytest.raises(aio.AioRpcError, match="cannot be read") as refused:
             await report(client, message)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         for lease in leases:
-            assert (await row(store, lease.job_id)).status is Status.RUNNING
+            assert (await row(near, lease.job_id)).status is Status.RUNNING
 
     async def test_columns_count_against_the_limit_of_a_request(self, database):
         with ServerThread(lambda: SqliteStore(database), largest_batch=2) as small:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from pathlib import Path
 from uuid import UUID
 
 import grpc
@@ -27,23 +26,10 @@ NEVER = 3600.0
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
 def server(database):
     """A server that never polls: what arrives here arrived for a reason."""
     with ServerThread(lambda: SqliteStore(database), poll=NEVER) as server:
         yield server
-
-
-@pytest.fixture
-async def store(database, server):
-    """The database itself, as another process has it."""
-    store = SqliteStore(database)
-    yield store
-    await store.aclose()
 
 
 @pytest.fixture
@@ -75,7 +61,7 @@ class TestGrants:
         await stream.grant(8, 3)
         assert jobs_of(await stream.batch()) == ids[3:]
 
-    async def test_an_assignment_has_all_that_a_worker_needs(self, client, store):
+    async def test_an_assignment_has_all_that_a_worker_needs(self, client, near):
         job = pb.NewJob(
             id="0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69",
             topic=TOPIC,
@@ -95,7 +81,7 @@ class TestGrants:
         assert (got.attempt, got.max_attempts) == (1, 3)
         assert (got.lease_seconds, got.timeout_seconds) == (20, 12.5)
         assert dict(got.headers) == {"trace": "1"}
-        stored = await row(store, UUID(job.id))
+        stored = await row(near, UUID(job.id))
         assert (stored.lease_token, stored.locked_by) == (got.lease_token, stream.worker_id)
 
     async def test_nothing_to_do_is_said_at_once_without_a_wait(self, client):
@@ -122,12 +108,12 @@ class TestGrants:
         batch = await stream.batch()
         assert (batch.grant_id, jobs_of(batch)) == (1, ids)
 
-    async def test_so_does_one_that_another_process_submitted(self, client, store):
+    async def test_so_does_one_that_another_process_submitted(self, client, near):
         stream = client.stream()
         await stream.hello()
         await stream.grant(1, 3, wait=30)
         await asyncio.sleep(0.05)
-        job_id = await submitted(store)
+        job_id = await submitted(near)
         assert jobs_of(await stream.batch()) == [str(job_id)]
 
     async def test_one_job_goes_to_one_of_the_waiting_and_costs_one_claim(self, client, server):
@@ -160,9 +146,9 @@ class TestGrants:
         await working
         assert got == {"greedy": 10, "modest": 10}
 
-    async def test_other_topics_and_queues_are_left_alone(self, client, store):
-        await submitted(store, topic="other")
-        await submitted(store, queue="elsewhere")
+    async def test_other_topics_and_queues_are_left_alone(self, client, near):
+        await submitted(near, topic="other")
+        await submitted(near, queue="elsewhere")
         stream = client.stream()
         await stream.hello()
         await stream.grant(1, 5)
@@ -193,7 +179,7 @@ class TestGrants:
 
 
 class TestOffers:
-    async def test_a_worker_that_wants_offers_gets_one_and_no_job(self, client, store):
+    async def test_a_worker_that_wants_offers_gets_one_and_no_job(self, client, near):
         stream = client.stream()
         await stream.hello(wants_offers=True)
         await stream.grant(1, 3)
@@ -201,7 +187,7 @@ class TestOffers:
         (job_id,) = await submit(client)
         message = await stream.read()
         assert (message.WhichOneof("kind"), message.offer.queue) == ("offer", "default")
-        assert (await row(store, UUID(job_id))).status is Status.PENDING
+        assert (await row(near, UUID(job_id))).status is Status.PENDING
         await stream.grant(2, 3)
         assert jobs_of(await stream.batch()) == [job_id]
 
@@ -245,9 +231,9 @@ class TestOffers:
 
 class TestEnds:
     async def test_what_was_claimed_for_a_stream_that_ended_is_given_back(
-        self, client, store, server, monkeypatch
+        self, client, near, server, monkeypatch
     ):
-        job_id = await submitted(store, max_attempts=1)
+        job_id = await submitted(near, max_attempts=1)
         claim = server.store.claim
         claimed, go = asyncio.Event(), asyncio.Event()
 
@@ -262,21 +248,21 @@ class TestEnds:
         await stream.hello()
         await stream.grant(1, 1)
         await until(claimed.is_set)
-        assert (await row(store, job_id)).status is Status.RUNNING
+        assert (await row(near, job_id)).status is Status.RUNNING
         stream.call.cancel()
         await until(lambda: not server.server.dispatcher.streams)
         server.do(lambda _: _set(go))
 
         server.do(lambda it: it.dispatcher.given_back())
-        found = await in_status(store, job_id, Status.PENDING)
+        found = await in_status(near, job_id, Status.PENDING)
         assert found.attempts == 0
 
     async def test_a_worker_that_does_not_read_is_dropped_and_its_jobs_are_given_back(
-        self, client, store, server, monkeypatch
+        self, client, near, server, monkeypatch
     ):
         monkeypatch.setattr(streams, "SLOW_READER", 0.3)
         payload = '{"text":"%s"}' % ("x" * 500_000)
-        await store.submit([a_job(payload=payload) for _ in range(40)])
+        await near.submit([a_job(payload=payload) for _ in range(40)])
         stream = client.stream()
         await stream.hello()
         for number in range(40):
@@ -287,7 +273,7 @@ class TestEnds:
         await client("GetTime", pb.GetTimeRequest())
         assert time.monotonic() - began < 5
         server.do(lambda it: it.dispatcher.given_back())
-        counts = await store.counts(EVERYTHING)
+        counts = await near.counts(EVERYTHING)
         assert counts[Status.PENDING] > 0
         assert sum(counts.values()) == 40
 
@@ -368,7 +354,7 @@ class TestReports:
             await client("ReportResult", pb.Report(lease=lease, failed=pb.Failed(error="late")))
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
-    async def test_each_report_of_a_batch_has_its_answer(self, client, store):
+    async def test_each_report_of_a_batch_has_its_answer(self, client, near):
         await submit(client, 2)
         stream = client.stream()
         await stream.hello()
@@ -384,7 +370,7 @@ class TestReports:
         answer = await client("ReportResults", pb.ReportResultsRequest(reports=reports))
         assert list(answer.accepted) == [False, True]
 
-    async def test_a_result_that_is_not_json_ends_the_job_and_says_why(self, client, store):
+    async def test_a_result_that_is_not_json_ends_the_job_and_says_why(self, client, near):
         (job_id,) = await submit(client)
         stream = client.stream()
         await stream.hello()
@@ -395,6 +381,6 @@ class TestReports:
         )
         report = pb.Report(lease=lease, succeeded=pb.Succeeded(result="not json"))
         await client("ReportResults", pb.ReportResultsRequest(reports=[report]))
-        stored = await row(store, UUID(job_id))
+        stored = await row(near, UUID(job_id))
         assert stored.status is Status.DEAD_LETTERED
         assert "not JSON" in str(stored.last_error)

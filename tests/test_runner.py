@@ -285,3 +285,22 @@ async def test_plain_functions_see_the_context_variables_of_who_started_them(run
         return colour.get()
 
     assert await running.ends(a_run(looks)) == [Succeeded('"of the lifespan"')]
+
+
+async def test_a_slot_is_free_before_its_report_is_on_the_way():
+    """The next claim is to be sent first, and the reports written while the database has it."""
+    heard: list[str] = []
+    runner = Runner(
+        SLOTS,
+        on_outcome=lambda *_: heard.append("report"),
+        on_free_slot=lambda: heard.append(f"free with {len(runner.runs)} left"),
+        on_stuck=lambda: None,
+    )
+
+    async def quick() -> None:
+        pass
+
+    runner.start(some_runs(quick, 2))
+    await runner.until_idle()
+    runner.close()
+    assert heard == ["free with 1 left", "report", "free with 0 left", "report"]

@@ -10,6 +10,8 @@ import pytest
 from pulsed.backoff import Backoff
 from pulsed.job import Cancelled, Failed, Released, Snoozed, Status, Succeeded
 from pulsed.store.blocking import run_blocking
+from pulsed.store.dialect import PostgresDialect
+from pulsed.timetable import EPOCH
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
     ALICE,
@@ -28,6 +30,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
+from tests.support.schedules import after_statements
 
 # -- the claim is the lease grant -----------------------------------------------------------------
 
@@ -74,6 +77,22 @@ async def test_the_assignment_carries_all_that_a_run_needs(store, clock):
     assert (run.attempt, run.max_attempts, run.timeout) == (1, 4, 5.0)
     assert (run.lease_seconds, run.lease.worker_id) == (12.5, ALICE)
     assert run.submitted_at == run.next_run_at == submitted_at
+
+
+async def test_the_assignment_tells_when_it_was_submitted_from_when_it_was_due(store, clock):
+    clock.advance(0.123457)
+    submitted_at = clock.now
+    await submitted(store, delay=7.000001)
+    due = clock.advance(7.000001)
+    clock.advance(3)
+    run = await claim_one(store)
+    assert (run.submitted_at, run.next_run_at) == (submitted_at, due)
+
+
+@pytest.mark.parametrize("number", [float("-inf"), -1e300])
+def test_a_time_that_no_datetime_can_have_does_not_fail_its_batch(number):
+    """Somebody's own INSERT may say '-infinity'."""
+    assert PostgresDialect().instant(number) == EPOCH
 
 
 async def test_every_claim_has_a_higher_token(store, clock):
@@ -316,3 +335,24 @@ async def test_a_claim_that_ends_in_any_error_is_in_doubt(store, monkeypatch):
     with pytest.raises(ValueError, match="cannot read"):
         await claim(store)
     assert store.doubtful_claims == 1
+
+
+@pytest.mark.embedded("counts the statements of a verb")
+async def test_an_empty_queue_costs_one_statement_a_look(store, clock):
+    """An idle worker looks every second, and there may be many of them."""
+    await claim(store)  # makes the tables
+    asked = 0
+
+    def count() -> None:
+        nonlocal asked
+        asked += 1
+
+    for number in range(1, 5):
+        after_statements(store, "claim", number, count, times=100)
+    for _ in range(3):
+        clock.advance(1)
+        assert await claim(store) == []
+    assert asked == 3
+    await submitted(store, priority=5)
+    clock.advance(1)
+    assert (await claim_one(store)).priority == 5

@@ -474,3 +474,13 @@ def test_two_batches_over_the_same_rows_do_not_deadlock(backend):
         assert answers == [everyone, everyone]  # the same report twice is one report
     for store in stores:
         close_blocking(store)
+
+
+async def test_one_batch_has_the_reports_of_several_workers(store):
+    runs = [await running(store, worker) for worker in (ALICE, BOB, ALICE)]
+    stolen = runs[1].lease._replace(worker_id=ALICE)
+    reports = [Report(lease, Succeeded("1")) for lease in (runs[0].lease, stolen, runs[2].lease)]
+    assert await store.settle(reports) == {runs[0].job_id, runs[2].job_id}
+    assert await store.settle([Report(run.lease, Succeeded("1")) for run in runs]) == {
+        run.job_id for run in runs
+    }

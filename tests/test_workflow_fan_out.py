@@ -260,18 +260,23 @@ async def test_children_that_were_made_before_a_crash_are_not_made_twice(
     assert len(await children(store, job_id)) == 2
 
 
+def counting(verb: Any, sizes: list[int]) -> Any:
+    """Note how many jobs each call of a verb is about."""
+
+    def counted(*args: Any) -> Any:
+        sizes.append(len(args[-1]))
+        return verb(*args)
+
+    return counted
+
+
 async def test_many_children_are_stored_and_read_in_batches(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fan_out_module, "BATCH", 3)
     sizes: list[int] = []
     for verb in ("add_children", "outcomes"):
-
-        def counted(*args: Any, original: Any = getattr(store, verb)) -> Any:
-            sizes.append(len(args[-1]))
-            return original(*args)
-
-        monkeypatch.setattr(store, verb, counted)
+        monkeypatch.setattr(store, verb, counting(getattr(store, verb), sizes))
 
     async def work(ctx: Context) -> list[int]:
         return (await ctx.fan_out(calls(*range(10)))).values
@@ -296,11 +301,11 @@ async def test_a_fan_out_beside_the_handler_is_refused(store: SqlStore):
 async def test_what_is_no_call_or_no_strategy_is_refused(store: SqlStore):
     async def work(ctx: Context) -> None:
         not_a_call: Any = (1,)
-        with pytest.raises(InvalidOption, match="ship.bind"):
-            ctx.fan_out([not_a_call])
+        with pytest.raises(InvalidOption, match=r"ship\.bind"):
+            _ = ctx.fan_out([not_a_call])
         not_a_strategy: Any = "fail_fast"
         with pytest.raises(InvalidOption, match="strategy"):
-            ctx.fan_out([], strategy=not_a_strategy)
+            _ = ctx.fan_out([], strategy=not_a_strategy)
 
     assert (await outcome(store, work)).last_error is None
 
@@ -309,10 +314,10 @@ async def test_workflows_fan_out_into_workflows(store: SqlStore):
     async def tree(ctx: Context, depth: int) -> int:
         if depth == 0:
             return 1
-        below = [call_of(TREE, depth=depth - 1) for _ in range(2)]
+        below = [call_of(whole_tree, depth=depth - 1) for _ in range(2)]
         return sum((await ctx.fan_out(below)).values)
 
-    TREE: Handler[Any] = handler(tree)
+    whole_tree: Handler[Any] = handler(tree)
     job_id = await submit(store, "tree", depth=3)
-    async with working(store, TREE, concurrency=2):  # fewer slots than workflows under way
+    async with working(store, whole_tree, concurrency=2):  # fewer slots than workflows under way
         assert result(await finished(store, job_id)) == 8

@@ -154,9 +154,9 @@ async def test_sleeping_until_what_is_past_does_not_suspend(store: SqlStore, clo
 async def test_a_sleep_that_is_no_time_is_refused(store: SqlStore, seconds: Any):
     async def naps(ctx: Context) -> None:
         with pytest.raises(InvalidOption):
-            ctx.sleep(seconds)
+            _ = ctx.sleep(seconds)
         with pytest.raises(InvalidOption, match="no time zone"):
-            ctx.sleep_until(datetime(2031, 1, 1))  # noqa: DTZ001
+            _ = ctx.sleep_until(datetime(2031, 1, 1))  # noqa: DTZ001
 
     assert (await outcome(store, naps)).last_error is None
 
@@ -424,7 +424,7 @@ async def test_a_job_that_has_ended_already_is_not_waited_for(store: SqlStore):
 
 
 @pytest.mark.parametrize("how", ["fails", "is cancelled"])
-async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, how: str):
+async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, clock: Clock, how: str):
     errors: list[JobFailed | JobCancelled] = []
 
     async def work(ctx: Context, job: UUID) -> None:
@@ -440,10 +440,8 @@ async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, how: str
     async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
         await in_status(store, job_id, Status.WAITING)
         if how == "fails":
-            store_clock = store.clock
-            assert store_clock is not None
             async with working(store, other):
-                store_clock.advance(60)  # type: ignore[attr-defined]
+                clock.advance(60)
                 await finished(store, job_id)
         else:
             await store.cancel([target])
@@ -466,11 +464,11 @@ async def test_an_uncaught_failure_of_the_other_job_parks_this_one(store: SqlSto
     assert (job.last_error or "").startswith(f"JobFailed: Job {target} (other) failed")
 
 
-@pytest.mark.parametrize("timeout", [0, 60])
-async def test_a_job_that_takes_too_long(store: SqlStore, clock: Clock, timeout: float):
+@pytest.mark.parametrize("within", [0, 60])
+async def test_a_job_that_takes_too_long(store: SqlStore, clock: Clock, within: float):
     async def work(ctx: Context, job: UUID) -> str:
         try:
-            await ctx.wait_for(job, timeout=timeout)
+            await ctx.wait_for(job, timeout=within)
         except WaitTimeout as error:
             return str(error)
         return ""
@@ -478,7 +476,7 @@ async def test_a_job_that_takes_too_long(store: SqlStore, clock: Clock, timeout:
     target = await submit(store, "other", n=1)  # nobody runs it
     job_id = await submit(store, "work", job=str(target))
     async with working(store, work):
-        if timeout:
+        if within:
             await in_status(store, job_id, Status.WAITING)
             clock.advance(60)
         assert "did not end in time" in result(await finished(store, job_id))
@@ -489,9 +487,9 @@ async def test_a_job_that_takes_too_long(store: SqlStore, clock: Clock, timeout:
 async def test_a_job_cannot_wait_for_itself_nor_for_what_is_not_there(store: SqlStore):
     async def work(ctx: Context) -> None:
         with pytest.raises(InvalidOption, match="wait for itself"):
-            ctx.wait_for(ctx.job_id)
+            _ = ctx.wait_for(ctx.job_id)
         with pytest.raises(InvalidOption, match="a job or its id"):
-            ctx.wait_for("no id")
+            _ = ctx.wait_for("no id")
         with pytest.raises(JobNotFound):
             await ctx.wait_for(UUID(int=5))
 

@@ -206,12 +206,18 @@ class RemoteUnderTest(RemoteStore):
 @contextmanager
 def remote_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """A server in this process over a new SQLite file."""
-    with sqlite_backend(request, clock) as behind:
-        backend = RemoteBackend(behind)
-        try:
-            yield backend
-        finally:
-            backend.stop()
+    with sqlite_backend(request, clock) as behind, served(behind) as backend:
+        yield backend
+
+
+@contextmanager
+def served(behind: Backend) -> Iterator[Backend]:
+    """The same database, behind a server."""
+    backend = RemoteBackend(behind)
+    try:
+        yield backend
+    finally:
+        backend.stop()
 
 
 @contextmanager

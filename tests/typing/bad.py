@@ -78,3 +78,24 @@ def operates() -> None:
     app.jobs.get(5)  # E: no id
     app.jobs.list(limit="5")  # E: wrong type
     app.run(concurency=5)  # E: unknown option
+
+
+async def charge(order_id: int, cents: int) -> str:
+    return f"{order_id}{cents}"
+
+
+@app.step
+async def helper(a: int) -> str:
+    return f"{a}"
+
+
+async def workflow(ctx: Context) -> None:
+    await ctx.step(charge, "1", 2)  # E: wrong type
+    await ctx.step(charge, 1)  # E: missing
+    await ctx.step(charge, 1, 2, retries=3)  # E: unknown option
+    await ctx.sleep("1")  # E: wrong type
+    number: int = await ctx.wait_signal("approved", str)  # E: another type
+    results: list[str] = (await ctx.fan_out([add.bind(1, 2)])).values  # E: another type
+    await ctx.fan_out([(1, 2)])  # E: no call
+    await helper("1")  # E: wrong type
+    assert number, results

@@ -7,7 +7,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
-from pulsed import Backoff, Call, Context, Job, JobType, Pulse, Router, Status
+from pulsed import (
+    Backoff,
+    Call,
+    Context,
+    FanOut,
+    Job,
+    JobType,
+    Pulse,
+    RetryPolicy,
+    Router,
+    Status,
+    collect_all,
+    threshold,
+)
 from pulsed.client import SyncJobType
 
 app = Pulse("sqlite:///jobs.db", retry_attempts=10)
@@ -96,7 +109,61 @@ async def calls(ctx: Context) -> None:
     assert_type(plain_order(ctx, 1), float)
 
 
+async def charge(order_id: int, cents: int = 100) -> str:
+    return f"{order_id}{cents}"
+
+
+def weigh(order_id: int) -> float:
+    return order_id / 2
+
+
+async def write(connection: Any, order_id: int) -> bool:
+    return connection is not None and order_id > 0
+
+
+@app.step
+async def helper(a: int, *, b: str = "") -> str:
+    return f"{a}{b}"
+
+
+@router.step(name="other", retry=3, timeout=5)
+async def other_helper(a: int) -> int:
+    return a
+
+
+@app.step(tx=True)
+async def writes(connection: Any, a: int) -> float:
+    return connection is not None and a / 2
+
+
+@app.job(determinism="warn", keep_steps=False)
+async def workflow(ctx: Context, job: Job[int], job_id: UUID) -> None:
+    assert_type(await ctx.step(charge, 1), str)
+    assert_type(await ctx.step(charge, 1, 2, name="again", retry=3, timeout=5), str)
+    assert_type(await ctx.step(weigh, 1, retry=RetryPolicy(max_attempts=2)), float)
+    assert_type(await ctx.step(write, 1, tx=True), bool)
+    await ctx.sleep(timedelta(hours=1))
+    await ctx.sleep_until(datetime.now(UTC), name="morning")
+    assert_type(await ctx.wait_signal("approved", bool, timeout=60), bool)
+    assert_type(await ctx.wait_signal("anything"), Any)
+    async for number in ctx.signals("number", int):
+        assert_type(number, int)
+    assert_type(await ctx.wait_for(job), int)
+    assert_type(await ctx.wait_for(job_id, timeout=5), Any)
+    sums = await ctx.fan_out([add.bind(1, 2)], strategy=threshold(0.5), timeout=60)
+    assert_type(sums, FanOut[int])
+    assert_type(sums.values, list[int])
+    await ctx.fan_out([send.bind("a")], strategy=collect_all, cancel_on_parent_failure=False)
+    assert_type(await ctx.version("change", 1, 2), int)
+    assert_type(await helper(1, b="x"), str)
+    assert_type(await other_helper(1), int)
+    assert_type(await writes(1), float)
+
+
 def operates(job_id: UUID) -> None:
+    app.signal(job_id, "approved", True)
+    send.enqueue("x").signal("approved")
+    assert_type(app.jobs.retry(job_id, fresh=True), Status)
     assert_type(app.enqueue("send", {"to": "ada"}, delay=5, unknown=True), Job[Any])
     assert_type(app.jobs.get(job_id).attempts, int)
     assert_type(app.jobs.list(status="DEAD_LETTERED", limit=5), list[Job[Any]])

@@ -15,6 +15,7 @@ from collections.abc import (
 )
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from types import UnionType
 from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
@@ -250,7 +251,11 @@ class Context(HandlerContext):
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def wait_signal(
-        self, name: str, type: Any = Any, *, timeout: float | timedelta | None = None
+        self, name: str, *, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+    @overload
+    def wait_signal(
+        self, name: str, type: UnionType, *, timeout: float | timedelta | None = None
     ) -> Coroutine[Any, Any, Any]: ...
 
     def wait_signal(
@@ -272,7 +277,11 @@ class Context(HandlerContext):
     ) -> AsyncIterator[T]: ...
     @overload
     def signals(
-        self, name: str, type: Any = Any, *, timeout: float | timedelta | None = None
+        self, name: str, *, timeout: float | timedelta | None = None
+    ) -> AsyncIterator[Any]: ...
+    @overload
+    def signals(
+        self, name: str, type: UnionType, *, timeout: float | timedelta | None = None
     ) -> AsyncIterator[Any]: ...
 
     def signals(

@@ -151,13 +151,15 @@ class Runner:
     # -- ends -------------------------------------------------------------------------------------
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:
+        self.runs.discard(run)
+        self.stuck.discard(run)
+        # First the slot, then the report: whoever is woken first goes first, and the worker waits
+        # for the answer to the next claim, but has it while the reports are written.
+        self._on_free_slot()
         try:
             self._report(run, outcome)
         except Exception:  # others are waiting for their turn behind this one
             log.exception("%s: its end could not be noted; its lease will run out", run)
-        self.runs.discard(run)
-        self.stuck.discard(run)
-        self._on_free_slot()
         self._idle.set()
 
     def _report(self, run: Run, outcome: Outcome | None) -> None:

@@ -12,14 +12,13 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
 import grpc
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import ConfigError, InvalidPayload, ScheduleNotFound, TransientStorageError
 from pulsed.job import (
     Assignment,
@@ -65,7 +64,8 @@ from pulsed.store.base import (
 )
 from pulsed.store.blocking import is_blocking
 from pulsed.store.fork import watch_forks
-from pulsed.store.retrying import retrying
+from pulsed.store.loops import PerLoop
+from pulsed.store.retrying import RetryOptions, retrying
 
 LONGEST_CALL = 30.0
 LONGEST_BEAT = 5.0
@@ -75,11 +75,9 @@ ASK_SERVER_AGAIN = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteOptions:
+class RemoteOptions(RetryOptions):
     """How patient to be with the server."""
 
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
     keepalive: float = KEEPALIVE
 
 
@@ -94,15 +92,14 @@ class RemoteStore(RemoteWorkflows):
         self._endpoints = Endpoints(self.address.hosts)
         self._metadata = metadata_of(self.address)
         self._blocking = self._channels(None)
-        self._loops: dict[int, LoopSide] = {}
+        self._loops: PerLoop[LoopSide] = PerLoop()
         self._server: tuple[Any, float] | None = None
         watch_forks(self)
 
     def forget_inherited(self) -> list[object]:
         """Connect anew in a forked child."""
-        inherited: list[object] = [self._blocking, *self._loops.values()]
+        inherited: list[object] = [self._blocking, *self._loops.forget_all()]
         self._blocking = self._channels(None)
-        self._loops = {}
         self._endpoints = Endpoints(self.address.hosts)
         return inherited
 
@@ -111,14 +108,10 @@ class RemoteStore(RemoteWorkflows):
 
     def _here(self) -> LoopSide:
         """Return what belongs to the running event loop."""
-        loop = asyncio.get_running_loop()
-        side = self._loops.get(id(loop))
-        if side is None or side.channels.loop is not loop:
-            for key, known in list(self._loops.items()):
-                if known.channels.loop is None or known.channels.loop.is_closed():
-                    del self._loops[key]
-            side = self._loops[id(loop)] = LoopSide(self._channels(loop))
-        return side
+        return self._loops.here(self._new_side)
+
+    def _new_side(self) -> LoopSide:
+        return LoopSide(self._channels(asyncio.get_running_loop()))
 
     # -- calling --------------------------------------------------------------------------------
 
@@ -494,7 +487,7 @@ class RemoteStore(RemoteWorkflows):
 
     async def aclose(self) -> None:
         if not is_blocking():
-            side = self._loops.pop(id(asyncio.get_running_loop()), None)
+            side = self._loops.forget_here()
             if side is not None:
                 await side.close_streams()
                 for channel in side.channels.take_all():

@@ -152,9 +152,7 @@ def _checkpoint(message: Any) -> Checkpoint:
 
 
 def _child(lease: Lease, message: Any) -> NewJob:
-    """Return a child of a run, if it can be stored and says nothing else about its parent."""
+    """Return a child of a run, if it can be stored. Whose it is, only the lease says."""
     job = checks.new_job(message)
     check_family(job.parent_step)
-    if job.parent_id not in (None, lease.job_id):
-        raise invalid(f"Job {job.id} says that its parent is {job.parent_id}, not {lease.job_id}.")
     return msgspec.structs.replace(job, parent_id=lease.job_id)

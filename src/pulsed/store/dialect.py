@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -148,6 +148,14 @@ class Dialect(ABC):
     def time(self, value: Any) -> datetime:
         """Read an instant."""
 
+    @abstractmethod
+    def number(self, instant: str) -> str:
+        """Turn an instant into a number, which a driver reads faster."""
+
+    @abstractmethod
+    def instant(self, number: Any) -> datetime:
+        """Read such a number."""
+
 
 def column_names(columns: str) -> tuple[str, ...]:
     """Return the names in a declaration such as ``"id uuid, token bigint"``."""
@@ -246,6 +254,12 @@ class SqliteDialect(Dialect):
 
     def time(self, value: Any) -> datetime:
         return from_micros(value)
+
+    def number(self, instant: str) -> str:
+        return instant
+
+    def instant(self, number: Any) -> datetime:
+        return from_micros(number)
 
 
 def _json_field(place: int, name: str, kind: str) -> str:
@@ -368,3 +382,13 @@ class PostgresDialect(Dialect):
     def time(self, value: Any) -> datetime:
         known: datetime = value
         return known
+
+    def number(self, instant: str) -> str:
+        return f"date_part('epoch', {instant})"
+
+    def instant(self, number: Any) -> datetime:
+        # Exact for what is due before the year 2106: until then a double tells microseconds apart.
+        try:
+            return datetime.fromtimestamp(number, UTC)
+        except (OverflowError, ValueError):  # '-infinity', in somebody's own INSERT
+            return EPOCH

@@ -31,6 +31,7 @@ from pulsed.store.base import Listener, Transaction
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.dialect import PostgresDialect
 from pulsed.store.fork import watch_forks
+from pulsed.store.loops import PerLoop
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_async import LoopPool, connect
 from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
@@ -65,7 +66,7 @@ class PostgresStore(SqlStore):
         self._listen_address = self._where_to_listen()
         self._sessions = Sessions(options)
         self._threads = ThreadPool(self.address, options, self._sessions, clock)
-        self._loops: dict[int, LoopPool] = {}
+        self._loops: PerLoop[LoopPool] = PerLoop()
         self._listeners: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._channels: list[ChannelListener] = []
         self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
@@ -76,10 +77,9 @@ class PostgresStore(SqlStore):
 
     def forget_inherited(self) -> list[object]:
         """Open everything anew in a forked child."""
-        inherited = list(self._loops.values())
+        inherited = self._loops.forget_all()
         held = [connection for pool in inherited for connection in pool.connections()]
         held += self._channels
-        self._loops.clear()
         self._listeners, self._channels = [], []
         self._notifier.forget_inherited()
         return [*inherited, *held, *self._threads.forget_inherited()]
@@ -126,17 +126,13 @@ class PostgresStore(SqlStore):
         return psycopg.connect(**self.address.for_psycopg(settings, timeout, most=timeout))
 
     async def _pool_of_this_loop(self) -> LoopPool:
-        loop = asyncio.get_running_loop()
-        pool = self._loops.get(id(loop))
-        if pool is None or pool.loop is not loop:
-            # A loop that was closed has closed its pool; its id may be another loop's by now.
-            for key, known in list(self._loops.items()):
-                if known.loop.is_closed():
-                    self._loops.pop(key, None)
-            pool = LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
-            self._loops[id(loop)] = pool
+        pool = self._loops.here(self._new_pool)
+        if not pool.is_open:
             await pool.open()
         return pool
+
+    def _new_pool(self) -> LoopPool:
+        return LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -199,7 +195,7 @@ class PostgresStore(SqlStore):
         await self._notifier.flush()
         if is_blocking():
             self._notifier.wait_until_sent()
-        elif (pool := self._loops.pop(id(asyncio.get_running_loop()), None)) is not None:
+        elif (pool := self._loops.forget_here()) is not None:
             await asyncio.to_thread(self._notifier.wait_until_sent)
             await pool.close()
         self._threads.close()
@@ -214,8 +210,8 @@ def _at_exit() -> None:
         run_blocking(store.aclose())
 
 
-def _let_go(loops: dict[int, LoopPool], threads: ThreadPool) -> None:
+def _let_go(loops: PerLoop[LoopPool], threads: ThreadPool) -> None:
     """Close what a forgotten store has open."""
     threads.close()
-    for pool in loops.values():
+    for pool in loops.forget_all():
         pool.close_soon()

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import asyncpg
 
 from pulsed.store.postgres_address import Address, PostgresOptions
-from pulsed.store.postgres_errors import lost_the_server
+from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server
 from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
 from pulsed.store.postgres_values import arguments
 from pulsed.store.runner import adrive
@@ -130,9 +130,11 @@ class LoopPool:
             for lane, size in sessions.sizes().items()
         }
         self._life = self._until_the_loop_ends()
+        self.is_open = False
 
     async def open(self) -> None:
         """Tie the pool to the loop's life. Does not suspend."""
+        self.is_open = True
         await anext(self._life)
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
@@ -188,11 +190,18 @@ class LoopPool:
             connection = await pool.take()
             try:
                 yield connection
-                await connection.reset()
             except BaseException:
                 pool.drop(connection)
                 raise
-            pool.give_back(connection)
+            try:
+                await connection.reset()
+            except DRIVER_ERRORS:  # what was done with it is done
+                pool.drop(connection)
+            except BaseException:
+                pool.drop(connection)
+                raise
+            else:
+                pool.give_back(connection)
 
     async def _run_on(self, connection: asyncpg.Connection, verb: Verb[T], lane: Lane) -> T:
         timeout = self._sessions.client_timeout(verb)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pulsed.backoff import RetryPolicy
@@ -18,6 +19,14 @@ from pulsed.store.blocking import pause
 T = TypeVar("T")
 
 log = logging.getLogger("pulsed.store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryOptions:
+    """How patient every store is."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
 
 
 async def retrying(

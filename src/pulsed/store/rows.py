@@ -16,23 +16,28 @@ from pulsed.store.verb import Row
 from pulsed.workflow import Ended
 
 
-def assignment(d: Dialect, row: Row, worker_id: UUID) -> Assignment:
-    """Read ASSIGNMENT_COLUMNS."""
+def assignment(d: Dialect, row: Row, queue: str, worker_id: UUID) -> Assignment:
+    """Read ASSIGNMENT_COLUMNS of a job claimed from a queue."""
+    (
+        job_id, token, topic, priority, payload, attempt, max_attempts, lease_ms, timeout_ms,
+        headers, due, submitted, schedule_id, occurrence,
+    ) = row  # fmt: skip
+    next_run_at = d.instant(due)
     return Assignment(
-        Lease(d.uuid(row[0]), row[1], worker_id),
-        row[2],
-        row[3],
-        row[4],
-        row[5],
-        row[6],
-        row[7],
-        row[8] / 1000,
-        None if row[9] is None else row[9] / 1000,
-        _headers(row[10]) if row[10] else {},
-        d.time(row[11]),
-        d.time(row[12]),
-        None if row[13] is None else d.uuid(row[13]),
-        None if row[14] is None else d.time(row[14]),
+        Lease(d.uuid(job_id), token, worker_id),
+        topic,
+        queue,
+        priority,
+        payload,
+        attempt,
+        max_attempts,
+        lease_ms / 1000,
+        None if timeout_ms is None else timeout_ms / 1000,
+        _headers(headers) if headers else {},
+        next_run_at,
+        next_run_at if submitted is None else d.instant(submitted),
+        None if schedule_id is None else d.uuid(schedule_id),
+        None if occurrence is None else d.time(occurrence),
     )
 
 

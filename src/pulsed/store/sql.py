@@ -25,9 +25,9 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
     completed_at, progress::text, schedule_id, occurrence, parent_id, parent_step, wait_kind,
     wait_key, wait_job"""
 
-ASSIGNMENT_COLUMNS = """id, lease_token, topic, queue, priority, payload::text, attempts,
-    max_attempts, lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id,
-    occurrence"""
+ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempts, max_attempts,
+    lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
+"""What a claim answers with, written as ``_assigned`` has it."""
 
 LONG_TEXT = 4096
 """Characters of payload and headers beyond which a picked job's are read one by one."""
@@ -35,8 +35,8 @@ LONG_TEXT = 4096
 _ASSIGNMENTS = msgspec.json.Decoder(
     list[
         tuple[
-            UUID, int, str, str, int, str | None, int, int, int, int | None, str | None,
-            int, int, UUID | None, int | None,
+            UUID, int, str, int, str | None, int, int, int, int | None, str | None,
+            int, int | None, UUID | None, int | None,
         ]
     ]
 )  # fmt: skip
@@ -90,7 +90,7 @@ PICKED = "job_id uuid, job_topic text"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
 
-SUCCESS = "job_id uuid, token bigint, worker uuid, outcome_result text"
+SUCCESS = "job_id uuid, token bigint, outcome_result text"
 
 LEVEL = "l_priority int, l_at timestamptz, l_id uuid, l_claimed float8, l_walked float8"
 
@@ -196,6 +196,20 @@ def _lease_grant(d: Dialect) -> dict[str, str]:
     }
 
 
+def _assigned(d: Dialect, written: dict[str, str]) -> str:
+    """Return ASSIGNMENT_COLUMNS, as ``written`` where that says how.
+
+    Reading instants is half of the cost of reading an answer. So the one that every claim needs
+    is a number, and the other one only comes if it is not the same: of most jobs it is.
+    """
+    written = {
+        "next_run_at": d.number("next_run_at"),
+        "submitted_at": d.number("nullif(submitted_at, next_run_at)"),
+    } | written
+    names = [name.strip() for name in ASSIGNMENT_COLUMNS.split(",")]
+    return ", ".join(written.get(name, name) for name in names)
+
+
 def _set(values: dict[str, str]) -> str:
     return ",\n        ".join(f"{name} = {value}" for name, value in values.items())
 
@@ -240,12 +254,12 @@ class Statements:
             LEASE,
         )
 
-        # End runs that succeeded, as nearly all do, and that nobody waits for. Only the current
-        # lease gets through. A child, or a job that is watched, is left to the general statement.
+        # End runs of one worker that succeeded, as nearly all do, and that nobody waits for. Only
+        # the current lease gets through. A child, or a job that is watched, is left to ``settle``.
         self.settle_succeeded = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, _SUCCEEDED)}
-            FROM {d.rows_of(SUCCESS, lock="order")} WHERE {held}
-              AND j.parent_id IS NULL AND j.watched IS NULL""",
+            FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
+            WHERE {held} AND j.parent_id IS NULL AND j.watched IS NULL""",
             SUCCESS,
             counted=True,
         )
@@ -365,14 +379,16 @@ class Statements:
         # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
+        # Whose children have yet to be told is needed for that.
+        unneeded = f"cascades IS NULL AND NOT {has_living_parent(d)}"
         picked = f"""SELECT id FROM {d.jobs} AS j
                 WHERE status = :status::text AND completed_at < {cutoff}
-                  AND completed_at >= :since::timestamptz AND NOT {has_living_parent(d)}
+                  AND completed_at >= :since::timestamptz AND {unneeded}
                 ORDER BY completed_at LIMIT :most::int {d.skip_locked}"""
         self.prune = d.sql(
             f"""DELETE FROM {d.jobs} AS j WHERE {d.id_among("id", picked)}
               AND status = :status::text AND status IN {words(TERMINAL)}
-              AND coalesce(completed_at, {d.now}) < {cutoff} AND NOT {has_living_parent(d)}
+              AND coalesce(completed_at, {d.now}) < {cutoff} AND {unneeded}
             RETURNING id, completed_at"""
         )
 
@@ -380,7 +396,7 @@ class Statements:
         self.prunable = d.sql(
             f"""SELECT count(*) FROM {d.jobs} AS j
             WHERE status = :status::text AND completed_at < {cutoff}
-              AND NOT {has_living_parent(d)}"""
+              AND {unneeded}"""
         )
 
         # Whose turn it is to prune: one process at a time, or a hundred of them would all delete
@@ -539,7 +555,7 @@ class Statements:
             FROM picked, topics
             WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}
-            RETURNING {ASSIGNMENT_COLUMNS}""",
+            RETURNING {_assigned(d, {})}""",
             LEVEL,
         )
 
@@ -551,21 +567,18 @@ class Statements:
     def _pick(self) -> Sql:
         """Return what a claim will have been, as one JSON text."""
         d = self.dialect
-        granted = _lease_grant(d)
         short = f"length(payload) + coalesce(length(headers), 0) <= {LONG_TEXT}"
-        written = {
+        written = _lease_grant(d) | {
             "id": "hex(id)",
             "schedule_id": "nullif(hex(schedule_id), '')",
             "payload::text": f"CASE WHEN {short} THEN payload END",
             "headers::text": f"CASE WHEN {short} THEN headers END",
         }
-        names = [name.strip() for name in ASSIGNMENT_COLUMNS.split(",")]
-        columns = ", ".join(written.get(name) or granted.get(name, name) for name in names)
         floor = self._floor(":l_at", ":l_claimed", ":l_walked")
         due = self._due("*", ":l_priority", floor, ":l_id")
         sql = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-            SELECT json_group_array(json_array({columns}))
+            SELECT json_group_array(json_array({_assigned(d, written)}))
             FROM ({due}) AS due CROSS JOIN topics ON t_topic = topic"""
         )
         return replace(sql, unpack=_ASSIGNMENTS.decode)

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
@@ -47,7 +47,7 @@ from pulsed.store.base import (
 )
 from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
-from pulsed.store.retrying import retrying
+from pulsed.store.retrying import RetryOptions, retrying
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
@@ -68,11 +68,9 @@ SOON = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(RetryOptions):
     """What both engines have to be told."""
 
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
     migrate: bool = True
     """Create or update the tables on first use; otherwise a missing one is an error."""
 
@@ -184,23 +182,25 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        plain: list[Report] = []
+        succeeded: dict[UUID, list[Report]] = {}
         suspended: list[Report] = []
         others: list[Report] = []
         for report in reports:
-            kind = type(report.outcome)
-            if kind is Succeeded and not verbs.may_be_a_child(report.lease.job_id):
-                plain.append(report)
+            lease, outcome = report
+            if type(outcome) is not Succeeded or verbs.may_be_a_child(lease.job_id):
+                (suspended if type(outcome) is Waiting else others).append(report)
+            elif lease.worker_id in succeeded:
+                succeeded[lease.worker_id].append(report)
             else:
-                (suspended if kind is Waiting else others).append(report)
+                succeeded[lease.worker_id] = [report]
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         accepted: set[UUID] = set()
-        if plain:
-            accepted = await self.run(
-                verbs.settle_succeeded(self._statements, plain), within=within
-            )
-            if len(accepted) < len(plain):  # lost, or somebody waits for them
-                others += [report for report in plain if report.lease.job_id not in accepted]
+        for worker_id, some in succeeded.items():
+            ending = verbs.settle_succeeded(self._statements, worker_id, some)
+            answer: set[UUID] = await self.run(ending, within=within)
+            accepted |= answer
+            if len(answer) < len(some):  # lost, or somebody waits for them
+                others += [report for report in some if report.lease.job_id not in answer]
         for some, verb in ((suspended, workflow_verbs.suspend), (others, verbs.settle)):
             if some:
                 settling: Verb[Settled] = verb(self._statements, self.workflows, some)
@@ -312,6 +312,8 @@ class SqlStore(Store):
         return await self.run(workflow_verbs.record(self._statements, self.workflows, records))
 
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        if not jobs:
+            return
         verb = workflow_verbs.add_children(self._statements, self.workflows, lease, jobs)
         await self.run(verb)
         await self._hint_at(jobs)

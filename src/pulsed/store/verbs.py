@@ -55,8 +55,8 @@ HIGHEST, LOWEST = 100, -100
 """Priorities."""
 
 # Of ASSIGNMENT_COLUMNS, in the words of the driver, which compare faster than ours.
-_BY_TIME = itemgetter(11, 0)
-_BY_PRIORITY = itemgetter(4)
+_BY_TIME = itemgetter(10, 0)
+_BY_PRIORITY = itemgetter(3)
 _LEVEL = column_names(LEVEL)
 
 
@@ -109,9 +109,13 @@ def claim(
             claimed = yield from _visit(s, params, limit, walk)
         if walk.must_look or (not claimed and walk.may_look):
             levels = yield Statement(s.levels, {"queue": queue})
-            walk.look(priority for (priority,) in levels if priority is not None)
-            claimed = yield from _visit(s, params, limit, walk)
-        return [decode.assignment(s.dialect, row, worker_id) for row in claimed]
+            found = [priority for (priority,) in levels if priority is not None]
+            walk.look(found)
+            if found:
+                claimed = yield from _visit(s, params, limit, walk)
+            else:  # the queue is empty, as it mostly is for an idle worker: that was all
+                walk.claimed([level.priority for level in walk.levels()], None, full=False)
+        return [decode.assignment(s.dialect, row, queue, worker_id) for row in claimed]
 
     return Verb("claim", Kind.SINGLE, script, relaxed=True)
 
@@ -125,9 +129,9 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
         gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
         claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
         _sort(claimed)
-        if not {row[4] for row in claimed} <= {*visited} and len(claimed) < limit:
+        if not {row[3] for row in claimed} <= {*visited} and len(claimed) < limit:
             # Of each gap one new priority was visited, and there may be more of them.
-            walk.claimed(visited, _worst(claimed), full=False)
+            walk.claimed(visited, _worst(s, claimed), full=False)
             claimed += yield from _visit(s, params, limit - len(claimed), walk)
             _sort(claimed)
             return claimed
@@ -139,7 +143,7 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
                 claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
-    walk.claimed(visited, _worst(claimed), full=len(claimed) == limit)
+    walk.claimed(visited, _worst(s, claimed), full=len(claimed) == limit)
     return claimed
 
 
@@ -148,8 +152,11 @@ def _sort(claimed: list[Row]) -> None:
     claimed.sort(key=_BY_PRIORITY, reverse=True)
 
 
-def _worst(claimed: list[Row]) -> tuple[int, Any, Any] | None:
-    return (claimed[-1][4], claimed[-1][11], claimed[-1][0]) if claimed else None
+def _worst(s: Statements, claimed: list[Row]) -> tuple[int, Any, Any] | None:
+    if not claimed:
+        return None
+    row = claimed[-1]
+    return row[3], s.dialect.instant(row[10]), row[0]
 
 
 def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
@@ -162,10 +169,10 @@ def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
     if count != len(picked):  # impossible under the write lock; but only a lease counts
         held = {(s.dialect.uuid(id_), token) for id_, token in (yield Statement(s.held, params))}
         picked = {job_id: row for job_id, row in picked.items() if row[:2] in held}
-    if long := [(job_id,) for job_id, row in picked.items() if row[5] is None]:
+    if long := [(job_id,) for job_id, row in picked.items() if row[4] is None]:
         for id_, payload, headers in (yield Statement(s.long_texts, {}, long)):
             row = picked[s.dialect.uuid(id_)]
-            picked[row[0]] = (*row[:5], payload, *row[6:10], headers, *row[11:])
+            picked[row[0]] = (*row[:4], payload, *row[5:9], headers, *row[10:])
     return list(picked.values())
 
 
@@ -190,21 +197,21 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     return Verb("beat", Kind.SINGLE, script, urgent=True)
 
 
-def settle_succeeded(s: Statements, reports: Sequence[Report]) -> Verb[set[UUID]]:
-    """End runs that succeeded, of jobs that nobody waits for.
+def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[set[UUID]]:
+    """End runs of one worker that succeeded, of jobs that nobody waits for.
 
     The answer has the accepted ones; the others are for ``settle``.
     """
     values = [
-        (*report.lease, report.outcome.result)
-        for report in reports
-        if isinstance(report.outcome, Succeeded)
+        (lease[0], lease[1], outcome.result)
+        for lease, outcome in reports
+        if isinstance(outcome, Succeeded)
     ]
 
     def script() -> Script[set[UUID]]:
-        [(count,)] = yield Statement(s.settle_succeeded, {}, values)
+        [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
         if count == len(reports):
-            return {report.lease.job_id for report in reports}
+            return {job_id for job_id, _, _ in values}
         return (yield from settled_before(s, reports))
 
     return Verb("settle", Kind.SINGLE, script)

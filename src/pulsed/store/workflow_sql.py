@@ -212,6 +212,7 @@ class WorkflowStatements:
             WHERE job_id = :job::uuid AND name = :name::text AND consumed_at IS NULL
             ORDER BY sent_at, id LIMIT 1"""
         )
+        self.is_past = d.sql(f"SELECT :instant::timestamptz <= {d.now}")
         self.consume = d.sql(
             f"""UPDATE {d.signals} SET consumed_at = {d.now}
             WHERE id = :id::uuid AND consumed_at IS NULL"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,8 +16,8 @@ from pulsed.store import rows as decode
 from pulsed.store.base import Signalled
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Rows, Script, Statement, Verb
-from pulsed.store.verbs import clock, insertion, settled_before, storable
-from pulsed.store.waking import Effects, Settled, effects, wake
+from pulsed.store.verbs import clock, insertion, may_be_a_child, settled_before, storable
+from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.workflow import Ended, History, Record, Signal
 
@@ -105,6 +106,8 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
     }
 
     def script() -> Script[Settled]:
+        if any(map(may_be_a_child, waits)):  # one that was asked to stop ends here
+            yield from lock_families(w, waits)
         values = [_suspension(lease, outcome) for lease, outcome in waits.values()]
         ended = yield Statement(w.suspend, {}, values)
         accepted = {s.dialect.uuid(row[0]) for row in ended}
@@ -253,7 +256,7 @@ def take_signal(
             ((signal_id, payload),) = signals
             yield Statement(w.consume, {"id": signal_id})
             values = _decided(values, StepState.DONE, payload)
-        elif stored and stored[0][-1]:
+        elif (stored and stored[0][-1]) or (yield from _is_past(w, checkpoint.until)):
             values = _decided(values, StepState.TIMED_OUT, None)
         else:
             return None
@@ -262,6 +265,12 @@ def take_signal(
         return decode.checkpoint(w.dialect, written[0])
 
     return Verb("take_signal", Kind.TRANSACTION, script)
+
+
+def _is_past(w: WorkflowStatements, instant: datetime | None) -> Script[bool]:
+    if instant is None:
+        return False
+    return bool((yield Statement(w.is_past, {"instant": instant}))[0][0])
 
 
 def _decided(values: tuple[Any, ...], state: StepState, value: str | None) -> tuple[Any, ...]:

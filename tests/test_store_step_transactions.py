@@ -1,0 +1,206 @@
+"""A step's own transaction: its effect and its checkpoint are stored together, or neither is."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from pulsed.errors import LeaseLost, StorageError, TransientStorageError
+from pulsed.job import Lease, Released, Status
+from pulsed.step import StepState
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from tests.support.backends import AT_ONCE_OPTIONS, Backend, PostgresBackend
+from tests.support.checkpoints import a_step, recorded
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.jobs import BOB, claim_one, row, running, settle
+
+pytestmark = pytest.mark.embedded("a transaction cannot reach through a server")
+
+both_drivers = pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+
+
+@pytest.fixture
+def effects(backend: Backend) -> Iterator[Any]:
+    """Counts what steps have committed."""
+    yield from counted(backend)
+
+
+def counted(backend: Backend) -> Iterator[Any]:
+    backend.execute("DROP TABLE IF EXISTS effects")
+    backend.execute("CREATE TABLE effects (n INTEGER)")
+    yield lambda: backend.execute("SELECT count(*) FROM effects")[0][0]
+    backend.execute("DROP TABLE IF EXISTS effects")
+
+
+async def write(connection: Any, sql: str = "INSERT INTO effects (n) VALUES (1)") -> None:
+    """Do something with whatever driver it is."""
+    if type(connection).__module__.startswith("asyncpg"):
+        await connection.execute(sql)
+    else:
+        await asyncio.to_thread(connection.execute, sql)
+
+
+async def names(store: Any, lease: Lease) -> list[str]:
+    return [one.name for one in (await store.history(lease.job_id)).checkpoints]
+
+
+@both_drivers
+async def test_effect_and_checkpoint_are_committed_together(store, effects, plain):
+    run = await running(store)
+    async with store.transaction(run.lease, plain=plain) as transaction:
+        await write(transaction.connection)
+        assert effects() == 0
+        await transaction.commit(a_step(value='{"n":1}'))
+    assert effects() == 1
+    (found,) = (await store.history(run.job_id)).checkpoints
+    assert (found.state, found.value) == (StepState.DONE, '{"n":1}')
+
+
+@both_drivers
+async def test_a_transaction_that_is_left_without_a_commit_is_undone(store, effects, plain):
+    run = await running(store)
+    async with store.transaction(run.lease, plain=plain) as transaction:
+        await write(transaction.connection)
+    with pytest.raises(ZeroDivisionError):
+        async with store.transaction(run.lease, plain=plain) as transaction:
+            await write(transaction.connection)
+            raise ZeroDivisionError
+    assert (effects(), await names(store, run.lease)) == (0, [])
+    async with store.transaction(run.lease, plain=plain) as transaction:
+        await transaction.commit(a_step())
+    assert (effects(), await names(store, run.lease)) == (0, ["charge"])
+
+
+@both_drivers
+@pytest.mark.parametrize("why", ["token", "owner", "stored before"])
+async def test_whoever_is_not_its_run_any_more_commits_nothing(store, effects, plain, why):
+    run = await running(store)
+    lease = run.lease
+    if why == "token":
+        await settle(store, run, Released())
+        run = await claim_one(store)
+    elif why == "owner":
+        lease = lease._replace(worker_id=BOB)
+    else:
+        await recorded(store, run, a_step())
+    before = await names(store, run.lease)
+    with pytest.raises(LeaseLost):
+        async with store.transaction(lease, plain=plain) as transaction:
+            await write(transaction.connection)
+            await transaction.commit(a_step())
+    assert (effects(), await names(store, run.lease)) == (0, before)
+
+
+async def test_a_lease_that_is_lost_during_the_step_undoes_it(store, backend, effects):
+    """On PostgreSQL others go on meanwhile; on SQLite they cannot, and find the job as it was."""
+    run = await running(store)
+    if backend.engine == "sqlite":
+        async with store.transaction(run.lease, plain=False) as transaction:
+            other = asyncio.create_task(settle(store, run, Released()))
+            await write(transaction.connection)
+            await transaction.commit(a_step())
+        assert await other
+        assert (effects(), await names(store, run.lease)) == (1, ["charge"])
+        return
+    with pytest.raises(LeaseLost):
+        async with store.transaction(run.lease, plain=False) as transaction:
+            await write(transaction.connection)
+            await settle(store, run, Released())
+            await transaction.commit(a_step())
+    assert (effects(), await names(store, run.lease)) == (0, [])
+
+
+@both_drivers
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+async def test_a_step_that_ends_the_transaction_itself_is_refused(
+    store, backend, effects, plain, end
+):
+    """On SQLite at once; on PostgreSQL when it is to be committed, without a checkpoint."""
+    run = await running(store)
+    with pytest.raises((StorageError, sqlite3.DatabaseError)) as refused:
+        async with store.transaction(run.lease, plain=plain) as transaction:
+            await write(transaction.connection)
+            await write(transaction.connection, end)
+            await transaction.commit(a_step())
+    if backend.engine == "sqlite":
+        assert "not authorized" in str(refused.value)
+        assert effects() == 0
+    else:
+        assert isinstance(refused.value, StorageError)
+        assert "COMMIT and ROLLBACK" in str(refused.value)
+    assert await names(store, run.lease) == []
+    assert (await row(store, run.job_id)).status is Status.RUNNING
+
+
+async def test_a_database_in_memory_has_no_transaction_for_steps():
+    from pulsed.store.sqlite import SqliteStore  # noqa: PLC0415 - for this one test
+
+    store = SqliteStore(None)
+    run = await running(store)
+    with pytest.raises(StorageError, match="in memory"):
+        async with store.transaction(run.lease, plain=False):
+            pass
+    await store.aclose()
+
+
+# -- a commit whose answer is lost ----------------------------------------------------------------
+
+
+@pytest.fixture
+async def cut(postgres_url, clock) -> AsyncIterator[Any]:
+    """A store behind a proxy that cuts connections; and a calm one, and what was committed."""
+    address = urlsplit(postgres_url)
+    backend = PostgresBackend(postgres_url, clock)
+    calm = backend.open()
+    await calm.now()
+    backend.empty()
+    login, at, _ = address.netloc.rpartition("@")
+    with CuttingProxy(address.hostname or "", address.port or 5432) as proxy:
+        behind = address._replace(netloc=f"{login}{at}127.0.0.1:{proxy.port}").geturl()
+        store = PostgresStore(behind, PostgresOptions(**AT_ONCE_OPTIONS), clock=clock)
+        effects = counted(backend)
+        yield store, calm, proxy, next(effects)
+        await store.aclose()
+        await calm.aclose()
+        for _ in effects:
+            pass
+
+
+@both_drivers
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_commit_whose_answer_is_lost_is_looked_up(cut, plain, moment):
+    store, calm, proxy, effects = cut
+    run = await running(store)
+
+    async def step() -> None:
+        async with store.transaction(run.lease, plain=plain) as transaction:
+            await write(transaction.connection)
+            proxy.arm(b"COMMIT", moment)
+            await transaction.commit(a_step())
+
+    if moment == "before":
+        with pytest.raises(TransientStorageError, match="not committed"):
+            await step()
+        assert (effects(), await names(calm, run.lease)) == (0, [])
+    else:
+        await step()
+        assert (effects(), await names(calm, run.lease)) == (1, ["charge"])
+    assert proxy.cuts == 1
+
+
+@both_drivers
+async def test_a_connection_lost_before_the_checkpoint_undoes_the_effect(cut, plain):
+    store, calm, proxy, effects = cut
+    run = await running(store)
+    with pytest.raises(TransientStorageError):
+        async with store.transaction(run.lease, plain=plain) as transaction:
+            await write(transaction.connection)
+            proxy.arm(b"pulse_checkpoints", "before")
+            await transaction.commit(a_step())
+    assert (effects(), await names(calm, run.lease)) == (0, [])
+    assert proxy.cuts == 1

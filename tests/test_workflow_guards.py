@@ -1,0 +1,279 @@
+"""The guards of workflow statements, tested by removal: without one, a check must fail."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from pulsed.errors import LeaseLost, StorageError
+from pulsed.job import Failed, Lease, Released, Report, Status, Succeeded
+from pulsed.step import StepKind, StepState
+from pulsed.store.sqlstore import SqlStore
+from pulsed.workflow import Record
+from tests.support.backends import Backend
+from tests.support.checkpoints import (
+    a_family,
+    a_step,
+    a_wait,
+    children_of,
+    recorded,
+    send,
+    statuses,
+    suspended,
+    take,
+)
+from tests.support.jobs import ALICE, BOB, claim_one, row, running, settle
+
+pytestmark = pytest.mark.embedded("takes guards out of the statements")
+
+Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
+
+STATUS = "j.status = 'RUNNING'"
+OWNER = "j.locked_by = r.worker"
+TOKEN = "j.lease_token = r.token"
+ALWAYS = "1 = 1"
+
+
+def without(store: SqlStore, statement: str, guard: str, instead: str = " ") -> None:
+    """Take a guard out of one of a store's statements."""
+    owner = store.workflows if hasattr(store.workflows, statement) else store._statements
+    sql = getattr(owner, statement)
+    assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
+    setattr(owner, statement, replace(sql, text=sql.text.replace(guard, instead)))
+
+
+async def check(
+    backend: Backend, scenario: Scenario, statement: str, guard: str, instead: str = " "
+) -> None:
+    """See the scenario pass with the guard and fail without it."""
+    whole = backend.open()
+    await scenario(whole, backend)
+    await whole.aclose()
+    backend.empty()
+    broken = backend.open()
+    without(broken, statement, guard, instead)
+    with pytest.raises((AssertionError, StorageError)):
+        await scenario(broken, backend)
+    await broken.aclose()
+
+
+# -- the fence of every write of a workflow -------------------------------------------------------
+
+
+async def record_is_refused(store: SqlStore, lease: Lease) -> None:
+    assert await store.record([Record(lease, a_step())]) == set()
+    assert (await store.history(lease.job_id)).checkpoints == []
+
+
+async def suspension_is_refused(store: SqlStore, lease: Lease) -> None:
+    before = await row(store, lease.job_id)
+    assert await store.settle([Report(lease, a_wait(StepKind.SLEEP, delay=60))]) == set()
+    assert await row(store, lease.job_id) == before
+
+
+async def refused(write: Awaitable[object]) -> None:
+    try:
+        await write
+    except LeaseLost:
+        return
+    raise AssertionError("it went through")
+
+
+async def children_are_refused(store: SqlStore, lease: Lease) -> None:
+    children = children_of(lease.job_id, 1)
+    await refused(store.add_children(lease, children))
+    assert await store.get([children[0].id]) == {}
+
+
+async def watching_is_refused(store: SqlStore, lease: Lease) -> None:
+    await refused(store.watch(lease, lease.job_id))
+
+
+async def a_self_zombie(store: SqlStore) -> Lease:
+    zombie = await running(store, ALICE)
+    await settle(store, zombie, Released())
+    await claim_one(store, ALICE)
+    return zombie.lease
+
+
+async def somebody_with_anothers_token(store: SqlStore) -> Lease:
+    return (await running(store, ALICE)).lease._replace(worker_id=BOB)
+
+
+WRITES = {
+    "record": record_is_refused,
+    "suspend": suspension_is_refused,
+    "hold": children_are_refused,
+    "about_to_wait": watching_is_refused,
+}
+STALE = {TOKEN: a_self_zombie, OWNER: somebody_with_anothers_token}
+
+
+@pytest.mark.parametrize("write", list(WRITES))
+@pytest.mark.parametrize("guard", [TOKEN, OWNER], ids=["token", "owner"])
+async def test_every_write_of_a_workflow_is_fenced(backend, write, guard):
+    async def scenario(store, backend):
+        await WRITES[write](store, await STALE[guard](store))
+
+    await check(backend, scenario, write, guard, ALWAYS)
+
+
+@pytest.mark.parametrize("write", list(WRITES))
+async def test_the_status_fences_what_the_lease_was_left_on(backend, write):
+    """A row that ends keeps its token, and loses its owner; here the owner's guard is gone too."""
+
+    async def refuses(*guards: str) -> bool:
+        store = backend.open()
+        await store.now()
+        backend.empty()
+        for guard in guards:
+            without(store, write, guard, ALWAYS)
+        run = await running(store)
+        await settle(store, run, Failed("later", delay=60))
+        try:
+            await WRITES[write](store, run.lease)
+        except (AssertionError, StorageError):
+            return False
+        finally:
+            await store.aclose()
+        return True
+
+    assert await refuses(STATUS)
+    assert await refuses(OWNER)
+    assert not await refuses(STATUS, OWNER)
+
+
+# -- decisions ------------------------------------------------------------------------------------
+
+
+async def test_what_is_decided_is_kept_by_the_state_alone(backend):
+    async def scenario(store, backend):
+        run = await running(store)
+        await recorded(store, run, a_step(value="1"))
+        await recorded(store, run, a_step(value="2"))
+        assert (await store.history(run.job_id)).checkpoints[0].value == "1"
+
+    await check(backend, scenario, "record", "WHERE s.state = 'OPEN'")
+
+
+async def test_a_wait_that_is_decided_is_not_opened_again(backend):
+    async def scenario(store, backend):
+        run = await running(store)
+        done = a_step("sleep", kind=StepKind.SLEEP, value=None)
+        await recorded(store, run, done)
+        before = (await store.history(run.job_id)).checkpoints
+        await suspended(store, run, StepKind.SLEEP, delay=60)
+        assert (await store.history(run.job_id)).checkpoints == before
+
+    await check(backend, scenario, "open_waits", "WHERE s.state = 'OPEN'")
+
+
+async def test_only_who_waits_is_woken(backend):
+    async def scenario(store, backend):
+        parent, (first, second) = await a_family(store, 2)
+        await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
+        await settle(store, first, Failed("no", final=True))
+        run = await claim_one(store)
+        await settle(store, second, Succeeded())
+        found = await row(store, parent.job_id)
+        assert (found.status, found.locked_by) == (Status.RUNNING, run.lease.worker_id)
+
+    await check(backend, scenario, "wake", "AND j.status = 'WAITING'")
+
+
+async def test_a_signal_that_was_consumed_wakes_nobody(backend):
+    async def scenario(store, backend):
+        run = await running(store)
+        await send(store, run.job_id)
+        await take(store, run.lease)
+        await suspended(store, run, StepKind.SIGNAL, key="go")
+        assert await statuses(store, [run.job_id]) == [Status.WAITING]
+
+    await check(backend, scenario, "wake", "AND s.consumed_at IS NULL")
+
+
+async def test_a_signal_is_consumed_once(backend):
+    async def scenario(store, backend):
+        run = await running(store)
+        await send(store, run.job_id)
+        first = await take(store, run.lease)
+        assert first is not None
+        assert first.state is StepState.DONE
+        assert await take(store, run.lease, nth=2, seq=2) is None
+
+    await check(backend, scenario, "oldest_signal", "AND consumed_at IS NULL")
+
+
+@pytest.mark.parametrize("guard", ["parent_id IS NULL", "watched IS NULL"])
+async def test_the_short_way_to_success_leaves_out_whom_others_wait_for(backend, guard):
+    async def scenario(store, backend):
+        waiter, target = await running(store), await running(store)
+        if guard == "watched IS NULL":
+            await store.watch(waiter.lease, target.job_id)
+            await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
+        else:  # a child whose id does not look like one
+            await suspended(store, waiter, StepKind.FAN_OUT, key="f|1", delay=60)
+            mark = f"parent_id = {backend.literal(waiter.job_id)}, parent_step = 'f|1'"
+            where = f"id = {backend.literal(target.job_id)}"
+            backend.execute(f"UPDATE pulse_jobs SET {mark} WHERE {where}")
+            backend.execute(
+                f"UPDATE pulse_jobs SET status = 'WAITING' "
+                f"WHERE id = {backend.literal(waiter.job_id)}"
+            )
+        await settle(store, target, Succeeded())
+        assert await statuses(store, [waiter.job_id]) == [Status.PENDING]
+
+    await check(backend, scenario, "settle_succeeded", f"AND j.{guard}")
+
+
+async def test_a_running_child_is_told_once(backend):
+    """Otherwise upkeep would find it again and again, and never come to others."""
+
+    async def scenario(store, backend):
+        parent, _ = await a_family(store, 1)
+        await settle(store, parent, Failed("no", final=True))
+        assert await store.cascade() == 0
+
+    told = "AND NOT (c.status = 'RUNNING' AND c.cancel_requested)"
+    await check(backend, scenario, "unmark_cascades", told)
+
+
+@pytest.mark.parametrize("statement", ["mark_cascades", "untold_children"])
+async def test_whoever_outlives_its_parent_is_spared(backend, statement):
+    async def scenario(store, backend):
+        parent = await running(store)
+        spared, *others = children_of(parent.job_id, 2)
+        spared = children_of(parent.job_id, 1, outlives=True)[0]
+        family = [spared] if statement == "mark_cascades" else [spared, *others]
+        await store.add_children(parent.lease, family)
+        if statement == "mark_cascades":
+            marked = []
+            cascade = store.cascade
+
+            async def counted(**options):
+                marked.append(True)
+                return await cascade(**options)
+
+            store.cascade = counted
+            await settle(store, parent, Failed("no", final=True))
+            assert not marked
+        await settle(store, parent, Failed("no", final=True))
+        assert await statuses(store, [spared.id]) == [Status.PENDING]
+
+    await check(backend, scenario, statement, "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)")
+
+
+async def test_living_parents_keep_their_children(backend, clock):
+    """Both looks of a prune say so: here neither does."""
+
+    async def scenario(store, backend):
+        parent, (run,) = await a_family(store, 1)
+        await settle(store, run, Succeeded())
+        clock.advance(60)
+        await store.prune({Status.SUCCEEDED: 1.0}, limit=10)
+        await store.delete([run.job_id])
+        assert await store.get([run.job_id])
+
+    for statement in ("prune", "delete"):
+        await check(backend, scenario, statement, "j.parent_id IS NOT NULL AND", "1 = 0 AND")
+        backend.empty()

@@ -1,0 +1,199 @@
+"""Steps in a transaction of the jobs' database: their effect and their checkpoint are one."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from pulsed.backoff import Backoff
+from pulsed.engine.context import Context
+from pulsed.errors import LeaseLost, TransientStorageError
+from pulsed.job import Status
+from pulsed.step import StepState
+from pulsed.store import retrying
+from pulsed.store.sqlstore import SqlStore
+from tests.support.backends import Backend
+from tests.support.workers import finished, handler, outcome, result, submit, working
+from tests.support.workflows import names_of, parked, steps_of
+
+pytestmark = pytest.mark.embedded("a transaction cannot reach through a server")
+
+AGAIN_AT_ONCE = Backoff.fixed(0)
+INSERT = "INSERT INTO effects (n) VALUES (1)"
+
+
+@pytest.fixture
+def effects(backend: Backend) -> Iterator[Any]:
+    """Counts the rows that steps have committed."""
+    backend.execute("DROP TABLE IF EXISTS effects")
+    backend.execute("CREATE TABLE effects (n INTEGER)")
+
+    def count() -> int:
+        return int(backend.execute("SELECT count(*) FROM effects")[0][0])
+
+    yield count
+    backend.execute("DROP TABLE IF EXISTS effects")
+
+
+async def insert(connection: Any) -> int:
+    """Write a row: asyncpg's method is a coroutine, sqlite3's is not."""
+    done = connection.execute(INSERT)
+    if asyncio.iscoroutine(done):
+        await done
+    return 5
+
+
+def plain_insert(connection: Any) -> int:
+    connection.execute(INSERT)
+    return 5
+
+
+@pytest.mark.parametrize("fn", [insert, plain_insert], ids=["async", "plain"])
+async def test_the_effect_and_the_checkpoint_are_committed_together_and_once(
+    store: SqlStore, effects: Any, fn: Any
+):
+    async def work(ctx: Context) -> int:
+        value = await ctx.step(fn, tx=True)
+        if ctx.attempt < 3:
+            raise ConnectionError
+        return int(value)
+
+    job_id = await submit(store, "work")
+    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+        assert result(await finished(store, job_id)) == 5
+    assert effects() == 1
+    assert await names_of(store, job_id) == [fn.__name__]
+
+
+@pytest.mark.parametrize("fn", [insert, plain_insert], ids=["async", "plain"])
+async def test_an_error_takes_the_effect_back(store: SqlStore, effects: Any, fn: Any):
+    async def fails(connection: Any) -> None:
+        await insert(connection)
+        raise ConnectionError("after all")
+
+    def plain_fails(connection: Any) -> None:
+        plain_insert(connection)
+        raise ConnectionError("after all")
+
+    async def work(ctx: Context) -> None:
+        await ctx.step(fails if fn is insert else plain_fails, tx=True)
+
+    job = await outcome(store, work)
+    assert job.last_error == "ConnectionError: after all"
+    assert effects() == 0
+    assert await steps_of(store, job.id) == []
+
+
+async def test_a_failed_try_is_taken_back_before_the_next(store: SqlStore, effects: Any):
+    tries: list[int] = []
+
+    async def flaky(connection: Any) -> int:
+        await insert(connection)
+        tries.append(1)
+        if len(tries) < 2:
+            raise ConnectionError
+        return 5
+
+    async def work(ctx: Context) -> Any:
+        return await ctx.step(flaky, tx=True, retry=3)
+
+    job = await outcome(store, work)
+    assert (result(job), effects(), len(tries)) == (5, 1, 2)
+    assert (await steps_of(store, job.id))[0].tries == 2
+
+
+@pytest.mark.parametrize("where", ["opening", "committing"])
+async def test_a_database_that_blinks_runs_the_step_again(
+    store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    """Nothing was written then; it does not count as a failure of the step."""
+    errors = [TransientStorageError("it blinked")]
+    transaction = store.transaction
+
+    async def at_once(_: float) -> None: ...
+
+    monkeypatch.setattr(retrying, "pause", at_once)
+
+    @asynccontextmanager
+    async def blinking(*args: Any, **options: Any) -> Any:
+        if where == "opening" and errors:
+            raise errors.pop()
+        async with transaction(*args, **options) as tx:
+            if errors:
+
+                async def refuse(_: Any) -> None:
+                    raise errors.pop()
+
+                monkeypatch.setattr(tx, "commit", refuse)
+            yield tx
+
+    monkeypatch.setattr(store, "transaction", blinking)
+
+    async def work(ctx: Context) -> Any:
+        return await ctx.step(insert, tx=True)
+
+    job = await outcome(store, work)
+    assert (result(job), effects(), errors) == (5, 1, [])
+
+
+async def test_a_run_that_lost_its_lease_leaves_no_effect(store: SqlStore, effects: Any):
+    left: list[Context] = []
+
+    async def work(ctx: Context) -> None:
+        left.append(ctx)
+
+    job = await outcome(store, work)
+    with pytest.raises(LeaseLost):
+        await left[0].step(insert, tx=True)  # its run is over
+    assert effects() == 0
+    assert await steps_of(store, job.id) == []
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_a_step_that_takes_too_long_leaves_no_effect(
+    store: SqlStore, effects: Any, is_async: bool
+):
+    late = asyncio.Event()
+
+    async def slow(connection: Any) -> None:
+        await insert(connection)
+        await late.wait()
+
+    def plain_slow(connection: Any) -> None:
+        plain_insert(connection)
+        threading.Event().wait(0.05)  # longer than it may; it is waited for, and undone
+
+    async def work(ctx: Context) -> None:
+        await ctx.step(slow if is_async else plain_slow, tx=True, timeout=0.01)
+
+    job = await outcome(store, work)
+    assert "took longer than" in (job.last_error or "")
+    assert effects() == 0
+
+
+async def test_a_step_that_fails_for_good_leaves_no_effect(store: SqlStore, effects: Any):
+    async def fails(connection: Any) -> None:
+        await insert(connection)
+        raise ConnectionError
+
+    async def work(ctx: Context) -> None:
+        await ctx.step(fails, tx=True, retry=1)
+
+    job_id = await submit(store, "work")
+    async with working(store, work):
+        assert (await finished(store, job_id)).status is Status.DEAD_LETTERED
+    assert effects() == 0
+    assert [step.state for step in await steps_of(store, job_id)] == [StepState.FAILED]
+
+
+async def test_a_transaction_inside_a_step_is_refused(store: SqlStore):
+    async def outer(ctx: Context) -> None:
+        await ctx.step(insert, tx=True)
+
+    async def work(ctx: Context) -> None:
+        await ctx.step(outer, ctx)
+
+    assert "inside of another step" in await parked(store, handler(work))
