@@ -268,7 +268,7 @@ async def test_living_parents_keep_their_children(backend, clock):
     """Both looks of a prune say so: here neither does."""
 
     async def scenario(store, backend):
-        parent, (run,) = await a_family(store, 1)
+        _, (run,) = await a_family(store, 1)
         await settle(store, run, Succeeded())
         clock.advance(60)
         await store.prune({Status.SUCCEEDED: 1.0}, limit=10)
