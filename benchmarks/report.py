@@ -124,7 +124,18 @@ def _part(part: Part) -> tuple[str, ...]:
 def _targets(results: Results) -> str:
     rows = [row for target in TARGETS if (row := _verdict(target, results))]
     head = ("workload", "engine", "wanted", "measured", "met")
-    return f"## What it should reach, and whether it does\n\n{_table(head, rows)}"
+    table = f"## What it should reach, and whether it does\n\n{_table(head, rows)}"
+    said = " ".join(_notes().split())
+    silent = [name for name in missed(results) if name not in said]
+    return table + (f"\nMissed, and not explained below: {'; '.join(silent)}.\n" if silent else "")
+
+
+def missed(results: Results) -> list[str]:
+    """Return the targets that were not reached, by the names that the notes call them."""
+    verdicts = [row for target in TARGETS if (row := _verdict(target, results))]
+    return list(
+        dict.fromkeys(f"{what} ({engine})" for what, engine, _, _, met in verdicts if met != "yes")
+    )
 
 
 def _verdict(target: Target, results: Results) -> tuple[str, ...] | None:

@@ -23,14 +23,14 @@ class Scale:
     """Rows that have nothing to do with what is measured."""
     under_snapshot: int = 100_000
     """Jobs drained under a held snapshot before the measurement."""
-    steady_seconds: float = 10.0
+    steady_seconds: float = 5.0
     steady_rates: tuple[int, ...] = (100, 500, 1_000)
     """Jobs per second of the open-loop load."""
     pickups: int = 300
     """Jobs that an idle worker picks up."""
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""
-    idle_seconds: float = 15.0
+    idle_seconds: float = 10.0
     memory: int = 200_000
     """Jobs over which the memory of a worker is watched."""
     drain_limit: float = 45.0
@@ -42,7 +42,7 @@ class Scale:
 
 
 FIGURE = Scale()
-LONG = Scale(memory=1_000_000, repeat=5)
+LONG = Scale(memory=1_000_000)
 GLANCE = Scale(
     repeat=1,
     drain=6_000,

@@ -118,6 +118,20 @@ def test_what_was_saved_answers_every_target():
     assert [t for t in TARGETS if t.figure(kept.results) is None] == []
 
 
+def test_the_page_names_each_missed_target_that_nobody_has_explained(monkeypatch, tmp_path):
+    kept = Saved()
+    kept.results = beside_peers(("pulsed, 100 slots", 30.0), ("fast", 60.0))
+    monkeypatch.setattr(report, "NOTES", tmp_path / "notes.md")
+    name = "drain, one process, 100 slots (PostgreSQL)"
+
+    assert report.missed(kept.results) == [name]
+    assert f"Missed, and not explained below: {name}." in report.text(kept)
+
+    report.NOTES.write_text("**drain, one process,\n100 slots (PostgreSQL)**: half of it.", "utf-8")
+
+    assert "not explained" not in report.text(kept)
+
+
 def test_figures_taken_in_turns_are_compared_in_pairs():
     ours = Measurement("drain", "sqlite", "pulsed", "jobs/s", [10.0, 5.0, 1.0], "a run")
     theirs = Measurement("drain", "sqlite", "raw", "jobs/s", [20.0, 10.0, 4.0], "a run")

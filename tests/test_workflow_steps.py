@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from pulsed.backoff import Backoff, RetryPolicy
+from pulsed.engine import patience
 from pulsed.engine import steps as steps_module
 from pulsed.engine.context import Context
 from pulsed.errors import (
@@ -22,6 +23,9 @@ from pulsed.errors import (
     NoRetry,
     RetryAfter,
     StepFailed,
+    StorageFull,
+    StorageRefused,
+    TransientStorageError,
 )
 from pulsed.job import Status
 from pulsed.step import StepKind, StepState
@@ -518,6 +522,61 @@ async def test_a_run_that_has_lost_its_lease_hears_so(store: SqlStore):
         await left[0].step(charge)  # its run is over
     assert lost.value.job_id == job.id
     assert await steps_of(store, job.id) == []
+
+
+@pytest.mark.parametrize("verb", ["history", "record"])
+async def test_a_database_that_is_away_for_longer_does_not_cost_an_attempt(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    """Nor does a step run again that has run: its value waits."""
+    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    errors = [TransientStorageError("away"), StorageFull("no room")]
+    original = getattr(store, verb)
+    calls: list[int] = []
+
+    async def away(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await original(*args)
+
+    monkeypatch.setattr(store, verb, away)
+
+    async def charge() -> int:
+        calls.append(1)
+        return 5
+
+    async def work(ctx: Context) -> int:
+        return await ctx.step(charge)
+
+    assert result(await outcome(store, work)) == 5
+    assert (calls, errors) == ([1], [])
+
+
+async def test_a_checkpoint_that_is_refused_does_not_take_others_with_it(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    gate = Gate(store, monkeypatch)
+    gated = store.record
+
+    async def picky(records: Any) -> Any:
+        if any(record.checkpoint.name == "bad" for record in records):
+            await gate.open.wait()
+            raise StorageRefused("no such character")
+        return await gated(records)
+
+    monkeypatch.setattr(store, "record", picky)
+
+    async def work(ctx: Context, name: str) -> None:
+        await ctx.step(nothing, name=name)
+
+    names = ["first", "good", "bad", "better"]
+    ids = [await submit_with(store, "work", {"max_attempts": 1}, name=name) for name in names]
+    async with working(store, work):
+        await until(lambda: gate.batches)
+        gate.open.set()
+        rows = [await finished(store, job_id) for job_id in ids]
+    said = [row.last_error for row in rows]
+    assert said == [None, None, "StorageRefused: no such character", None]
 
 
 # -- where a step may stand -----------------------------------------------------------------------

@@ -424,7 +424,7 @@ async def test_a_job_that_has_ended_already_is_not_waited_for(store: SqlStore):
 
 
 @pytest.mark.parametrize("how", ["fails", "is cancelled"])
-async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, how: str):
+async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, clock: Clock, how: str):
     errors: list[JobFailed | JobCancelled] = []
 
     async def work(ctx: Context, job: UUID) -> None:
@@ -440,10 +440,8 @@ async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, how: str
     async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
         await in_status(store, job_id, Status.WAITING)
         if how == "fails":
-            store_clock = store.clock
-            assert store_clock is not None
             async with working(store, other):
-                store_clock.advance(60)  # type: ignore[attr-defined]
+                clock.advance(60)
                 await finished(store, job_id)
         else:
             await store.cancel([target])
