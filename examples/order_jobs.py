@@ -1,6 +1,7 @@
 """An order as a workflow: it takes money, waits for a person, ships in parcels, and thanks.
 
-Every step runs once, though the order may take days and its workers come and go. See ``order.py``.
+What is done is not done again, though the order may take days and its workers come and go. See
+``order.py``.
 """
 
 import asyncio

@@ -11,6 +11,7 @@ from pulsed import Pulse
 from pulsed.cli.job_tree import FEW
 from pulsed.errors import InvalidTransition
 from pulsed.job import Assignment, Failed, Status, Succeeded, Waiting
+from pulsed.rpc.convert import job_message, job_of
 from pulsed.step import StepKind, StepState, Wait
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
@@ -397,6 +398,12 @@ class TestJobs:
         job_id = a_waiter(live, key="go")
         with Pulse(url) as app:
             assert app.jobs.get(job_id).next_run_at is None
+
+    def test_other_languages_do_not_see_the_end_of_time_either(self, live):
+        row = run_blocking(live.get([a_waiter(live, key="go")])).popitem()[1]
+        message = job_message(row)
+        assert not message.HasField("next_run_at")
+        assert job_of(message) == row
 
     def test_children_of_a_parent(self, url, live):
         family = a_waiting_parent(live, 2)
