@@ -9,6 +9,7 @@ from pulsed.job import (
     Cancelled,
     Failed,
     Lease,
+    Outcome,
     Released,
     Report,
     Status,
@@ -306,7 +307,7 @@ async def test_suspensions_and_other_reports_in_one_batch(store):
     await store.submit([a_job(max_attempts=1) for _ in range(5)])
     runs = await claim(store)
     await settle(store, runs[4], Released())
-    outcomes = [
+    outcomes: list[Outcome] = [
         a_wait(StepKind.SLEEP, delay=60),
         Succeeded("1"),
         Failed("no"),
@@ -390,7 +391,7 @@ async def test_a_parent_wakes_with_the_child_that_decides_it(store, clock, case)
         store, parent, StepKind.FAN_OUT,
         enough=strategy.enough(len(ends)), too_many=strategy.too_many(len(ends)),
     )  # fmt: skip
-    outcomes = {"s": Succeeded(), "f": Failed("no"), "c": Cancelled()}
+    outcomes: dict[str, Outcome] = {"s": Succeeded(), "f": Failed("no"), "c": Cancelled()}
     for index, (run, end) in enumerate(zip(runs, ends, strict=True)):
         (before,) = await statuses(store, [parent.job_id])
         assert before is (Status.WAITING if index <= decisive else Status.PENDING), index
