@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,8 +16,9 @@ from pulsed.job import Status
 from pulsed.step import StepState
 from pulsed.store import retrying
 from pulsed.store.sqlstore import SqlStore
+from pulsed.store.step_thread import StepThread
 from tests.support.backends import Backend
-from tests.support.workers import finished, handler, outcome, result, submit, working
+from tests.support.workers import finished, handler, outcome, result, submit, until, working
 from tests.support.workflows import names_of, parked, steps_of
 
 pytestmark = pytest.mark.embedded("a transaction cannot reach through a server")
@@ -197,3 +199,54 @@ async def test_a_transaction_inside_a_step_is_refused(store: SqlStore):
         await ctx.step(outer, ctx)
 
     assert "inside of another step" in await parked(store, handler(work))
+
+
+@pytest.mark.parametrize("fn", [insert, plain_insert], ids=["async", "plain"])
+async def test_many_at_once_do_not_stand_in_each_others_way(
+    store: SqlStore, effects: Any, fn: Any, caplog: pytest.LogCaptureFixture
+):
+    async def work(ctx: Context) -> int:
+        return int(await ctx.step(fn, tx=True))
+
+    jobs = [await submit(store, "work") for _ in range(20)]
+    async with working(store, handler(work), concurrency=20):
+        assert {(await finished(store, job_id)).attempts for job_id in jobs} == {1}
+    assert effects() == 20
+    assert not [record for record in caplog.records if "locked" in record.getMessage()]
+
+
+@pytest.mark.parametrize("fn", [insert, plain_insert], ids=["async", "plain"])
+async def test_it_needs_none_of_the_loops_own_threads(store: SqlStore, effects: Any, fn: Any):
+    async def work(ctx: Context) -> int:
+        return int(await ctx.step(fn, tx=True))
+
+    async with working(store, handler(work)):
+        loop, end = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, end.wait)
+        try:
+            await finished(store, await submit(store, "work"))
+        finally:
+            end.set()
+            await busy
+    assert effects() == 1
+
+
+async def test_a_connection_that_opens_too_late_is_closed():
+    thread = StepThread()
+    begun, go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def connect() -> str:
+        begun.set()
+        go.wait()
+        return "connection"
+
+    opening = asyncio.ensure_future(thread.open(connect, lambda _: closed.set()))
+    await until(begun.is_set)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert not closed.is_set()
+    go.set()
+    await until(closed.is_set)
+    thread.end()

@@ -112,7 +112,7 @@ class Dying:
         transaction.commit = committing
         return transaction
 
-    async def __aexit__(self, *raised: Any) -> Any:
+    async def __aexit__(self, *raised: object) -> Any:
         return await self._manager.__aexit__(*raised)
 
 
