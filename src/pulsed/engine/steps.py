@@ -91,7 +91,8 @@ class _Step:
         stored = await self._flow.stored(self._place)
         codec = codec_of(self._function.name, self._function.fn)
         if stored is None:
-            return codec.decode(await self._run(codec))
+            with self._flow.running(self._place):
+                return codec.decode(await self._run(codec))
         if stored.state is StepState.FAILED:
             raise self._failed(stored)
         return codec.decode(stored.value)
