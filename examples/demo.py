@@ -151,7 +151,8 @@ def tell_news(rows: Iterable[Job[Any]]) -> None:
             TOLD.add((job.id, job.attempts))
             kind = (job.topic, job.attempts, job.last_error or "")
             news[kind] += 1
-            waits[kind] = max(0.0, job.next_run_at.timestamp() - time.time())
+            due = job.next_run_at.timestamp() if job.next_run_at else 0.0
+            waits[kind] = max(0.0, due - time.time())
     for (topic, attempt, error), times in news.items():
         say(
             f"[yellow]{times} x {topic}[/yellow]: {error}\n[dim]attempt {attempt} failed; the next "

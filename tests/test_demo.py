@@ -1,4 +1,4 @@
-"""The demo is the first thing a newcomer runs; it must tell its whole story and exit with 0."""
+"""Examples are what a newcomer runs first: they must tell their whole story and exit with 0."""
 
 import os
 import subprocess
@@ -30,5 +30,27 @@ def test_the_demo_kills_a_worker_and_accounts_for_every_job():
         "it drained and exited with 0",
         "nothing was lost",
         "mandelbrot.png",
+    ):
+        assert part in done.stdout
+
+
+def test_the_order_survives_its_worker_and_does_nothing_twice():
+    done = subprocess.run(
+        [sys.executable, "examples/order.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in (
+        "waits for somebody to approve it",
+        "killed the worker",
+        "receipt for 3 items, approved by bob, 3 parcels",
+        '"name":"charge"',
+        "what happened in the world: charge ada, ",
+        "mail ada about 3 parcels",
     ):
         assert part in done.stdout

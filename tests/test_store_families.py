@@ -2,10 +2,9 @@
 
 import pytest
 
-from pulsed.job import Failed, JobFilter, NewJob, Report, Status, Succeeded
+from pulsed.job import Failed, JobFilter, NewJob, Outcome, Report, Status, Succeeded
 from pulsed.step import StepKind, StepState
 from pulsed.workflow import child_id
-from tests.support.jobs import BOB, NO_WAIT, claim, claim_one, reap, row, running, settle
 from tests.support.checkpoints import (
     CHILD,
     CHILDREN_ONLY,
@@ -19,6 +18,7 @@ from tests.support.checkpoints import (
     statuses,
     suspended,
 )
+from tests.support.jobs import BOB, NO_WAIT, claim, claim_one, reap, row, running, settle
 
 YEAR = 365 * 86_400
 EVERY_END = dict.fromkeys((Status.SUCCEEDED, Status.DEAD_LETTERED, Status.CANCELLED), 60.0)
@@ -110,7 +110,7 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     top, children, grandchildren = await three_levels(store)
     everyone = [top, *children, *grandchildren]
     cascade = store.cascade
-    store.cascade = lambda: _nothing()  # the process is gone as soon as the first level is done
+    store.cascade = _nothing  # the process is gone as soon as the first level is done
     await store.cancel([top])
     assert (
         await statuses(store, everyone)
@@ -135,7 +135,7 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
     children = children_of(parent.job_id, 25)
     await store.add_children(parent.lease, children)
     cascade = store.cascade
-    store.cascade = lambda: _nothing()
+    store.cascade = _nothing
     await fail(store, parent)
     ids = [child.id for child in children]
     for left in (15, 5, 0):
@@ -269,7 +269,7 @@ async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(bac
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 1))
     cascade = store.cascade
-    store.cascade = lambda: _nothing()
+    store.cascade = _nothing
     await fail(store, parent)
     await store.replay([parent.job_id])
     assert await cascade() == 0
@@ -282,7 +282,8 @@ async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(bac
 
 async def test_a_child_of_a_living_parent_is_neither_pruned_nor_deleted(store, clock):
     parent, runs = await a_family(store, 3, parent={"lease": YEAR}, max_attempts=1)
-    for run, outcome in zip(runs, (Succeeded(), Failed("no"), Succeeded()), strict=True):
+    outcomes: list[Outcome] = [Succeeded(), Failed("no"), Succeeded()]
+    for run, outcome in zip(runs, outcomes, strict=True):
         await settle(store, run, outcome)
     clock.advance(3600)
     ids = [run.job_id for run in runs]
@@ -310,7 +311,7 @@ async def test_a_parent_is_not_pruned_before_its_children_have_been_told(backend
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 2))
     cascade = store.cascade
-    store.cascade = lambda: _nothing()
+    store.cascade = _nothing
     await fail(store, parent)
     clock.advance(3600)
     assert (await store.prune(EVERY_END, limit=100)).total == 0

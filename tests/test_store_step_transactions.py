@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,6 +45,21 @@ async def write(connection: Any, sql: str = "INSERT INTO effects (n) VALUES (1)"
         await asyncio.to_thread(connection.execute, sql)
 
 
+async def fail(_: Any) -> None:
+    raise ZeroDivisionError
+
+
+Act = Callable[[Any], Awaitable[Any]]
+
+
+async def step(store: Any, lease: Lease, plain: bool, *acts: Act) -> None:
+    """Do things in a step's transaction, and commit it."""
+    async with store.transaction(lease, plain=plain) as transaction:
+        for act in acts:
+            await act(transaction.connection)
+        await transaction.commit(a_step())
+
+
 async def names(store: Any, lease: Lease) -> list[str]:
     return [one.name for one in (await store.history(lease.job_id)).checkpoints]
 
@@ -67,12 +82,9 @@ async def test_a_transaction_that_is_left_without_a_commit_is_undone(store, effe
     async with store.transaction(run.lease, plain=plain) as transaction:
         await write(transaction.connection)
     with pytest.raises(ZeroDivisionError):
-        async with store.transaction(run.lease, plain=plain) as transaction:
-            await write(transaction.connection)
-            raise ZeroDivisionError
+        await step(store, run.lease, plain, write, fail)
     assert (effects(), await names(store, run.lease)) == (0, [])
-    async with store.transaction(run.lease, plain=plain) as transaction:
-        await transaction.commit(a_step())
+    await step(store, run.lease, plain)
     assert (effects(), await names(store, run.lease)) == (0, ["charge"])
 
 
@@ -90,9 +102,7 @@ async def test_whoever_is_not_its_run_any_more_commits_nothing(store, effects, p
         await recorded(store, run, a_step())
     before = await names(store, run.lease)
     with pytest.raises(LeaseLost):
-        async with store.transaction(lease, plain=plain) as transaction:
-            await write(transaction.connection)
-            await transaction.commit(a_step())
+        await step(store, lease, plain, write)
     assert (effects(), await names(store, run.lease)) == (0, before)
 
 
@@ -108,10 +118,7 @@ async def test_a_lease_that_is_lost_during_the_step_undoes_it(store, backend, ef
         assert (effects(), await names(store, run.lease)) == (1, ["charge"])
         return
     with pytest.raises(LeaseLost):
-        async with store.transaction(run.lease, plain=False) as transaction:
-            await write(transaction.connection)
-            await settle(store, run, Released())
-            await transaction.commit(a_step())
+        await step(store, run.lease, False, write, lambda _: settle(store, run, Released()))
     assert (effects(), await names(store, run.lease)) == (0, [])
 
 
@@ -123,10 +130,7 @@ async def test_a_step_that_ends_the_transaction_itself_is_refused(
     """On SQLite at once; on PostgreSQL when it is to be committed, without a checkpoint."""
     run = await running(store)
     with pytest.raises((StorageError, sqlite3.DatabaseError)) as refused:
-        async with store.transaction(run.lease, plain=plain) as transaction:
-            await write(transaction.connection)
-            await write(transaction.connection, end)
-            await transaction.commit(a_step())
+        await step(store, run.lease, plain, write, lambda connection: write(connection, end))
     if backend.engine == "sqlite":
         assert "not authorized" in str(refused.value)
         assert effects() == 0
@@ -177,18 +181,15 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(cut, plain, moment):
     store, calm, proxy, effects = cut
     run = await running(store)
 
-    async def step() -> None:
-        async with store.transaction(run.lease, plain=plain) as transaction:
-            await write(transaction.connection)
-            proxy.arm(b"COMMIT", moment)
-            await transaction.commit(a_step())
+    async def arm(_: Any) -> None:
+        proxy.arm(b"COMMIT", moment)
 
     if moment == "before":
         with pytest.raises(TransientStorageError, match="not committed"):
-            await step()
+            await step(store, run.lease, plain, write, arm)
         assert (effects(), await names(calm, run.lease)) == (0, [])
     else:
-        await step()
+        await step(store, run.lease, plain, write, arm)
         assert (effects(), await names(calm, run.lease)) == (1, ["charge"])
     assert proxy.cuts == 1
 
@@ -197,10 +198,11 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(cut, plain, moment):
 async def test_a_connection_lost_before_the_checkpoint_undoes_the_effect(cut, plain):
     store, calm, proxy, effects = cut
     run = await running(store)
+
+    async def arm(_: Any) -> None:
+        proxy.arm(b"pulse_checkpoints", "before")
+
     with pytest.raises(TransientStorageError):
-        async with store.transaction(run.lease, plain=plain) as transaction:
-            await write(transaction.connection)
-            proxy.arm(b"pulse_checkpoints", "before")
-            await transaction.commit(a_step())
+        await step(store, run.lease, plain, write, arm)
     assert (effects(), await names(calm, run.lease)) == (0, [])
     assert proxy.cuts == 1

@@ -9,6 +9,7 @@ from pulsed.job import (
     Cancelled,
     Failed,
     Lease,
+    Outcome,
     Released,
     Report,
     Status,
@@ -306,7 +307,7 @@ async def test_suspensions_and_other_reports_in_one_batch(store):
     await store.submit([a_job(max_attempts=1) for _ in range(5)])
     runs = await claim(store)
     await settle(store, runs[4], Released())
-    outcomes = [
+    outcomes: list[Outcome] = [
         a_wait(StepKind.SLEEP, delay=60),
         Succeeded("1"),
         Failed("no"),
@@ -390,7 +391,7 @@ async def test_a_parent_wakes_with_the_child_that_decides_it(store, clock, case)
         store, parent, StepKind.FAN_OUT,
         enough=strategy.enough(len(ends)), too_many=strategy.too_many(len(ends)),
     )  # fmt: skip
-    outcomes = {"s": Succeeded(), "f": Failed("no"), "c": Cancelled()}
+    outcomes: dict[str, Outcome] = {"s": Succeeded(), "f": Failed("no"), "c": Cancelled()}
     for index, (run, end) in enumerate(zip(runs, ends, strict=True)):
         (before,) = await statuses(store, [parent.job_id])
         assert before is (Status.WAITING if index <= decisive else Status.PENDING), index
@@ -653,3 +654,14 @@ async def test_removing_a_job_that_is_waited_for_wakes_those_who_wait(store):
     run = await claim_one(store)
     assert run.job_id == waiter.job_id
     assert await store.watch(run.lease, target) is None
+
+
+async def test_a_job_says_what_it_waits_for_only_while_it_does(store, clock):
+    run = await running(store)
+    assert await suspended(store, run, StepKind.SIGNAL, key="go", delay=60)
+    waiting = (await store.get([run.job_id]))[run.job_id]
+    assert (waiting.wait_kind, waiting.wait_key) == ("SIGNAL", "go")
+    clock.advance(60)
+    assert await claim(store)
+    row = (await store.get([run.job_id]))[run.job_id]
+    assert (row.wait_kind, row.wait_key) == (None, None)

@@ -9,6 +9,7 @@ from pulsed.errors import LeaseLost, StorageError
 from pulsed.job import Failed, Lease, Released, Report, Status, Succeeded
 from pulsed.step import StepKind, StepState
 from pulsed.store.sqlstore import SqlStore
+from pulsed.store.workflow_sql import _IS_WAITING
 from pulsed.workflow import Record
 from tests.support.backends import Backend
 from tests.support.checkpoints import (
@@ -178,7 +179,7 @@ async def test_only_who_waits_is_woken(backend):
         found = await row(store, parent.job_id)
         assert (found.status, found.locked_by) == (Status.RUNNING, run.lease.worker_id)
 
-    await check(backend, scenario, "wake", "AND j.status = 'WAITING'")
+    await check(backend, scenario, "wake", f"AND {_IS_WAITING}")
 
 
 async def test_a_signal_that_was_consumed_wakes_nobody(backend):
@@ -267,7 +268,7 @@ async def test_living_parents_keep_their_children(backend, clock):
     """Both looks of a prune say so: here neither does."""
 
     async def scenario(store, backend):
-        parent, (run,) = await a_family(store, 1)
+        _, (run,) = await a_family(store, 1)
         await settle(store, run, Succeeded())
         clock.advance(60)
         await store.prune({Status.SUCCEEDED: 1.0}, limit=10)

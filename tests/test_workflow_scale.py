@@ -66,7 +66,7 @@ async def test_a_thousand_sleepers_hold_no_slot_and_nothing_in_memory(store: Any
     ids = await submit_many(store, "sleeper", SLEEPERS)
 
     async def all_are(status: Status) -> bool:
-        return (await store.counts(JobFilter()))[status] == SLEEPERS
+        return bool((await store.counts(JobFilter()))[status] == SLEEPERS)
 
     async with working(store, handler(sleeper, max_attempts=1), concurrency=10) as it:
         await until(lambda: all_are(Status.WAITING))

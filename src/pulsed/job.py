@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID, SafeUUID
@@ -109,6 +109,10 @@ class Assignment(msgspec.Struct, frozen=True):
         return self.lease.token
 
 
+FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
+"""The ``next_run_at`` of a job that has no deadline to wait for, only a wake-up."""
+
+
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the database has it. Times are UTC, payload and result are JSON text."""
 
@@ -147,6 +151,11 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     wait_kind: str | None = None
     """What it waits for. Means something only while it is WAITING."""
     wait_key: str | None = None
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it becomes, or became, due; None: only what it waits for makes it so."""
+        return None if self.next_run_at >= FOREVER else self.next_run_at
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,6 +63,13 @@ def family(key: StepKey, generation: int = 0) -> str:
     return f"{name}|{generation}" if generation else name
 
 
+def fan_out_of(family: str) -> str:
+    """Return what to call the fan-out of a family; one that is not of our making stays as it is."""
+    name, _, rest = family.partition("|")
+    nth = rest.partition("|")[0]
+    return str(StepKey(name, int(nth))) if nth.isdecimal() else family
+
+
 def child_id(parent: UUID, family: str, index: int) -> UUID:
     """Return the id of a fan-out's child: the same whoever makes it, and however often."""
     return uuid5(parent, f"{family}|{index}")

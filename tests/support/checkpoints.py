@@ -24,7 +24,7 @@ def a_step(name: str = "charge", nth: int = 1, seq: int = 1, **says: Any) -> Che
 
 def opened(kind: StepKind, seq: int = 1, **says: Any) -> Checkpoint:
     """Return the beginning of a wait."""
-    values = {"name": kind.value.lower(), "nth": 1, "state": StepState.OPEN}
+    values: dict[str, Any] = {"name": kind.value.lower(), "nth": 1, "state": StepState.OPEN}
     return Checkpoint(**values | {"seq": seq, "kind": kind} | says)
 
 

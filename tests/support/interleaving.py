@@ -150,8 +150,8 @@ class Explorer:
             time.sleep(0.0002)
 
     def _waiting_for_locks(self) -> int:
-        count: int = self._looking.execute(WAITING_FOR_LOCKS).fetchone()[0]
-        return count
+        ((count,),) = self._looking.execute(WAITING_FOR_LOCKS).fetchall()
+        return int(count)
 
     def close(self) -> None:
         self._looking.close()

@@ -59,7 +59,7 @@ class Process:
         self.woken = 0
         """How many parents its calls have woken."""
         # It is the process that dies, not the machine: nothing has to reach the disk.
-        hurried = {"synchronous": "NORMAL"} if backend.engine == "sqlite" else {}
+        hurried: dict[str, Any] = {"synchronous": "NORMAL"} if backend.engine == "sqlite" else {}
         self.store: SqlStore = backend.open(**hurried)
         self._fate = fate
         self._registry = registry
@@ -110,7 +110,7 @@ class Process:
         return answer
 
     def _count(self, verb: Verb[Any], answer: Any) -> None:
-        queues = getattr(getattr(answer, "effects", None), "queues", frozenset())
+        queues: frozenset[str] = getattr(getattr(answer, "effects", None), "queues", frozenset())
         if verb.name == "signal":
             queues = answer[1]
         self.woken += "parents" in queues

@@ -19,19 +19,23 @@ from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import filter_options
 from pulsed.cli.prompt import confirm
-from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching
+from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RETRY_FRESH, Act, act_on_matching
 from pulsed.client.filter import chosen_for
 from pulsed.client.job import checked_id
+from pulsed.client.refusals import why_not_deleted
 from pulsed.job import JobFilter, Status
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
 OTHERWISE = {
-    RETRY: "only dead-lettered and cancelled jobs can be retried",
-    CANCEL: "it has ended already",
-    DELETE: "cancel it and let it stop first",
+    RETRY.verb: "only dead-lettered and cancelled jobs can be retried",
+    CANCEL.verb: "it has ended already",
 }
 """What to say about a job it could not be done to."""
+
+FRESH = click.option(
+    "--fresh", is_flag=True, help="Let workflows begin again, instead of going on from their steps."
+)
 
 
 def _command(act: Act, text: str, example: str) -> click.Command:
@@ -47,20 +51,23 @@ def _command(act: Act, text: str, example: str) -> click.Command:
         where: Mapping[str, Any],
         all_matching: bool,  # noqa: FBT001
         yes: bool,  # noqa: FBT001
+        fresh: bool = False,  # noqa: FBT001, FBT002
     ) -> int:
         _check_choice(act, ids, where, all_matching=all_matching)
+        wanted = RETRY_FRESH if fresh else act
         chosen = chosen_for(where, act.allowed, act.done) if all_matching else None
         with database.store() as store:
             if chosen is not None:
-                return _act_on_matching(store, act, chosen, yes=yes)
-            return _act_on_ids(store, act, _given(ids))
+                return _act_on_matching(store, wanted, chosen, yes=yes)
+            return _act_on_ids(store, wanted, _given(ids))
 
-    return command
+    return FRESH(command) if act is RETRY else command
 
 
 retry = _command(
     RETRY,
-    "Send dead-lettered or cancelled jobs back to work, with fresh attempts.",
+    "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow goes on "
+    "from its stored steps, unless it is told --fresh.",
     "  pulsed jobs retry 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs list --status dead --ids | pulsed jobs retry -\n"
     "  pulsed jobs retry --all-matching --status dead --topic send_email",
@@ -114,25 +121,32 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     while batch := list(itertools.islice(ids, PAGE)):
         answers = run_blocking(act.perform(store, batch))
         for job_id in dict.fromkeys(batch):
-            code = _tell(act, job_id, answers.get(job_id))
+            code = _tell(store, act, job_id, answers.get(job_id))
             worst = max(worst, code)
             total += code is Code.OK
     say(f"{act.done} {total:,} {_jobs(total)}")
     return worst
 
 
-def _tell(act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
+def _tell(store: Store, act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
     if answer is None:
         say(f"there is no job {job_id}")
         return Code.NOT_FOUND
     done, status = answer
     if not done:
-        say(f"job {job_id} is {status}: {OTHERWISE[act]}")
+        say(f"job {job_id} is {status}: {_why_not(store, act, job_id)}")
         return Code.FAILURE
     print(job_id)
     if act is CANCEL and status is Status.RUNNING:
         say(f"job {job_id} is running and was asked to stop")
     return Code.OK
+
+
+def _why_not(store: Store, act: Act, job_id: UUID) -> str:
+    if act is DELETE:
+        why = run_blocking(why_not_deleted(store, job_id))
+        return why[0].lower() + why[1:].rstrip(".")
+    return OTHERWISE[act.verb]
 
 
 def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) -> int:
@@ -149,6 +163,8 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     confirm(question, yes=yes)
     done = run_blocking(act_on_matching(store, act, chosen, _print_ids))
     say(f"{act.done} {done:,} {_jobs(done)}")
+    if act is DELETE and done < total:
+        say("children of jobs that have not ended stay, and so do jobs with such children")
     return Code.OK
 
 

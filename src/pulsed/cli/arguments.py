@@ -43,11 +43,11 @@ def pair(text: str, what: str) -> tuple[str, str]:
 
 def _json_or_text(value: str) -> Any:
     try:
-        return json.loads(value, parse_constant=_refused)
+        return json.loads(value, parse_constant=refused_constant)
     except ValueError:
         return value
 
 
-def _refused(word: str) -> Any:
-    """Let NaN and Infinity be words; JSON has no such numbers."""
+def refused_constant(word: str) -> Any:
+    """Say no to NaN and Infinity; JSON has no such numbers."""
     raise ValueError(word)

@@ -13,7 +13,7 @@ from pulsed.job import Status
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NAMES = ("status", "topic", "queue", "tag", "error", "since", "until")
+NAMES = ("status", "topic", "queue", "tag", "error", "since", "until", "parent")
 
 
 def statuses(value: str | tuple[Status, ...]) -> tuple[Status, ...]:
@@ -59,6 +59,7 @@ _OPTIONS = (
     click.option(
         "--until", type=past, metavar="TIME", help="Submitted before: 30m, 2h, 3d or ISO-8601."
     ),
+    click.option("--parent", metavar="ID", help="The children of this job."),
 )
 
 

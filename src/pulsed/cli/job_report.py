@@ -10,11 +10,15 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from pulsed.cli.job_tree import Node
 from pulsed.cli.output import one_line, print_hanging, status_text
 from pulsed.cli.plain import harmless
-from pulsed.cli.times import iso, relative
+from pulsed.cli.times import iso
+from pulsed.cli.tree_report import moment, print_tree, wait_line
 from pulsed.job import Failure, JobRow, Status
 from pulsed.lifecycle import REPLAYABLE
+from pulsed.step import StepKind
+from pulsed.workflow import fan_out_of
 
 LABEL = 11
 
@@ -22,7 +26,7 @@ LABEL = 11
 class Known(NamedTuple):
     """All there is to know about a job."""
 
-    job: JobRow
+    tree: Node
     failures: Sequence[Failure]
     hints: Sequence[str]
     schedule: str | None
@@ -32,14 +36,15 @@ class Known(NamedTuple):
 
 def report(to: Console, known: Known) -> None:
     """Print all there is to know about a job."""
-    job, failures, hints, schedule, now = known
+    tree, failures, hints, schedule, now = known
+    job = tree.job
     head = Text.assemble((harmless(job.topic), "bold"), "  ", status_text(job.status))
     to.print(head.append(f"  {job.id}", style="dim"))
-    for hint in [*hints, *_what_to_do(job)]:
+    for hint in [*hints, *_what_to_do(tree)]:
         print_hanging(to, Text("→ ", style="yellow").append(harmless(hint)), 2)
     to.print()
-    for label, value in (*_fields(job, now), *_lineage(job, schedule)):
-        to.print(Text(f"{label:{LABEL}}", style="dim").append(harmless(value)), soft_wrap=True)
+    for label, value in (*_fields(tree, now), *_lineage(job, schedule)):
+        to.print(Text.assemble((f"{label:{LABEL}}", "dim"), harmless(value)), soft_wrap=True)
     for label, text in (
         ("payload", job.payload),
         ("result", job.result),
@@ -47,27 +52,36 @@ def report(to: Console, known: Known) -> None:
     ):
         if text is not None:
             _print_json(to, label, text)
+    print_tree(to, tree)
     for failure in failures:
         _print_failure(to, failure, job, now)
 
 
-def _what_to_do(job: JobRow) -> Iterator[str]:
-    if job.status in REPLAYABLE:
+def _what_to_do(tree: Node) -> Iterator[str]:
+    job = tree.job
+    if job.status in REPLAYABLE and tree.steps:
+        yield f"`pulsed jobs retry {job.id}` lets it go on from its steps; --fresh, from the start"
+    elif job.status in REPLAYABLE:
         yield f"`pulsed jobs retry {job.id}` runs it again, with fresh attempts"
+    if job.status is Status.WAITING and job.wait_kind == StepKind.SIGNAL:
+        yield f"`pulsed jobs signal {job.id} {job.wait_key} JSON` sends it"
 
 
-def _fields(job: JobRow, now: datetime) -> Iterator[tuple[str, str]]:
+def _fields(tree: Node, now: datetime) -> Iterator[tuple[str, str]]:
+    job = tree.job
     yield "queue", job.queue if not job.priority else f"{job.queue}, priority {job.priority}"
     yield "attempts", f"{job.attempts} of {job.max_attempts or 'as many as its handler says'}"
-    yield "submitted", _moment(job.submitted_at, now)
-    if job.status not in (Status.RUNNING, Status.SUCCEEDED) and job.completed_at is None:
-        yield "next run", _moment(job.next_run_at, now)
+    yield "submitted", moment(job.submitted_at, now)
+    if job.status is Status.WAITING:
+        yield "waits for", wait_line(tree)
+    elif job.status is not Status.RUNNING and job.completed_at is None:
+        yield "next run", moment(job.next_run_at, now)
     if job.started_at is not None:
-        yield "started", _moment(job.started_at, now)
+        yield "started", moment(job.started_at, now)
     if job.lease_until is not None:
-        yield "lease until", f"{_moment(job.lease_until, now)}, worker {job.locked_by}"
+        yield "lease until", f"{moment(job.lease_until, now)}, worker {job.locked_by}"
     if job.completed_at is not None:
-        yield "ended", _moment(job.completed_at, now)
+        yield "ended", moment(job.completed_at, now)
     if job.tags:
         yield "tags", ", ".join(job.tags)
     for name, value in job.headers.items():
@@ -77,6 +91,9 @@ def _fields(job: JobRow, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _lineage(job: JobRow, schedule: str | None) -> Iterator[tuple[str, str]]:
+    if job.parent_id is not None:
+        step = "" if job.parent_step is None else f", {fan_out_of(job.parent_step)}"
+        yield "parent", f"{job.parent_id}{step}"
     if job.schedule_id is None:
         return
     name = schedule or f"{job.schedule_id}, which is deleted"
@@ -84,14 +101,10 @@ def _lineage(job: JobRow, schedule: str | None) -> Iterator[tuple[str, str]]:
     yield "schedule", f"{name}, {due}"
 
 
-def _moment(instant: datetime, now: datetime) -> str:
-    return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"
-
-
 def _print_json(to: Console, label: str, text: str) -> None:
     short = harmless(msgspec.json.format(text, indent=0))
     if len(short) <= to.width - LABEL:
-        to.print(Text(f"{label:{LABEL}}", style="dim").append(short), soft_wrap=True)
+        to.print(Text.assemble((f"{label:{LABEL}}", "dim"), short), soft_wrap=True)
         return
     to.print(Text(label, style="dim"))
     pretty = harmless(msgspec.json.format(text, indent=2))
@@ -105,7 +118,7 @@ def _print_failure(to: Console, failure: Failure, job: JobRow, now: datetime) ->
     took = ""
     if failure.started_at is not None:
         took = f" after {(failure.ended_at - failure.started_at).total_seconds():.2f} s"
-    to.print(head.append(f"{took}, {_moment(failure.ended_at, now)}", style="dim"))
+    to.print(head.append(f"{took}, {moment(failure.ended_at, now)}", style="dim"))
     text = failure.traceback or failure.error
     to.print(Text(_indented(harmless(text.rstrip()))), soft_wrap=True)
 

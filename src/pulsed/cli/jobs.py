@@ -15,6 +15,7 @@ from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import say
 from pulsed.cli.filters import filter_options
 from pulsed.cli.job_report import Known, report
+from pulsed.cli.job_tree import FEW, read_tree, tree_as_json
 from pulsed.cli.output import (
     Table,
     console,
@@ -26,18 +27,21 @@ from pulsed.cli.output import (
     print_json,
     status_text,
 )
+from pulsed.cli.plain import harmless
 from pulsed.cli.prune import prune
+from pulsed.cli.signal import signal
 from pulsed.cli.times import brief, relative
 from pulsed.client.filter import checked_filter
 from pulsed.client.job import checked_id, read_one
-from pulsed.engine.why import explain
+from pulsed.engine.why import explain, waits_for
 from pulsed.job import JobRow, Status
 from pulsed.lifecycle import TERMINAL
+from pulsed.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
 WIDE = 116
-"""From so many columns on, an error has a column of its own; else it stands below its job."""
+"""From so many columns on, a note has a column of its own; else it stands below its job."""
 
 EXAMPLES = """\b
 examples:
@@ -46,6 +50,7 @@ examples:
   pulsed jobs list --status dead --ids | pulsed jobs retry -
   pulsed jobs retry --all-matching --status dead --topic send_email
   pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
+  pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 approved true
 
 \b
 environment:
@@ -54,7 +59,7 @@ environment:
 
 @click.group(epilog=EXAMPLES)
 def jobs() -> None:
-    """List, show, count, retry, cancel, delete and prune jobs."""
+    """List, show, count, signal, retry, cancel, delete and prune jobs."""
 
 
 @jobs.command("list")
@@ -96,26 +101,37 @@ def list_(
 
 @jobs.command()
 @click.argument("job_id", metavar="ID")
+@click.option("--all", "all_children", is_flag=True, help="All children of its fan-outs.")
 @json_option
 @database_options
-def show(database: Database, job_id: str, as_json: bool) -> None:  # noqa: FBT001
+def show(
+    database: Database,
+    job_id: str,
+    all_children: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+) -> None:
     """Show one job: payload, result, failures, and why it is not running.
+
+    Of a workflow also its steps, and its children with theirs: the first few of each fan-out and
+    those that failed; all of them with --all or --json.
 
     \b
     Example:
       pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
     """  # noqa: D301 - a mark for click
     wanted = checked_id(job_id)
+    people = for_people(as_json=as_json)
+    few = FEW if people and not all_children else None
     with database.store() as store:
-        known = run_blocking(_everything_about(store, wanted))
-    if for_people(as_json=as_json):
+        known = run_blocking(_everything_about(store, wanted, few))
+    if people:
         report(console(), known)
     else:
         more = {"failures": known.failures, "hints": known.hints, "schedule": known.schedule}
-        print_json(job_as_json(known.job) | more)
+        print_json(tree_as_json(known.tree) | more)
 
 
-async def _everything_about(store: Store, job_id: UUID) -> Known:
+async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Known:
     job = await read_one(store, job_id)
     now = await store.now()
     hints = explain(job, await store.workers(), now)
@@ -123,7 +139,8 @@ async def _everything_about(store: Store, job_id: UUID) -> Known:
     if job.schedule_id is not None:
         rows = await store.list_schedules()
         schedule = next((row.name for row in rows if row.id == job.schedule_id), None)
-    return Known(job, await store.failures(job_id), hints, schedule, now)
+    tree = await read_tree(store, job, few)
+    return Known(tree, await store.failures(job_id), hints, schedule, now)
 
 
 @jobs.command()
@@ -146,6 +163,7 @@ jobs.add_command(acts.retry)
 jobs.add_command(acts.cancel)
 jobs.add_command(acts.delete)
 jobs.add_command(prune)
+jobs.add_command(signal)
 
 
 def _show_table(found: list[JobRow], now: datetime, limit: int) -> None:
@@ -155,18 +173,25 @@ def _show_table(found: list[JobRow], now: datetime, limit: int) -> None:
     screen = console()
     wide = screen.width >= WIDE
     heads = ("ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN")
-    flexible = {"TOPIC": 16, "ERROR": 10} if wide else {"TOPIC": 10}
-    table = Table(*heads, *(["ERROR"] if wide else []), flexible=flexible)
+    flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
+    table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
     for job in found:
-        error = Text(one_line(job.last_error or ""), style="red")
+        note = _note(job)
         cells = (str(job.id), job.topic, status_text(job.status), _tries(job), _age(job, now))
         if wide:
-            table.add(*cells, _when(job, now), error)
+            table.add(*cells, _when(job, now), note)
         else:
-            table.add(*cells, _when(job, now), below=error if job.last_error else None)
+            table.add(*cells, _when(job, now), below=note if note.plain else None)
     table.show(screen)
     if len(found) == limit:
         say(f"there may be more: --before {found[-1].id}")
+
+
+def _note(job: JobRow) -> Text:
+    """Return what a job waits for, or why it failed."""
+    if job.status is Status.WAITING and job.wait_kind != StepKind.SLEEP:
+        return Text(harmless(f"waits for {waits_for(job)}"), style="magenta")
+    return Text(one_line(job.last_error or ""), style="red")
 
 
 def _tries(job: JobRow) -> str:
@@ -178,9 +203,11 @@ def _age(job: JobRow, now: datetime) -> str:
 
 
 def _when(job: JobRow, now: datetime) -> str:
-    """Return when it ended, ends, or runs next."""
+    """Return when it ended, ends, or runs next; ``open``: when what it waits for has come."""
     if job.status in TERMINAL and job.completed_at is not None:
         return relative(job.completed_at, now)
     if job.status is Status.RUNNING and job.started_at is not None:
         return f"for {brief((now - job.started_at).total_seconds())}"
-    return relative(job.next_run_at, now) if job.next_run_at > now else "due"
+    if job.due_at is None:
+        return "open"
+    return relative(job.due_at, now) if job.due_at > now else "due"

@@ -56,7 +56,7 @@ def print_json(value: Any) -> None:
 
 def job_as_json(job: JobRow) -> dict[str, Any]:
     """Return a job for a machine. JSON columns go through as they are, big integers and all."""
-    fields = msgspec.structs.asdict(job)
+    fields = msgspec.structs.asdict(job) | {"next_run_at": job.due_at}
     for name in ("payload", "result", "progress"):
         fields[name] = raw(fields[name])
     return fields

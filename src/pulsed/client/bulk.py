@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -39,6 +39,8 @@ async def _cancel(store: Store, ids: Sequence[UUID]) -> Answers:
 
 
 RETRY = Act("retry", "retried", REPLAYABLE, lambda store, ids: store.replay(ids))
+RETRY_FRESH = replace(RETRY, perform=lambda store, ids: store.replay(ids, fresh=True))
+"""Workflows begin again, instead of going on from their steps."""
 CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel)
 DELETE = Act("delete", "deleted", DELETABLE, lambda store, ids: store.delete(ids))
 

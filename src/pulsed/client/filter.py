@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import msgspec
 
+from pulsed.client.job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_name
 from pulsed.job import JobFilter, Status
@@ -28,6 +29,8 @@ class Filter(TypedDict, total=False):
     """Submitted at this instant or later."""
     until: datetime
     """Submitted before this instant."""
+    parent: JobId
+    """The children of this job."""
 
 
 def checked_filter(where: Mapping[str, Any]) -> JobFilter:
@@ -70,6 +73,7 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "error": _checked_part,
     "since": lambda value: checked_instant("since", value),
     "until": lambda value: checked_instant("until", value),
+    "parent": checked_id,
 }
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.client.bulk import is_cancelled
+from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
 from pulsed.errors import (
     InvalidOption,
@@ -123,9 +124,14 @@ class Job(Generic[R_co]):
         return self.row.tags
 
     @property
-    def next_run_at(self) -> datetime:
-        """When it becomes, or became, due."""
-        return self.row.next_run_at
+    def next_run_at(self) -> datetime | None:
+        """When it becomes, or became, due; None if only what it waits for makes it so."""
+        return self.row.due_at
+
+    @property
+    def parent_id(self) -> UUID | None:
+        """The job whose fan-out made it."""
+        return self.row.parent_id
 
     @property
     def schedule_id(self) -> UUID | None:
@@ -284,8 +290,8 @@ async def delete_one(store: Store, job_id: UUID) -> Status:
     done, status = _found(job_id, await store.delete([job_id]))
     if not done:
         raise InvalidTransition(
-            f"Job {job_id} is {status} and cannot be deleted. Cancel it and wait for it to stop, "
-            "then delete it.",
+            f"Job {job_id} is {status} and cannot be deleted. "
+            f"{await why_not_deleted(store, job_id)}",
             job_id=job_id,
         )
     return status

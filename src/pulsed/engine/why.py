@@ -7,6 +7,8 @@ from datetime import datetime
 
 from pulsed.job import JobRow, Status, WorkerInfo
 from pulsed.lifecycle import CLAIMABLE
+from pulsed.step import StepKind
+from pulsed.workflow import fan_out_of
 
 SILENT_AFTER = 35.0
 """Seconds without a sign of life: three of the default ticks, and some."""
@@ -47,12 +49,27 @@ def nobody_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | N
     return None
 
 
+def waits_for(job: JobRow) -> str:
+    """Say what a WAITING job waits for."""
+    key = job.wait_key or "?"
+    match job.wait_kind:
+        case StepKind.SIGNAL:
+            return f"the signal {key!r}"
+        case StepKind.JOB:
+            return f"the end of job {key}"
+        case StepKind.FAN_OUT:
+            return f"its children of {fan_out_of(key)}"
+        case StepKind.SLEEP:
+            return "the end of its sleep"
+        case _:
+            return "nothing that it names: `pulsed doctor` says more"
+
+
 def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
     due_in = -_since(job.next_run_at, now)
     reasons = []
     if due_in > 0:
-        what = "its next attempt is" if job.status is Status.RETRYING else "it is"
-        reasons.append(f"{what} due in {_duration(due_in)}")
+        reasons.append(_not_yet(job, due_in))
     living = live(workers, now)
     if missing := nobody_for(job.queue, job.topic, living):
         return [*reasons, missing]
@@ -63,6 +80,17 @@ def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
         slots = sum(worker.slots for worker in able)
         return [f"all {slots} slots of the workers for it are taken"]
     return ["it is due, and a live worker has a handler and free slots: it should start any moment"]
+
+
+def _not_yet(job: JobRow, due_in: float) -> str:
+    if job.status is Status.RETRYING:
+        return f"its next attempt is due in {_duration(due_in)}"
+    if job.status is not Status.WAITING:
+        return f"it is due in {_duration(due_in)}"
+    if job.wait_kind == StepKind.SLEEP:
+        return f"it sleeps for another {_duration(due_in)}"
+    limit = "however long that takes" if job.due_at is None else f"{_duration(due_in)} at the most"
+    return f"it waits for {waits_for(job)}, {limit}"
 
 
 def _running(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:

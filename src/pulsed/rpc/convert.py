@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulsed.backoff import Backoff
 from pulsed.job import (
+    FOREVER,
     Assignment,
     Beat,
     Failure,
@@ -192,7 +193,7 @@ def job_message(row: JobRow) -> pb.Job:
         max_attempts=row.max_attempts,
         timeout_seconds=row.timeout,
         lease_seconds=row.lease_seconds,
-        next_run_at=stamp(row.next_run_at),
+        next_run_at=maybe_stamp(row.due_at),
         lease_token=row.lease_token,
         locked_by=maybe_text(row.locked_by),
         lease_until=maybe_stamp(row.lease_until),
@@ -229,7 +230,7 @@ def job_of(message: Any) -> JobRow:
         max_attempts=maybe(message, "max_attempts"),
         timeout=maybe(message, "timeout_seconds"),
         lease_seconds=maybe(message, "lease_seconds"),
-        next_run_at=instant(message.next_run_at),
+        next_run_at=maybe_instant(message, "next_run_at") or FOREVER,
         lease_token=message.lease_token,
         locked_by=maybe_uuid(message.locked_by),
         lease_until=maybe_instant(message, "lease_until"),

@@ -254,7 +254,7 @@ def take_signal(
         signals = yield Statement(w.oldest_signal, job | {"name": name})
         if signals:
             ((signal_id, payload),) = signals
-            yield Statement(w.consume, {"id": signal_id})
+            yield Statement(w.consume, job | {"name": name, "id": signal_id})
             values = _decided(values, StepState.DONE, payload)
         elif (stored and stored[0][-1]) or (yield from _is_past(w, checkpoint.until)):
             values = _decided(values, StepState.TIMED_OUT, None)
