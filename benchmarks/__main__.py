@@ -17,6 +17,8 @@ from benchmarks.saved import Saved
 from benchmarks.scale import FIGURE, GLANCE, LONG, Scale
 from benchmarks.workloads import BOTH, WORKLOADS
 
+NEED_PEERS = ("peers", "peers-steps")
+
 
 def main() -> None:
     arguments = parse()
@@ -96,7 +98,7 @@ def chosen_workloads(arguments: argparse.Namespace) -> tuple[str, ...]:
     return tuple(
         name
         for name, workload in WORKLOADS.items()
-        if (arguments.peers if name == "peers" else workload.quick or not arguments.quick)
+        if (arguments.peers if name in NEED_PEERS else workload.quick or not arguments.quick)
     )
 
 

@@ -21,6 +21,8 @@ class Tasks:
     plain: JobType[[int], int]
     stamp: JobType[[int], int]
     holding: JobType[[], int]
+    stepping: JobType[[int], int]
+    fanning: JobType[[int], int]
 
 
 def declare(app: Pulse) -> Tasks:
@@ -47,8 +49,34 @@ def declare(app: Pulse) -> Tasks:
             await asyncio.Event().wait()
         return started
 
-    tasks: dict[str, Any] = {"noop": noop, "plain": plain, "stamp": stamp, "holding": holding}
+    @app.job
+    async def stepping(ctx: Context, steps: int) -> int:
+        """Take steps one after the other; return the nanoseconds that they took."""
+        began = time.perf_counter_ns()
+        for number in range(steps):
+            await ctx.step(echo, number)
+        return time.perf_counter_ns() - began
+
+    @app.job
+    async def fanning(ctx: Context, children: int) -> int:
+        """Return how many children there were."""
+        ended = await ctx.fan_out([noop.bind(number) for number in range(children)])
+        return len(ended.values)
+
+    tasks: dict[str, Any] = {
+        "noop": noop,
+        "plain": plain,
+        "stamp": stamp,
+        "holding": holding,
+        "stepping": stepping,
+        "fanning": fanning,
+    }
     return Tasks(**tasks)
+
+
+async def echo(number: int) -> int:
+    """Do what a step does that does nothing."""
+    return number
 
 
 app = Pulse()

@@ -30,6 +30,8 @@ TOPIC_ELSEWHERE = "elsewhere"
 
 CHUNK = 10_000
 
+EMPTIED = ("pulse_jobs", "pulse_failures", "pulse_checkpoints", "pulse_workers")
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -107,7 +109,7 @@ class PostgresDatabase:
         self.connection = psycopg.connect(url, autocommit=True)
 
     def empty(self) -> None:
-        self.connection.execute("TRUNCATE pulse_jobs, pulse_failures, pulse_workers")
+        self.connection.execute(f"TRUNCATE {', '.join(EMPTIED)}")
         # So that pages written from here on cost the same in every run, and none is due soon.
         self.connection.execute("CHECKPOINT")
 
@@ -155,7 +157,7 @@ class SqliteDatabase:
         self.connection = sqlite3.connect(path, isolation_level=None, timeout=30)
 
     def empty(self) -> None:
-        for table in ("pulse_jobs", "pulse_failures", "pulse_workers"):
+        for table in EMPTIED:
             self.connection.execute(f"DELETE FROM {table}")
         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -33,6 +33,10 @@ class Scale:
     idle_seconds: float = 10.0
     memory: int = 200_000
     """Jobs over which the memory of a worker is watched."""
+    steps: int = 1_000
+    """Steps of one workflow."""
+    children: int = 10_000
+    """Children of a fan-out."""
     drain_limit: float = 45.0
     """Seconds after which a drain is cut off, and its rate taken from what was done."""
     peer: int = 40_000
@@ -57,6 +61,8 @@ GLANCE = Scale(
     kills=1,
     idle_seconds=10.0,
     memory=20_000,
+    steps=200,
+    children=2_000,
     drain_limit=10.0,
     peer=10_000,
 )

@@ -15,6 +15,7 @@ from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
 from benchmarks.workloads.recovery import BOUND
 from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
+from benchmarks.workloads.workflows import CHILDREN, COMMITS, ONE, PLAIN
 
 Figure = Callable[[Results], float | None]
 RATE = "jobs/s"
@@ -120,6 +121,7 @@ def _targets() -> list[Target]:
         found += _enqueue_targets(engine)
         found += _latency_targets(engine)
         found += _flatness_targets(engine)
+        found += _workflow_targets(engine)
         found += _footprint_targets(engine)
     return found
 
@@ -238,6 +240,25 @@ def _flatness_targets(engine: str) -> list[Target]:
         held = _relative("snapshot", engine, HELD, CONTROL)
         found.append(Target("drain under a held snapshot", engine, "the control", held, 0.85))
     return found
+
+
+def _workflow_targets(engine: str) -> list[Target]:
+    return [
+        Target(
+            "steps of one workflow",
+            engine,
+            "single commits",
+            _relative("steps", engine, ONE, COMMITS, "steps/s"),
+            0.6,
+        ),
+        Target(
+            "fan-out",
+            engine,
+            "plain jobs",
+            _relative("fan-out", engine, CHILDREN, PLAIN),
+            0.6,
+        ),
+    ]
 
 
 def _footprint_targets(engine: str) -> list[Target]:

@@ -165,6 +165,15 @@ class TestShowForPeople:
         assert "2 DEAD" in text
         assert "… and 3 more: --all shows them" in text
 
+    def test_of_very_many_failures_not_all(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.cli.job_tree.MOST_FAILED", 2)
+        family = a_waiting_parent(live, FEW + 5)
+        for child in family.children[FEW + 1 :]:
+            fail(live, child)
+        text = read(url, "show", str(family.parent))
+        assert text.count(" DEAD in ") == 2
+        assert "… and 3 more, 2 of them failed: --all shows them" in text
+
     def test_all_children_if_asked_for(self, url, live):
         family = a_waiting_parent(live, FEW + 5)
         text = read(url, "show", str(family.parent), "--all")

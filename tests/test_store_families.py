@@ -110,7 +110,7 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     top, children, grandchildren = await three_levels(store)
     everyone = [top, *children, *grandchildren]
     cascade = store.cascade
-    store.cascade = _nothing  # the process is gone as soon as the first level is done
+    store._tell_children = _nothing  # the process is gone as soon as the first level is done
     await store.cancel([top])
     assert (
         await statuses(store, everyone)
@@ -124,8 +124,8 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     await store.aclose()
 
 
-async def _nothing() -> int:
-    return 0
+async def _nothing() -> None:
+    pass
 
 
 @pytest.mark.embedded("a server sees to it, not its clients")
@@ -135,7 +135,7 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
     children = children_of(parent.job_id, 25)
     await store.add_children(parent.lease, children)
     cascade = store.cascade
-    store.cascade = _nothing
+    store._tell_children = _nothing
     await fail(store, parent)
     ids = [child.id for child in children]
     for left in (15, 5, 0):
@@ -269,7 +269,7 @@ async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(bac
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 1))
     cascade = store.cascade
-    store.cascade = _nothing
+    store._tell_children = _nothing
     await fail(store, parent)
     await store.replay([parent.job_id])
     assert await cascade() == 0
@@ -311,7 +311,7 @@ async def test_a_parent_is_not_pruned_before_its_children_have_been_told(backend
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 2))
     cascade = store.cascade
-    store.cascade = _nothing
+    store._tell_children = _nothing
     await fail(store, parent)
     clock.advance(3600)
     assert (await store.prune(EVERY_END, limit=100)).total == 0
@@ -368,3 +368,17 @@ async def test_all_children_can_be_claimed_together(store):
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 4))
     assert len(await claimed_children(store, parent.job_id, 4)) == 4
+
+
+@pytest.mark.embedded("a server sees to it, not its clients")
+async def test_a_fresh_start_leaves_no_child_of_the_first_untold(backend):
+    store = backend.open()
+    parent = await running(store)
+    children = children_of(parent.job_id, 2)
+    await store.add_children(parent.lease, children)
+    tell, store._tell_children = store._tell_children, _nothing
+    await fail(store, parent)
+    store._tell_children = tell
+    await store.replay([parent.job_id], fresh=True)
+    assert await statuses(store, [child.id for child in children]) == [Status.CANCELLED] * 2
+    await store.aclose()

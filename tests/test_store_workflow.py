@@ -654,3 +654,14 @@ async def test_removing_a_job_that_is_waited_for_wakes_those_who_wait(store):
     run = await claim_one(store)
     assert run.job_id == waiter.job_id
     assert await store.watch(run.lease, target) is None
+
+
+async def test_a_job_says_what_it_waits_for_only_while_it_does(store, clock):
+    run = await running(store)
+    assert await suspended(store, run, StepKind.SIGNAL, key="go", delay=60)
+    waiting = (await store.get([run.job_id]))[run.job_id]
+    assert (waiting.wait_kind, waiting.wait_key) == ("SIGNAL", "go")
+    clock.advance(60)
+    assert await claim(store)
+    row = (await store.get([run.job_id]))[run.job_id]
+    assert (row.wait_kind, row.wait_key) == (None, None)

@@ -1,6 +1,8 @@
 """Workflows on PostgreSQL: whoever ends, signals or suspends at the same moment, nobody sleeps on.
 
 Two transactions, stopped before each of their statements, in every order in which they can meet.
+The longest pairs have thousands: of those, the ones in which the turn is taken away at most twice
+or three times.
 """
 
 from __future__ import annotations

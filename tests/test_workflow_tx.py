@@ -158,7 +158,10 @@ async def test_a_run_that_lost_its_lease_leaves_no_effect(store: SqlStore, effec
 async def test_a_step_that_takes_too_long_leaves_no_effect(
     store: SqlStore, effects: Any, is_async: bool
 ):
+    """A thread cannot be stopped: its end is waited for, or it would write beside the rollback."""
     late = asyncio.Event()
+    ended: list[int] = []
+    seen: list[int] = []
 
     async def slow(connection: Any) -> None:
         await insert(connection)
@@ -166,13 +169,18 @@ async def test_a_step_that_takes_too_long_leaves_no_effect(
 
     def plain_slow(connection: Any) -> None:
         plain_insert(connection)
-        threading.Event().wait(0.05)  # longer than it may; it is waited for, and undone
+        threading.Event().wait(0.05)  # longer than it may
+        ended.append(1)
 
     async def work(ctx: Context) -> None:
-        await ctx.step(slow if is_async else plain_slow, tx=True, timeout=0.01)
+        try:
+            await ctx.step(slow if is_async else plain_slow, tx=True, timeout=0.01)
+        finally:
+            seen.append(len(ended))
 
     job = await outcome(store, work)
     assert "took longer than" in (job.last_error or "")
+    assert seen == [0 if is_async else 1]
     assert effects() == 0
 
 

@@ -117,6 +117,14 @@ PEERS = {
     ),
 }
 
+STEPS = Peer(
+    "DBOS",
+    "dbos_steps_queue.py",
+    ("dbos",),
+    Promise("kept", "kept", "one step", "refused, by owner"),
+)
+"""The peer that has durable steps."""
+
 
 class PeerError(Exception):
     """A peer's script failed."""

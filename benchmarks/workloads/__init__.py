@@ -16,6 +16,11 @@ from benchmarks.workloads.latency import measure_pickup, measure_steady
 from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.recovery import measure_recovery
 from benchmarks.workloads.server import measure_server, measure_server_pickup
+from benchmarks.workloads.workflows import (
+    measure_fan_out,
+    measure_steps,
+    measure_steps_beside_peers,
+)
 
 BOTH = ("postgres", "sqlite")
 
@@ -143,6 +148,24 @@ tenths share a look).""",
         samples=lambda _: 1,
         quick=False,
     ),
+    "steps": Workload(
+        measure_steps,
+        "Steps of a workflow",
+        """\
+A workflow takes no-op steps one after the other, each stored before the next begins; its own clock
+says how long. Raw: single-row inserts of the same database, one commit each. Many workflows at once
+share commits; their time is read from the rows.""",
+        lambda scale: f"{scale.steps:,} steps",
+    ),
+    "fan-out": Workload(
+        measure_fan_out,
+        "Fan-out",
+        """\
+A job fans out to no-op children, waits for them, and ends: from its submit to its end. In turns
+with as many jobs without a parent, enqueued in one call: from their submit to the end of the
+last.""",
+        lambda scale: f"{scale.children:,} children",
+    ),
     "server": Workload(
         measure_server,
         "Drain through the server",
@@ -171,6 +194,16 @@ handler to the last, or to its last report where reports lag behind; that of pul
 the rows, as above. Peers run in one process. Slow ones get fewer jobs, and pulsed as few beside
 them.""",
         lambda scale: f"{scale.peer:,} jobs at most",
+        quick=False,
+    ),
+    "peers-steps": Workload(
+        measure_steps_beside_peers,
+        "Steps beside a peer",
+        """\
+One workflow of no-op steps, one after the other, in turns with one of DBOS on the same server,
+which also stores each step before the next. Each is timed by its own clock.""",
+        lambda scale: f"{scale.steps:,} steps",
+        engines=("postgres",),
         quick=False,
     ),
 }

@@ -92,6 +92,12 @@ class Children(NamedTuple):
         """How many there are."""
         return sum(self.counts.values())
 
+    @property
+    def failed_unseen(self) -> int:
+        """How many failed and are not shown."""
+        seen = sum(child.node.job.status in FAILED_CHILD for child in self.shown)
+        return max(0, sum(self.counts[status] for status in FAILED_CHILD) - seen)
+
 
 # -- reading --------------------------------------------------------------------------------------
 

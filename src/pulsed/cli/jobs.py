@@ -113,7 +113,7 @@ def show(
     """Show one job: payload, result, failures, and why it is not running.
 
     Of a workflow also its steps, and its children with theirs: the first few of each fan-out and
-    those that failed, or all of them with --all, and always as JSON.
+    those that failed; all of them with --all or --json.
 
     \b
     Example:

@@ -165,7 +165,8 @@ def _add_children(branch: Tree, children: Children) -> None:
             below.add(line)
         _add_steps(below, child.node)
     if left := children.total - len(children.shown):
-        branch.add(Text(f"… and {left:,} more: --all shows them", style="dim"))
+        failed = f", {children.failed_unseen:,} of them failed" if children.failed_unseen else ""
+        branch.add(Text(f"… and {left:,} more{failed}: --all shows them", style="dim"))
 
 
 def _child_line(child: Child) -> Text:

@@ -73,9 +73,18 @@ def job(d: Dialect, row: Row) -> JobRow:
         occurrence=_time(d, row[26]),
         parent_id=_uuid(d, row[27]),
         parent_step=row[28],
-        wait_kind=row[29],
-        wait_key=row[30] if row[31] is None else str(d.uuid(row[31])),
+        **_wait(d, row),
     )
+
+
+def _wait(d: Dialect, row: Row) -> dict[str, str | None]:
+    """Read what a job waits for; what it waited for before is of no interest."""
+    if row[3] != Status.WAITING:
+        return {}
+    return {
+        "wait_kind": row[29],
+        "wait_key": row[30] if row[31] is None else str(d.uuid(row[31])),
+    }
 
 
 def checkpoint(d: Dialect, row: Row) -> Checkpoint:

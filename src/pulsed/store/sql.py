@@ -1,8 +1,9 @@
 """Every statement on the jobs' tables, named, with its intent above it.
 
-``status`` is set in submit, claim, settle and reap (one shared text), cancel, replay and the wake of
-``workflow_sql``, and nowhere else. Whatever a worker writes is guarded by status, owner and lease token *in the UPDATE
-itself*: no row means that the lease is lost, which is an answer and not an error.
+``status`` is set in submit, claim, settle and reap (one shared text), cancel, replay and the wake
+of ``workflow_sql``, and nowhere else. Whatever a worker writes is guarded by status, owner and
+lease token *in the UPDATE itself*: no row means that the lease is lost, which is an answer and not
+an error.
 """
 
 from __future__ import annotations
