@@ -168,12 +168,17 @@ async def test_a_cancelled_child_wakes_whoever_waits_for_it(store):
 # -- replays --------------------------------------------------------------------------------------
 
 
-async def test_a_replay_keeps_what_was_done_and_tries_again_what_failed(store):
+@pytest.mark.parametrize(
+    "last",
+    [
+        a_step("b", seq=2, state=StepState.FAILED, error="no"),
+        a_step("signal", seq=2, kind=StepKind.SIGNAL, state=StepState.TIMED_OUT),
+    ],
+    ids=["failed", "timed out"],
+)
+async def test_a_replay_keeps_what_was_done_and_tries_again_what_failed(store, last):
     run = await running(store)
-    await recorded(
-        store, run, a_step("a", seq=1), a_step("b", seq=2, state=StepState.FAILED, error="no"),
-        a_step("signal", seq=3, kind=StepKind.SIGNAL, state=StepState.TIMED_OUT),
-    )  # fmt: skip
+    await recorded(store, run, a_step("a", seq=1), last)
     await fail(store, run)
     assert await store.replay([run.job_id]) == {run.job_id: (True, Status.PENDING)}
     history = await store.history(run.job_id)
