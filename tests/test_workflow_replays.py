@@ -9,7 +9,7 @@ from pulsed.engine.context import Context
 from pulsed.errors import FanOutFailed, NoRetry, SignalTimeout, StepFailed
 from pulsed.job import Status
 from pulsed.store.sqlstore import SqlStore
-from tests.support.backends import Clock
+from tests.support.clock import Clock
 from tests.support.workers import finished, handler, in_status, result, submit, working
 from tests.support.workflows import call_of, names_of
 
@@ -130,7 +130,7 @@ async def test_a_failure_beside_a_step_that_succeeded_is_tried_again(
 
     async def work(ctx: Context) -> str:
         first, _ = await asyncio.gather(ctx.step(fails, retry=2), ctx.step(fine))
-        return first
+        return str(first)
 
     job_id = await submit(store, "work")
     async with working(store, work):

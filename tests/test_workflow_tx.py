@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import Backoff
+from pulsed.backoff import Backoff, RetryPolicy
+from pulsed.engine import patience
 from pulsed.engine.context import Context
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.job import Status
@@ -107,12 +108,14 @@ async def test_a_failed_try_is_taken_back_before_the_next(store: SqlStore, effec
     assert (await steps_of(store, job.id))[0].tries == 2
 
 
+@pytest.mark.parametrize("times", [1, 20], ids=["blinks", "is away"])
 @pytest.mark.parametrize("where", ["opening", "committing"])
-async def test_a_database_that_blinks_runs_the_step_again(
-    store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str
+async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
+    store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str, times: int
 ):
-    """Nothing was written then; it does not count as a failure of the step."""
-    errors = [TransientStorageError("it blinked")]
+    """Nothing was written then; it does not count as a failure of the step, nor as an attempt."""
+    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    errors = [TransientStorageError("it blinked")] * times
     transaction = store.transaction
 
     async def at_once(_: float) -> None: ...
@@ -139,6 +142,28 @@ async def test_a_database_that_blinks_runs_the_step_again(
 
     job = await outcome(store, work)
     assert (result(job), effects(), errors) == (5, 1, [])
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_a_database_of_the_steps_own_is_not_waited_for(
+    store: SqlStore, effects: Any, is_async: bool
+):
+    calls: list[int] = []
+
+    def plain_away(connection: Any) -> None:
+        calls.append(1)
+        raise TransientStorageError("the other one is away")
+
+    async def away(connection: Any) -> None:
+        plain_away(connection)
+
+    async def work(ctx: Context) -> None:
+        await ctx.step(away if is_async else plain_away, tx=True)
+
+    job = await outcome(store, work)
+    assert job.status is Status.DEAD_LETTERED
+    assert "the other one is away" in (job.last_error or "")
+    assert (calls, effects()) == ([1], 0)
 
 
 async def test_a_run_that_lost_its_lease_leaves_no_effect(store: SqlStore, effects: Any):
