@@ -21,17 +21,21 @@ from benchmarks.workloads import WORKLOADS
 from benchmarks.workloads.drain import DRIVERS, raw
 from benchmarks.workloads.enqueue import Act, enqueue_singly, raw_singly
 from benchmarks.workloads.peers import by_size
+from benchmarks.workloads.workflows import children, one_workflow, plain_jobs
 from pulsed import Pulse
 
 JOBS = 4_000
 SINGLES = 150
 CROWD = 40_000
+CHILDREN = 1_000
 ALL_IDS = "SELECT id FROM pulse_jobs"
 
 LEAST_OF_RAW = {"postgres": 0.2, "sqlite": 0.08}
 LEAST_OF_RAW_SINGLES = 0.2
 LEAST_BESIDE_A_CROWD = 0.5
 LEAST_THROUGH_A_SERVER = 0.15
+LEAST_STEPS = 0.08
+LEAST_CHILDREN = 0.1
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -89,6 +93,23 @@ def test_enqueueing_one_by_one_keeps_a_fair_share_of_the_raw_driver(database):
     }
 
     assert seconds["theirs"] >= LEAST_OF_RAW_SINGLES * seconds["ours"]
+
+
+def test_steps_of_a_workflow_keep_a_fair_share_of_single_commits(database):
+    act, arguments = raw_singly(database, SINGLES)
+    commits = SINGLES / min(in_processes(act, arguments)[0] for _ in range(2))
+
+    steps = max(one_workflow(database, SINGLES) for _ in range(2))
+
+    assert steps >= LEAST_STEPS * commits
+
+
+def test_children_of_a_fan_out_keep_a_fair_share_of_the_speed_of_plain_jobs(database):
+    plain = CHILDREN / min(plain_jobs(database, CHILDREN) for _ in range(2))
+
+    fanned = CHILDREN / min(children(database, CHILDREN) for _ in range(2))
+
+    assert fanned >= LEAST_CHILDREN * plain
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)

@@ -195,8 +195,8 @@ WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "unmark_cascades": [BY_ID, FAMILY],
     "forget_steps": [CHECKPOINTS],
     "forget_signals": [SIGNALS],
-    "forget_failed_steps": [CHECKPOINTS],
-    "reopen_fan_outs": [CHECKPOINTS],
+    "forget_failed_steps": [CHECKPOINTS, CHECKPOINTS],
+    "reopen_fan_outs": [CHECKPOINTS, CHECKPOINTS],
 }
 RARE_PLANS = {
     "untold_children": [("pulse_jobs_family", "parent_id = $"), BY_ID],

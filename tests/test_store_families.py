@@ -110,7 +110,7 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     top, children, grandchildren = await three_levels(store)
     everyone = [top, *children, *grandchildren]
     cascade = store.cascade
-    store.cascade = _nothing  # the process is gone as soon as the first level is done
+    store._tell_children = _nothing  # the process is gone as soon as the first level is done
     await store.cancel([top])
     assert (
         await statuses(store, everyone)
@@ -124,8 +124,8 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     await store.aclose()
 
 
-async def _nothing() -> int:
-    return 0
+async def _nothing() -> None:
+    pass
 
 
 @pytest.mark.embedded("a server sees to it, not its clients")
@@ -135,7 +135,7 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
     children = children_of(parent.job_id, 25)
     await store.add_children(parent.lease, children)
     cascade = store.cascade
-    store.cascade = _nothing
+    store._tell_children = _nothing
     await fail(store, parent)
     ids = [child.id for child in children]
     for left in (15, 5, 0):
@@ -168,12 +168,17 @@ async def test_a_cancelled_child_wakes_whoever_waits_for_it(store):
 # -- replays --------------------------------------------------------------------------------------
 
 
-async def test_a_replay_keeps_what_was_done_and_tries_again_what_failed(store):
+@pytest.mark.parametrize(
+    "last",
+    [
+        a_step("b", seq=2, state=StepState.FAILED, error="no"),
+        a_step("signal", seq=2, kind=StepKind.SIGNAL, state=StepState.TIMED_OUT),
+    ],
+    ids=["failed", "timed out"],
+)
+async def test_a_replay_keeps_what_was_done_and_tries_again_what_failed(store, last):
     run = await running(store)
-    await recorded(
-        store, run, a_step("a", seq=1), a_step("b", seq=2, state=StepState.FAILED, error="no"),
-        a_step("signal", seq=3, kind=StepKind.SIGNAL, state=StepState.TIMED_OUT),
-    )  # fmt: skip
+    await recorded(store, run, a_step("a", seq=1), last)
     await fail(store, run)
     assert await store.replay([run.job_id]) == {run.job_id: (True, Status.PENDING)}
     history = await store.history(run.job_id)
@@ -269,7 +274,7 @@ async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(bac
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 1))
     cascade = store.cascade
-    store.cascade = _nothing
+    store._tell_children = _nothing
     await fail(store, parent)
     await store.replay([parent.job_id])
     assert await cascade() == 0
@@ -311,7 +316,7 @@ async def test_a_parent_is_not_pruned_before_its_children_have_been_told(backend
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 2))
     cascade = store.cascade
-    store.cascade = _nothing
+    store._tell_children = _nothing
     await fail(store, parent)
     clock.advance(3600)
     assert (await store.prune(EVERY_END, limit=100)).total == 0
@@ -368,3 +373,17 @@ async def test_all_children_can_be_claimed_together(store):
     parent = await running(store)
     await store.add_children(parent.lease, children_of(parent.job_id, 4))
     assert len(await claimed_children(store, parent.job_id, 4)) == 4
+
+
+@pytest.mark.embedded("a server sees to it, not its clients")
+async def test_a_fresh_start_leaves_no_child_of_the_first_untold(backend):
+    store = backend.open()
+    parent = await running(store)
+    children = children_of(parent.job_id, 2)
+    await store.add_children(parent.lease, children)
+    tell, store._tell_children = store._tell_children, _nothing
+    await fail(store, parent)
+    store._tell_children = tell
+    await store.replay([parent.job_id], fresh=True)
+    assert await statuses(store, [child.id for child in children]) == [Status.CANCELLED] * 2
+    await store.aclose()

@@ -249,13 +249,13 @@ async def test_whoever_outlives_its_parent_is_spared(backend, statement):
         await store.add_children(parent.lease, family)
         if statement == "mark_cascades":
             marked = []
-            cascade = store.cascade
+            tell = store._tell_children
 
-            async def counted(**options):
+            async def counted():
                 marked.append(True)
-                return await cascade(**options)
+                await tell()
 
-            store.cascade = counted
+            store._tell_children = counted
             await settle(store, parent, Failed("no", final=True))
             assert not marked
         await settle(store, parent, Failed("no", final=True))

@@ -3,20 +3,23 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from pulsed.backoff import Backoff
+from pulsed.backoff import Backoff, RetryPolicy
+from pulsed.engine import patience
 from pulsed.engine.context import Context
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.job import Status
 from pulsed.step import StepState
 from pulsed.store import retrying
 from pulsed.store.sqlstore import SqlStore
+from pulsed.store.step_thread import StepThread
 from tests.support.backends import Backend
-from tests.support.workers import finished, handler, outcome, result, submit, working
+from tests.support.workers import finished, handler, outcome, result, submit, until, working
 from tests.support.workflows import names_of, parked, steps_of
 
 pytestmark = pytest.mark.embedded("a transaction cannot reach through a server")
@@ -105,12 +108,14 @@ async def test_a_failed_try_is_taken_back_before_the_next(store: SqlStore, effec
     assert (await steps_of(store, job.id))[0].tries == 2
 
 
+@pytest.mark.parametrize("times", [1, 20], ids=["blinks", "is away"])
 @pytest.mark.parametrize("where", ["opening", "committing"])
-async def test_a_database_that_blinks_runs_the_step_again(
-    store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str
+async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
+    store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str, times: int
 ):
-    """Nothing was written then; it does not count as a failure of the step."""
-    errors = [TransientStorageError("it blinked")]
+    """Nothing was written then; it does not count as a failure of the step, nor as an attempt."""
+    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    errors = [TransientStorageError("it blinked")] * times
     transaction = store.transaction
 
     async def at_once(_: float) -> None: ...
@@ -137,6 +142,28 @@ async def test_a_database_that_blinks_runs_the_step_again(
 
     job = await outcome(store, work)
     assert (result(job), effects(), errors) == (5, 1, [])
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_a_database_of_the_steps_own_is_not_waited_for(
+    store: SqlStore, effects: Any, is_async: bool
+):
+    calls: list[int] = []
+
+    def plain_away(connection: Any) -> None:
+        calls.append(1)
+        raise TransientStorageError("the other one is away")
+
+    async def away(connection: Any) -> None:
+        plain_away(connection)
+
+    async def work(ctx: Context) -> None:
+        await ctx.step(away if is_async else plain_away, tx=True)
+
+    job = await outcome(store, work)
+    assert job.status is Status.DEAD_LETTERED
+    assert "the other one is away" in (job.last_error or "")
+    assert (calls, effects()) == ([1], 0)
 
 
 async def test_a_run_that_lost_its_lease_leaves_no_effect(store: SqlStore, effects: Any):
@@ -205,3 +232,54 @@ async def test_a_transaction_inside_a_step_is_refused(store: SqlStore):
         await ctx.step(outer, ctx)
 
     assert "inside of another step" in await parked(store, handler(work))
+
+
+@pytest.mark.parametrize("fn", [insert, plain_insert], ids=["async", "plain"])
+async def test_many_at_once_do_not_stand_in_each_others_way(
+    store: SqlStore, effects: Any, fn: Any, caplog: pytest.LogCaptureFixture
+):
+    async def work(ctx: Context) -> int:
+        return int(await ctx.step(fn, tx=True))
+
+    jobs = [await submit(store, "work") for _ in range(20)]
+    async with working(store, handler(work), concurrency=20):
+        assert {(await finished(store, job_id)).attempts for job_id in jobs} == {1}
+    assert effects() == 20
+    assert not [record for record in caplog.records if "locked" in record.getMessage()]
+
+
+@pytest.mark.parametrize("fn", [insert, plain_insert], ids=["async", "plain"])
+async def test_it_needs_none_of_the_loops_own_threads(store: SqlStore, effects: Any, fn: Any):
+    async def work(ctx: Context) -> int:
+        return int(await ctx.step(fn, tx=True))
+
+    async with working(store, handler(work)):
+        loop, end = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, end.wait)
+        try:
+            await finished(store, await submit(store, "work"))
+        finally:
+            end.set()
+            await busy
+    assert effects() == 1
+
+
+async def test_a_connection_that_opens_too_late_is_closed():
+    thread = StepThread()
+    begun, go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def connect() -> str:
+        begun.set()
+        go.wait()
+        return "connection"
+
+    opening = asyncio.ensure_future(thread.open(connect, lambda _: closed.set()))
+    await until(begun.is_set)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert not closed.is_set()
+    go.set()
+    await until(closed.is_set)
+    thread.end()

@@ -8,7 +8,7 @@ made, or made and committed, its answer lost. From then on the process makes no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 from uuid import uuid4
@@ -20,10 +20,9 @@ from pulsed.engine.workflows import Workflows
 from pulsed.errors import StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Outcome, Report
+from pulsed.rpc.remote import RemoteStore
 from pulsed.store.base import Transaction
-from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Verb
-from tests.support.backends import Backend
 
 When = Literal["before", "after", "blinks before", "blinks after"]
 """Dies before or after the commit; or only loses its connection there, and lives."""
@@ -53,20 +52,25 @@ class Fate:
 class Process:
     """One worker with one slot."""
 
-    def __init__(self, backend: Backend, registry: Registry, fate: Fate) -> None:
+    def __init__(self, store: Any, registry: Registry, fate: Fate) -> None:
         self.id = uuid4()
         self.dead = False
         self.woken = 0
-        """How many parents its calls have woken."""
-        # It is the process that dies, not the machine: nothing has to reach the disk.
-        hurried: dict[str, Any] = {"synchronous": "NORMAL"} if backend.engine == "sqlite" else {}
-        self.store: SqlStore = backend.open(**hurried)
+        """How many parents its calls have woken; through a server, nobody tells."""
+        self.store = store
         self._fate = fate
         self._registry = registry
-        self._perform = self.store.perform
-        self._transaction = self.store.transaction
-        setattr(self.store, "perform", self._performing)  # noqa: B010 - an instance's own method
-        setattr(self.store, "transaction", self._in_transaction)  # noqa: B010
+        self._make_mortal()
+
+    def _make_mortal(self) -> None:
+        if isinstance(self.store, RemoteStore):
+            self._claim, self._call = self.store.claim, self.store._call
+            setattr(self.store, "claim", self._claiming)  # noqa: B010 - an instance's own methods
+            setattr(self.store, "_call", self._calling)  # noqa: B010
+        else:
+            self._perform, self._transaction = self.store.perform, self.store.transaction
+            setattr(self.store, "perform", self._performing)  # noqa: B010
+            setattr(self.store, "transaction", self._in_transaction)  # noqa: B010
 
     async def work(self) -> bool:
         """Claim one job and run it to its end; False if there was none, or if it died at it."""
@@ -107,6 +111,26 @@ class Process:
         self._count(verb, answer)
         if strikes:
             self._strike()
+        return answer
+
+    async def _claiming(self, *args: Any) -> Any:
+        return await self._over_the_network("claim", lambda: self._claim(*args))
+
+    async def _calling(self, name: str, request: Any, **options: Any) -> Any:
+        return await self._over_the_network(name, lambda: self._call(name, request, **options))
+
+    async def _over_the_network(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call; one whose answer was lost is made again, as the client does by itself."""
+        self._check()
+        strikes = self._fate.strikes(name)
+        blinks = self._fate.when.startswith("blinks")
+        if strikes and not blinks and self._fate.when == "before":
+            self._strike()
+        answer = await call()
+        if strikes and not blinks:
+            self._strike()
+        if strikes and name != "claim" and self._fate.when == "blinks after":
+            answer = await call()
         return answer
 
     def _count(self, verb: Verb[Any], answer: Any) -> None:

@@ -19,6 +19,7 @@ from pulsed.engine import context as contexts
 from pulsed.engine.context import Context
 from pulsed.engine.error_text import describe, message, trace
 from pulsed.engine.suspension import Suspension, is_suspension
+from pulsed.engine.workflow import Workflow
 from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, Snooze, WorkflowError
 from pulsed.handler import Handler, clean_text
 from pulsed.job import (
@@ -123,8 +124,16 @@ async def finish(run: Run, rest: Suspended) -> Outcome | None:
     try:
         value = await rest
     except BaseException as error:  # noqa: BLE001 - see above
+        await _end_steps(run)
         return _after_error(run, error)
+    await _end_steps(run)
     return _after_return(run, value)
+
+
+async def _end_steps(run: Run) -> None:
+    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    if flow is not None:
+        await flow.end(stop=run.stop is not None)
 
 
 def call(run: Run) -> Outcome | None:
@@ -162,10 +171,18 @@ def _called(run: Run) -> Any:
     return handler.fn(**arguments)
 
 
+def _ended_flow(run: Run) -> Workflow | None:
+    """Return the workflow that the run is, if it is one; its handler has ended."""
+    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    if flow is not None:
+        flow.ended = True
+    return flow
+
+
 def _after_return(run: Run, value: Any) -> Outcome | None:
+    flow = _ended_flow(run)
     if run.stop is Stop.LOST:
         return None
-    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
@@ -180,11 +197,11 @@ def _after_return(run: Run, value: Any) -> Outcome | None:
 
 
 def _after_error(run: Run, error: BaseException) -> Outcome | None:
+    flow = _ended_flow(run)
     if isinstance(error, asyncio.CancelledError) and run.stop is not None:
         return outcome_of_stop(run)
     if run.stop in (Stop.LOST, Stop.ABORTED):
         return outcome_of_stop(run)  # what it says now is about our interruption
-    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
     if flow is not None and isinstance(flow.interrupted, Suspension):
         if is_suspension(error):
             return flow.interrupted.outcome

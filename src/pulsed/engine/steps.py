@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -22,6 +23,7 @@ from pulsed.errors import (
     RetryAfter,
     Snooze,
     StepFailed,
+    StorageError,
 )
 from pulsed.handler.options import checked_timeout
 from pulsed.step import Checkpoint, StepKind, StepState
@@ -75,6 +77,14 @@ class _Tried(NamedTuple):
     """Came meanwhile; to be raised when the value is stored."""
 
 
+class _OwnError(Exception):
+    """An error of the step's own use of a database: not ours to wait for."""
+
+    def __init__(self, error: StorageError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class _Step:
     """One step of one run."""
 
@@ -91,7 +101,8 @@ class _Step:
         stored = await self._flow.stored(self._place)
         codec = codec_of(self._function.name, self._function.fn)
         if stored is None:
-            return codec.decode(await self._run(codec))
+            with self._flow.running(self._place):
+                return codec.decode(await self._run(codec))
         if stored.state is StepState.FAILED:
             raise self._failed(stored)
         return codec.decode(stored.value)
@@ -121,9 +132,11 @@ class _Step:
 
     async def _try(self, codec: ValueCodec, tries: int, began: float) -> _Tried:
         if self._options.tx:
-            return await retrying(
-                RetryPolicy(), lambda: self._in_transaction(codec, tries, began), what=str(self)
-            )
+            again = functools.partial(self._in_transaction, codec, tries, began)
+            try:
+                return await self._flow.ask(lambda: retrying(RetryPolicy(), again, what=str(self)))
+            except _OwnError as own:
+                raise own.error from own.error.__cause__
         returned = await call(self._function, within=self._options.timeout)
         return _Tried(self._encoded(codec, returned), returned.cancelled)
 
@@ -133,7 +146,10 @@ class _Step:
         async with flow.store.transaction(flow.lease, plain=not function.is_async) as tx:
             function = replace(function, args=(tx.connection, *function.args))
             # Never abandoned: a thread that goes on would write beside the rollback.
-            returned = await call(function, within=self._time_for(tx), abandon=False)
+            try:
+                returned = await call(function, within=self._time_for(tx), abandon=False)
+            except StorageError as error:
+                raise _OwnError(error) from error
             if returned.cancelled is not None:
                 raise returned.cancelled
             text = self._encoded(codec, returned)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -20,7 +21,13 @@ from pulsed.engine.calling import outlast
 from pulsed.engine.patience import patiently
 from pulsed.engine.suspension import Suspension
 from pulsed.engine.workflows import Workflows
-from pulsed.errors import CannotSuspend, InvalidOption, LeaseLost, NonDeterministic
+from pulsed.errors import (
+    CannotSuspend,
+    InvalidOption,
+    LeaseLost,
+    NonDeterministic,
+    WorkflowError,
+)
 from pulsed.handler.options import checked_name
 from pulsed.handler.payload import to_plain
 from pulsed.job import Assignment, Waiting
@@ -74,6 +81,8 @@ class Workflow:
         """Why the handler has to leave; it hears this again at every call, should it stay."""
         self.repeated: BaseException | None = None
         """The last error that came from a checkpoint, and would come again."""
+        self.ended = False
+        """The handler has returned, or raised: no step begins any more."""
         self._recorder = shared.recorder
         self._strict = shared.is_strict(assignment.topic)
         self._task = task
@@ -83,6 +92,7 @@ class Workflow:
         self._reading = asyncio.Lock()
         self._by_seq: dict[int, Checkpoint] = {}
         self._by_key: dict[StepKey, Checkpoint] = {}
+        self._beside: dict[asyncio.Future[None], asyncio.Task[Any]] = {}
 
     # -- places -----------------------------------------------------------------------------------
 
@@ -171,6 +181,45 @@ class Workflow:
             f"Job {self.job_id} ({self.topic}) lost its lease; another worker may run it.",
             job_id=self.job_id,
         )
+
+    # -- steps beside the handler -----------------------------------------------------------------
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[None]:
+        """Run a step: a handler that has ended waits for it, and then none begins any more."""
+        if self.ended:
+            raise WorkflowError(
+                f"Job {self.job_id} ({self.topic}): {place} was to begin when the handler had "
+                "ended. Await every step before the handler ends.",
+                job_id=self.job_id,
+            )
+        task = asyncio.current_task()
+        if task is None or task is self._task:
+            yield
+            return
+        over = asyncio.get_running_loop().create_future()
+        self._beside[over] = task
+        try:
+            yield
+        finally:
+            del self._beside[over]
+            over.set_result(None)
+
+    async def end(self, *, stop: bool) -> None:
+        """Wait for the steps beside a handler that has ended, while its lease is still held.
+
+        Left alone they would have an effect and no checkpoint, and the next run would begin them
+        again beside these. They are cancelled with the run.
+        """
+        self.ended = True
+        if stop:
+            self._cancel_beside()
+        while self._beside:
+            await outlast(next(iter(self._beside)), interrupt=self._cancel_beside)
+
+    def _cancel_beside(self) -> None:
+        for task in set(self._beside.values()):
+            task.cancel()
 
     # -- leaving ----------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ Its session has the server's own settings, not those of our hot statements.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -24,6 +23,7 @@ from pulsed.store.postgres_async import LoopPool, changed
 from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server, translate
 from pulsed.store.postgres_session import Lane
 from pulsed.store.postgres_values import arguments, texts
+from pulsed.store.step_thread import StepThread
 from pulsed.store.verb import Statement
 from pulsed.store.workflow_verbs import lost, recording, was_recorded
 
@@ -106,10 +106,12 @@ class PlainTransaction(PostgresTransaction):
         self,
         store: PostgresStore,
         lease: Lease,
+        thread: StepThread,
         connection: psycopg.Connection[Any],
         transaction: AbstractContextManager[psycopg.Transaction],
     ) -> None:
         super().__init__(store, lease)
+        self._thread = thread
         self._connection = connection
         self._transaction = transaction
 
@@ -119,7 +121,7 @@ class PlainTransaction(PostgresTransaction):
 
     async def _count(self, statement: Statement) -> int:
         values = texts(arguments(statement, self._store.clock))
-        return await asyncio.to_thread(self._execute, statement.sql.text, values)
+        return await self._thread.call(self._execute, statement.sql.text, values)
 
     def _execute(self, text: str, values: list[str | None]) -> int:
         if self._connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE:
@@ -127,7 +129,7 @@ class PlainTransaction(PostgresTransaction):
         return RawCursor(self._connection).execute(text, values).rowcount
 
     async def _end(self) -> None:
-        await asyncio.to_thread(self._transaction.__exit__, None, None, None)
+        await self._thread.call(self._transaction.__exit__, None, None, None)
 
 
 @asynccontextmanager
@@ -147,13 +149,20 @@ async def async_transaction(
 @asynccontextmanager
 async def plain_transaction(store: PostgresStore, lease: Lease) -> AsyncIterator[PlainTransaction]:
     """Open a transaction on psycopg; what is not committed is undone."""
+    thread = StepThread()
     try:
-        connection = await asyncio.to_thread(store.connect_for_a_step)
-        transaction = connection.transaction()
-        await asyncio.to_thread(transaction.__enter__)
-    except DRIVER_ERRORS as error:
-        raise translate(error, "step", store.address.where) from error
-    try:
-        yield PlainTransaction(store, lease, connection, transaction)
+        try:
+            connection = await thread.open(store.connect_for_a_step, psycopg.Connection.close)
+        except DRIVER_ERRORS as error:
+            raise translate(error, "step", store.address.where) from error
+        try:
+            transaction = connection.transaction()
+            try:
+                await thread.call(transaction.__enter__)
+            except DRIVER_ERRORS as error:
+                raise translate(error, "step", store.address.where) from error
+            yield PlainTransaction(store, lease, thread, connection, transaction)
+        finally:
+            await thread.call(connection.close)
     finally:
-        await asyncio.to_thread(connection.close)
+        thread.end()

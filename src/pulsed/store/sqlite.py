@@ -34,6 +34,7 @@ from pulsed.store.base import Listener, Transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import watch_forks
+from pulsed.store.loops import PerLoop
 from pulsed.store.runner import drive
 from pulsed.store.sqlite_place import file_system
 from pulsed.store.sqlite_step import step_transaction
@@ -41,6 +42,7 @@ from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
 from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions
+from pulsed.store.step_thread import StepThread
 from pulsed.store.verb import Kind, Rows, Script, Sql, Statement, Verb
 from pulsed.timetable import to_micros
 
@@ -103,6 +105,7 @@ class SqliteStore(SqlStore):
         )
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()
+        self._step_threads = PerLoop[StepThread]()
         self._listeners: list[Callable[[], None]] = []
         self._checkpoint_at = CHECKPOINT_AT
         watch_forks(self)
@@ -113,6 +116,7 @@ class SqliteStore(SqlStore):
         if self.path is not None:
             self._idle_readers = []
         self._reading = _reading_threads()
+        self._step_threads = PerLoop()
         self._listeners = []
         self._memory_is_gone()
         return inherited
@@ -163,7 +167,8 @@ class SqliteStore(SqlStore):
         *,
         plain: bool,  # noqa: ARG002 - there is one driver
     ) -> AbstractAsyncContextManager[Transaction]:
-        return step_transaction(self, self._open_writer, lease)
+        thread = self._step_threads.here(StepThread)
+        return step_transaction(self, thread, self._open_writer, lease)
 
     def _open_writer(self) -> sqlite3.Connection:
         connection = self._connect()
@@ -268,6 +273,7 @@ class SqliteStore(SqlStore):
         readers, self._idle_readers = self._idle_readers, []
         for reader in readers:
             reader.close()
+        self._step_threads.forget_all()  # a step that is still under way has its own
         self._writer.close()
         self._memory_is_gone()
 

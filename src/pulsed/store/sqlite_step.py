@@ -1,11 +1,11 @@
 """A step's transaction on SQLite: a connection of its own, and the file's only write lock.
 
-Everybody else who writes waits meanwhile, heartbeats too, so a step may not take long.
+Everybody else who writes waits meanwhile, heartbeats too, so a step may not take long. Steps of one
+process queue up here, and not at the file, where those who wait are served in no order.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +16,7 @@ from pulsed.job import Lease
 from pulsed.step import Checkpoint
 from pulsed.store.base import Transaction
 from pulsed.store.sqlite_values import execute
+from pulsed.store.step_thread import StepThread
 from pulsed.store.workflow_verbs import lost, recording
 
 if TYPE_CHECKING:
@@ -29,8 +30,15 @@ class SqliteTransaction(Transaction):
 
     limit = LONGEST_STEP
 
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection, lease: Lease) -> None:
+    def __init__(
+        self,
+        store: SqliteStore,
+        thread: StepThread,
+        connection: sqlite3.Connection,
+        lease: Lease,
+    ) -> None:
         self._store = store
+        self._thread = thread
         self._connection = connection
         self._lease = lease
 
@@ -39,7 +47,7 @@ class SqliteTransaction(Transaction):
         return self._connection
 
     async def commit(self, checkpoint: Checkpoint) -> None:
-        await asyncio.to_thread(self._commit, checkpoint)
+        await self._thread.call(self._commit, checkpoint)
 
     def _commit(self, checkpoint: Checkpoint) -> None:
         self._connection.set_authorizer(None)
@@ -57,7 +65,10 @@ class SqliteTransaction(Transaction):
 
 @asynccontextmanager
 async def step_transaction(
-    store: SqliteStore, connect: Callable[[], sqlite3.Connection], lease: Lease
+    store: SqliteStore,
+    thread: StepThread,
+    connect: Callable[[], sqlite3.Connection],
+    lease: Lease,
 ) -> AsyncIterator[SqliteTransaction]:
     """Hold the write lock for a step; what is not committed is undone."""
     if store.path is None:
@@ -65,11 +76,12 @@ async def step_transaction(
             "A step with tx=True needs a database in a file; this one is in memory. "
             "Use sqlite:///jobs.db, or the step without tx=True."
         )
-    connection = await asyncio.to_thread(_begin, store, connect)
-    try:
-        yield SqliteTransaction(store, connection, lease)
-    finally:
-        await asyncio.to_thread(connection.close)
+    async with thread.turn:
+        connection = await thread.open(lambda: _begin(store, connect), sqlite3.Connection.close)
+        try:
+            yield SqliteTransaction(store, thread, connection, lease)
+        finally:
+            await thread.call(connection.close)
 
 
 def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:

@@ -53,6 +53,7 @@ from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
 from pulsed.store.waking import Effects, Settled
 from pulsed.store.workflow_sql import WorkflowStatements
+from pulsed.store.workflow_verbs import Cascaded
 from pulsed.workflow import Ended, History, Record, Signal
 
 T = TypeVar("T")
@@ -60,8 +61,11 @@ T = TypeVar("T")
 MOST_FLOORS = 1000
 """Queues times sets of topics that one process remembers floors for."""
 
-MOST_ROUNDS = 100
+MOST_ROUNDS = 20
 """Levels, or large parts of one, that are cancelled at once; upkeep does the rest."""
+
+CASCADE = 500
+"""Children in one of these."""
 
 SOON = 1.0
 """A job that is due later than this is found by polling; nobody is woken for it."""
@@ -213,9 +217,14 @@ class SqlStore(Store):
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
         if told.queues:
             await self.hint(set(told.queues))
-        rounds = MOST_ROUNDS if told.cascades else 0
-        while rounds and await self.cascade():
-            rounds -= 1
+        if told.cascades:
+            await self._tell_children()
+
+    async def _tell_children(self) -> None:
+        """Cancel the children of parents that have ended; those that somebody holds are left."""
+        for _ in range(MOST_ROUNDS):
+            if not (await self._cascade(CASCADE)).told:
+                return
 
     async def held(self, worker_id: UUID) -> list[Lease]:
         return await self.run(verbs.held(self._statements, worker_id))
@@ -278,6 +287,8 @@ class SqlStore(Store):
     ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
+        if fresh:
+            await self._tell_children()  # the first ones: those to come are not meant
         return await self.run(verbs.replay(self._statements, self.workflows, ids, fresh=fresh))
 
     async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
@@ -337,12 +348,14 @@ class SqlStore(Store):
         verb = workflow_verbs.take_signal(self.workflows, lease, name, checkpoint)
         return await self.run(verb)
 
-    async def cascade(self, *, limit: int = 500) -> int:
-        verb = workflow_verbs.cascade(self._statements, self.workflows, limit)
-        done = await self.run(verb)
+    async def cascade(self, *, limit: int = CASCADE) -> int:
+        return (await self._cascade(limit)).parents
+
+    async def _cascade(self, limit: int) -> Cascaded:
+        done = await self.run(workflow_verbs.cascade(self._statements, self.workflows, limit))
         if done.effects.queues:
             await self.hint(set(done.effects.queues))
-        return done.parents
+        return done
 
     # -- schedules ------------------------------------------------------------------------------
 

@@ -268,15 +268,19 @@ class WorkflowStatements:
         self.forget_steps = self._delete(d.checkpoints)
         self.forget_signals = self._delete(d.signals)
         those = d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
+        # A failure that the code has caught, and gone on from, is a part of its way: if it came
+        # out otherwise now, the steps after it would not be those that are stored.
+        failed = f"""{those} AND s.state IN ('FAILED', 'TIMED_OUT')
+              AND NOT EXISTS (SELECT 1 FROM {d.checkpoints} AS later
+                WHERE {d.same_id("later.job_id", "s.job_id")} AND later.kind <> 'VERSION'
+                  AND later.seq > s.seq AND later.started_at >= s.ended_at)"""
         self.forget_failed_steps = d.sql(
-            f"""DELETE FROM {d.checkpoints}
-            WHERE {those} AND kind <> 'FAN_OUT' AND state IN ('FAILED', 'TIMED_OUT')""",
-            JOB,
+            f"DELETE FROM {d.checkpoints} AS s WHERE {failed} AND s.kind <> 'FAN_OUT'", JOB
         )
         self.reopen_fan_outs = d.sql(
-            f"""UPDATE {d.checkpoints} SET state = 'OPEN', value = NULL, error = NULL,
+            f"""UPDATE {d.checkpoints} AS s SET state = 'OPEN', value = NULL, error = NULL,
                 until = NULL, ended_at = NULL
-            WHERE {those} AND kind = 'FAN_OUT' AND state IN ('FAILED', 'TIMED_OUT')""",
+            WHERE {failed} AND s.kind = 'FAN_OUT'""",
             JOB,
         )
         family = """s.name || '|' || s.nth

@@ -23,9 +23,10 @@ from pulsed.workflow import Ended, History, Record, Signal
 
 
 class Cascaded(NamedTuple):
-    """How many parents were looked after, and what that did to others."""
+    """How many parents were looked after, how many children told, and what that did to others."""
 
     parents: int
+    told: int
     effects: Effects
 
 
@@ -186,7 +187,7 @@ def cascade(s: Statements, w: WorkflowStatements, limit: int) -> Verb[Cascaded]:
             told = list((yield Statement(s.cancel, {}, [tuple(row) for row in told])))
         if parents:
             yield Statement(w.unmark_cascades, {}, [tuple(row) for row in parents])
-        return Cascaded(len(parents), (yield from effects(w, told)))
+        return Cascaded(len(parents), len(told), (yield from effects(w, told)))
 
     return Verb("cascade", Kind.TRANSACTION, script)
 
