@@ -128,6 +128,7 @@ class _FanOut(Generic[R]):
         self._options = options
         self._family = ""
         self._ids: list[UUID] = []
+        self._children: list[Ended | None] = []
 
     async def result(self) -> FanOut[R]:
         flow = self._flow
@@ -185,7 +186,7 @@ class _FanOut(Generic[R]):
     async def _decided(self, stored: Checkpoint) -> Checkpoint:
         """Store what the children came to; until that is decided, wait on."""
         flow = self._flow
-        children = await self._outcomes(self._ids)
+        children = self._children = await self._outcomes(self._ids)
         statuses = [child.status if child is not None else None for child in children]
         success = verdict(self._options.strategy, statuses)
         if success is None and not await is_over(flow, stored, None):
@@ -239,7 +240,10 @@ class _FanOut(Generic[R]):
         ]
         rest = {*outcome.failed, *outcome.left}
         succeeded = [index for index in range(len(self._ids)) if index not in rest]
-        children = await self._outcomes([self._ids[index] for index in succeeded])
+        if self._children:  # this very run has decided it
+            children = [self._children[index] for index in succeeded]
+        else:
+            children = await self._outcomes([self._ids[index] for index in succeeded])
         values = [
             self._value(index, child) for index, child in zip(succeeded, children, strict=True)
         ]

@@ -228,7 +228,8 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
     ids = [report.lease.job_id for report in reports]
 
     def script() -> Script[Settled]:
-        if any(map(may_be_a_child, ids)):
+        locked = any(map(may_be_a_child, ids))
+        if locked:
             yield from lock_families(w, ids)
         ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
         accepted = {s.dialect.uuid(row[0]) for row in ended}
@@ -236,7 +237,7 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
             yield from _record_failures(s, _failures_among(s, ended, failed))
         if forgotten & accepted:
             yield Statement(w.forget_steps, {}, _one_column(forgotten & accepted))
-        told = yield from effects(w, ended)
+        told = yield from effects(w, ended, locked=locked)
         missing = [report for report in reports if report.lease.job_id not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)

@@ -31,15 +31,21 @@ class Settled(NamedTuple):
     effects: Effects
 
 
-def effects(w: WorkflowStatements, ended: Iterable[Row]) -> Script[Effects]:
-    """Tell all who have to hear of the end of jobs: of each, ENDED_COLUMNS and perhaps more."""
+def effects(
+    w: WorkflowStatements, ended: Iterable[Row], *, locked: bool = False
+) -> Script[Effects]:
+    """Tell all who have to hear of the end of jobs: of each, ENDED_COLUMNS and perhaps more.
+
+    ``locked`` says that their parents are locked already.
+    """
     over = [row for row in ended if row[1] in TERMINAL]
     marked: Any = ()
     if unsuccessful := [(row[0],) for row in over if row[1] != Status.SUCCEEDED]:
         marked = yield Statement(w.mark_cascades, {}, unsuccessful)
-    concerned = {row[2] for row in over if row[2] is not None}
-    concerned |= yield from _waiters(w, [row[0] for row in over if row[3]])
-    return Effects((yield from wake(w, concerned)), bool(marked))
+    parents = {row[2] for row in over if row[2] is not None}
+    waiters = yield from _waiters(w, [row[0] for row in over if row[3]])
+    woken = yield from wake(w, parents | waiters, locked=locked and not waiters)
+    return Effects(woken, bool(marked))
 
 
 def wake_waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[frozenset[str]]:
@@ -53,12 +59,14 @@ def _waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[set[Any]]:
     return {row[0] for row in (yield Statement(w.waiters, {}, [(job_id,) for job_id in watched]))}
 
 
-def wake(w: WorkflowStatements, ids: Iterable[Any]) -> Script[frozenset[str]]:
+def wake(
+    w: WorkflowStatements, ids: Iterable[Any], *, locked: bool = False
+) -> Script[frozenset[str]]:
     """Wake those of these jobs that have what they wait for; returns their queues."""
     jobs = [(job_id,) for job_id in ids]
     if not jobs:
         return frozenset()
-    if w.dialect.for_update:
+    if w.dialect.for_update and not locked:
         yield Statement(w.lock, {}, jobs)
     return frozenset(row[0] for row in (yield Statement(w.wake, {}, jobs)))
 

@@ -52,9 +52,12 @@ def _has_come(d: Dialect) -> str:
     children = f"""FROM {d.jobs} AS c {d.by_family}
                 WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key AND c"""
     failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
+    # Counted only where a number decides: thousands of children are looked at with every batch.
     fan_out = f"""NOT EXISTS (SELECT 1 {children}.{LIVING})
-                OR (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many
-                OR (SELECT count(*) {children}.status IN {succeeded}) >= j.wait_enough"""
+                OR (j.wait_too_many IS NOT NULL
+                    AND (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many)
+                OR (j.wait_enough IS NOT NULL
+                    AND (SELECT count(*) {children}.status IN {succeeded}) >= j.wait_enough)"""
     signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
                 WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
     job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
