@@ -14,7 +14,7 @@ from uuid import uuid4
 import grpc
 import pytest
 from grpc import aio
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from pulsed import Pulse, Status
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -62,10 +62,14 @@ async def services(url: str) -> set[str]:
     """Ask a server for what it has, as grpcurl does."""
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     async with raw_client(url.removeprefix("pulse://")) as client:
-        asking = reflection_pb2_grpc.ServerReflectionStub(client.channel).ServerReflectionInfo()
-        await asking.write(request)
-        await asking.done_writing()
-        answer = await asking.read()
+        # The call is of two streams. As one with a single request it goes out in one piece; a write
+        # into a call that was refused meanwhile would fail in its own way.
+        ask = client.channel.unary_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        (answer,) = [each async for each in ask(request)]
     return {service.name for service in answer.list_services_response.service}
 
 
