@@ -237,6 +237,16 @@ async def test_a_replay_goes_down_the_whole_tree(store):
     assert await statuses(store, grandchildren) == [Status.PENDING] * 4
 
 
+async def test_a_replay_brings_children_back_whose_parent_had_not_come_to_wait_for_them(store):
+    parent = await running(store)
+    await store.add_children(parent.lease, children_of(parent.job_id, 2))
+    ids = [child.id for child in children_of(parent.job_id, 2)]
+    await fail(store, parent)
+    assert await statuses(store, ids) == [Status.CANCELLED] * 2
+    await store.replay([parent.job_id])
+    assert await statuses(store, ids) == [Status.PENDING] * 2
+
+
 async def test_a_replay_leaves_the_children_of_a_fan_out_that_was_decided(store):
     parent, (run,) = await a_family(store, 1)
     await fail(store, run)

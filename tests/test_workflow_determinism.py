@@ -243,3 +243,12 @@ async def test_versions_out_of_order_are_refused(store: SqlStore, bounds: tuple[
             _ = ctx.version("change", *bounds)
 
     assert (await outcome(store, work)).last_error is None
+
+
+async def test_the_name_of_a_change_fits_with_what_is_put_before_it(store: SqlStore):
+    async def work(ctx: Context) -> None:
+        with pytest.raises(InvalidOption, match="200 characters"):
+            _ = ctx.version("x" * 195, 1, 2)
+        await ctx.version("x" * 190, 1, 2)
+
+    assert (await outcome(store, work)).status is Status.SUCCEEDED

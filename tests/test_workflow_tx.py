@@ -1,6 +1,7 @@
 """Steps in a transaction of the jobs' database: their effect and their checkpoint are one."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,21 @@ from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.job import Status
 from pulsed.step import StepState
 from pulsed.store import retrying
+from pulsed.store.sqlite import SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.step_thread import StepThread
 from tests.support.backends import Backend
-from tests.support.workers import finished, handler, outcome, result, submit, until, working
+from tests.support.workers import (
+    finished,
+    handler,
+    in_status,
+    outcome,
+    result,
+    row,
+    submit,
+    until,
+    working,
+)
 from tests.support.workflows import names_of, parked, steps_of
 
 pytestmark = pytest.mark.embedded("a transaction cannot reach through a server")
@@ -283,3 +295,38 @@ async def test_a_connection_that_opens_too_late_is_closed():
     go.set()
     await until(closed.is_set)
     thread.end()
+
+
+async def test_one_whose_thread_does_not_end_keeps_nobody_from_writing(
+    store: SqlStore, effects: Any
+):
+    """On SQLite everybody waits for it; it has had its time, and cannot write any more."""
+    go_on, refused = threading.Event(), threading.Event()
+
+    def endless(connection: Any) -> None:
+        plain_insert(connection)
+        go_on.wait()
+        try:
+            plain_insert(connection)
+        except sqlite3.Error:
+            refused.set()
+            raise
+
+    async def hangs(ctx: Context) -> None:
+        await ctx.step(endless, tx=True, timeout=0.01)
+
+    async def work(ctx: Context) -> int:
+        return int(await ctx.step(plain_insert, tx=True))
+
+    try:
+        async with working(store, handler(hangs, max_attempts=1), handler(work)):
+            hanging = await submit(store, "hangs")
+            await in_status(store, hanging, Status.RUNNING)
+            assert result(await finished(store, await submit(store, "work"))) == 5
+            assert (await row(store, hanging)).status is Status.RUNNING
+            go_on.set()
+            assert "took longer than" in str((await finished(store, hanging)).last_error)
+    finally:
+        go_on.set()
+    assert refused.is_set() == isinstance(store, SqliteStore)
+    assert effects() == 1

@@ -13,7 +13,7 @@ import inspect
 import threading
 import time
 from asyncio import CancelledError, Future
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -65,17 +65,20 @@ async def plainly(function: Function) -> Any:
 
 
 async def call(
-    function: Function, *, within: float | None = None, abandon: bool = True
+    function: Function,
+    *,
+    within: float | None = None,
+    when_late: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Returned:
     """Call a function; ``within`` so many seconds, or it is a ``TimeoutError``.
 
-    A thread cannot be stopped. It is left behind when its time is over, unless ``abandon`` is
-    false: then its end is waited for.
+    A thread cannot be stopped. It is left behind when its time is over, unless there is something
+    to do ``when_late``: then its end is waited for after that.
     """
     if function.is_async:
         awaitable = function.fn(*function.args, **function.kwargs)
     else:
-        returned = await _in_thread(function, within, abandon=abandon)
+        returned = await _in_thread(function, within, when_late)
         if not inspect.iscoroutine(returned.value):
             return returned
         if returned.cancelled is not None:
@@ -131,12 +134,19 @@ async def _in_task(awaitable: Awaitable[Any], name: str, within: float) -> Retur
     return Returned(task.result())
 
 
-async def _in_thread(function: Function, within: float | None, *, abandon: bool) -> Returned:
+async def _in_thread(
+    function: Function,
+    within: float | None,
+    when_late: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> Returned:
     future = _start_thread(function)
     cancelled = await outlast(future, within=within)
     late = not future.done()
-    if late and not abandon:
+    if late and when_late is not None:
+        doing = asyncio.ensure_future(when_late())
+        cancelled = await outlast(doing) or cancelled
         cancelled = await outlast(future) or cancelled
+        doing.result()
     if cancelled is not None and (late or future.exception() is not None):
         raise cancelled
     if late:

@@ -147,7 +147,7 @@ class _Step:
             function = replace(function, args=(tx.connection, *function.args))
             # Never abandoned: a thread that goes on would write beside the rollback.
             try:
-                returned = await call(function, within=self._time_for(tx), abandon=False)
+                returned = await call(function, within=self._time_for(tx), when_late=tx.revoke)
             except StorageError as error:
                 raise _OwnError(error) from error
             if returned.cancelled is not None:

@@ -19,9 +19,10 @@ def version(flow: Workflow, change: str, least: int, most: int) -> Coroutine[Any
     It takes no place of its own: a call that is put before others must not move them.
     """
     checked_step_name(change)
+    name = checked_step_name(f"version:{change}")
     checked_count("ctx.version(min)", least, 0, LARGEST)
     checked_count("ctx.version(max)", most, least, LARGEST)
-    key = StepKey(f"version:{change}", 1)
+    key = StepKey(name, 1)
     return _version(flow, Place(StepKind.VERSION, key, flow.next_seq, ""), least, most)
 
 

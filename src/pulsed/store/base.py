@@ -429,6 +429,9 @@ class Transaction(ABC):
         through, the database is asked: TransientStorageError means that nothing was written.
         """
 
+    async def revoke(self) -> None:  # noqa: B027 - most keep nobody waiting
+        """Let others write who wait for a step whose time is over; it cannot write any more."""
+
 
 class Listener(ABC):
     """The state of a wake-up subscription."""

@@ -7,6 +7,7 @@ process queue up here, and not at the file, where those who wait are served in n
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pulsed.store.sqlite import SqliteStore
 
 LONGEST_STEP = 5.0
+
+SERIALIZED = 3
+"""Of ``sqlite3.threadsafety``: threads may share a connection."""
 
 
 class SqliteTransaction(Transaction):
@@ -41,6 +45,7 @@ class SqliteTransaction(Transaction):
         self._thread = thread
         self._connection = connection
         self._lease = lease
+        self.revoked = False
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -62,6 +67,23 @@ class SqliteTransaction(Transaction):
         except sqlite3.Error as error:
             raise self._store.translated(error, "step") from error
 
+    async def revoke(self) -> None:
+        if sqlite3.threadsafety == SERIALIZED:  # else only the step itself may touch it now
+            self._connection.interrupt()
+            await self._thread.call(self._revoke)
+            self.revoked = True
+            self._thread.turn.release()
+
+    def _revoke(self) -> None:
+        ours = threading.get_ident()
+        self._connection.set_authorizer(
+            lambda *_: sqlite3.SQLITE_OK if threading.get_ident() == ours else sqlite3.SQLITE_DENY
+        )
+        try:
+            self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise self._store.translated(error, "step") from error
+
 
 @asynccontextmanager
 async def step_transaction(
@@ -76,12 +98,18 @@ async def step_transaction(
             "A step with tx=True needs a database in a file; this one is in memory. "
             "Use sqlite:///jobs.db, or the step without tx=True."
         )
-    async with thread.turn:
+    transaction = None
+    await thread.turn.acquire()
+    try:
         connection = await thread.open(lambda: _begin(store, connect), sqlite3.Connection.close)
+        transaction = SqliteTransaction(store, thread, connection, lease)
         try:
-            yield SqliteTransaction(store, thread, connection, lease)
+            yield transaction
         finally:
             await thread.call(connection.close)
+    finally:
+        if transaction is None or not transaction.revoked:
+            thread.turn.release()
 
 
 def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:

@@ -288,13 +288,17 @@ class WorkflowStatements:
         )
         family = """s.name || '|' || s.nth
                 || CASE WHEN j.generation > 0 THEN '|' || j.generation ELSE '' END"""
+        # Of fan-outs that are not decided, and of those that had not even come to their wait.
+        generation = """CASE WHEN j.generation > 0 THEN c.parent_step LIKE '%|%|' || j.generation
+                ELSE c.parent_step NOT LIKE '%|%|%' END"""
         self.unsuccessful_children = d.sql(
             f"""SELECT c.id FROM {d.rows_of(JOB)}
             JOIN {jobs} ON {this_job}
-            JOIN {d.checkpoints} AS s ON {d.same_id("s.job_id", "j.id")} AND s.kind = 'FAN_OUT'
-                AND s.state = 'OPEN'
             JOIN {d.jobs} AS c {d.by_family} ON {d.same_id("c.parent_id", "j.id")}
-                AND c.parent_step = {family} AND c.status IN {words(REPLAYABLE)}""",
+                AND c.status IN {words(REPLAYABLE)} AND {generation}
+            WHERE NOT EXISTS (SELECT 1 FROM {d.checkpoints} AS s
+                WHERE {d.same_id("s.job_id", "j.id")} AND s.kind = 'FAN_OUT' AND s.state <> 'OPEN'
+                  AND c.parent_step = {family})""",
             JOB,
         )
 
