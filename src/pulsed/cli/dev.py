@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,14 +65,16 @@ def dev(
     working = WorkingOptions(**options)  # type: ignore[typeddict-item]
     if working["drain_timeout"] is None:
         working["drain_timeout"] = DRAIN_TIMEOUT
+    # From before they are read: an edit that comes meanwhile is a change, too.
+    sources = SourceWatch(lambda: sources_under(Path.cwd())) if reload else None
     try:
         loaded = loaded_for_work(app, url, keep)
     except (CommandError, ConfigError) as error:
-        if not reload:
+        if sources is None:
             raise
         say(str(error))
         say("waiting for a change…")
-        _wait_for_change(lambda: sources_under(Path.cwd()))
+        _wait_for_change(sources)
         _start_afresh()
     announce(loaded, working, quiet=log_format == "json", title="dev worker")
     ended, changed = asyncio.run(_run(loaded, working, reload=reload))
@@ -107,9 +109,8 @@ async def _stop_when_changed(worker: Worker) -> set[Path]:
     return changed
 
 
-def _wait_for_change(files: Callable[[], Iterable[Path]]) -> None:
-    watch = SourceWatch(files)
-    while not watch.tick():
+def _wait_for_change(sources: SourceWatch) -> None:
+    while not sources.tick():
         time.sleep(LOOK_EVERY)
 
 
