@@ -60,6 +60,23 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
         admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
+@pytest.fixture(scope="session")
+def postgres_admin(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of this test process to that database, for what comes between two tests."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file with all tables and nothing in them."""
+    path = tmp_path_factory.mktemp("template") / "empty.db"
+    store = SqliteStore(path)
+    run_blocking(store.migrate())
+    run_blocking(store.aclose())
+    return path
+
+
 @pytest.fixture
 def postgres_server() -> Iterator[ScratchPostgres]:
     """A running server of the test's own, to kill and restart; takes 0.7 s."""

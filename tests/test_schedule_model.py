@@ -194,6 +194,6 @@ class Schedules(RuleBasedStateMachine):
 def test_schedules_keep_their_promises_whatever_happens(backend):
     store = backend.open()
     machine = type("Machine", (Schedules,), {"backend": backend, "store": store})
-    fewer = settings(max_examples=settings().max_examples // 3, stateful_step_count=40)
+    fewer = settings(max_examples=settings().max_examples // 4, stateful_step_count=40)
     run_state_machine_as_test(machine, settings=fewer)
     close_blocking(store)

@@ -6,6 +6,7 @@ A backend is one database. ``open()`` makes a store on it, as one more process w
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -80,12 +81,25 @@ class Backend(ABC):
     def empty(self) -> None:
         """Remove what tests left; DELETE takes a millisecond where TRUNCATE takes thirty."""
         with closing(self.connect()) as connection:
-            tables = {table for (table,) in connection.execute(self.tables)}
-            for table in tables - KEPT:
-                connection.execute(f"DELETE FROM {table}")
-            connection.execute(
-                "UPDATE pulse_meta SET last_tick = NULL, reap_after = NULL, prune_after = NULL"
-            )
+            empty(connection, self.tables)
+
+
+def empty(connection: Any, tables: str) -> None:
+    """Remove what tests left, in one transaction; nothing if there are no tables yet."""
+    found = {table for (table,) in connection.execute(tables)}
+    if not found:
+        return
+    connection.execute("BEGIN")
+    try:
+        for table in sorted(found - KEPT):
+            connection.execute(f"DELETE FROM {table}")
+        connection.execute(
+            "UPDATE pulse_meta SET last_tick = NULL, reap_after = NULL, prune_after = NULL"
+        )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 class SqliteBackend(Backend):
@@ -222,17 +236,18 @@ def served(behind: Backend) -> Iterator[Backend]:
 
 @contextmanager
 def sqlite_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
-    """A new file for each test."""
+    """A new file for each test, with its tables: a copy of one that was made once."""
     folder: Path = request.getfixturevalue("tmp_path")
-    yield SqliteBackend(folder / "jobs.db", clock)
+    backend = SqliteBackend(folder / "jobs.db", clock)
+    shutil.copyfile(request.getfixturevalue("sqlite_template"), backend.path)
+    yield backend
 
 
 @contextmanager
 def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """One database for all tests of this process, emptied before each."""
     backend = PostgresBackend(request.getfixturevalue("postgres_url"), clock)
-    if backend.execute("SELECT 1 WHERE to_regclass('pulse_meta') IS NOT NULL"):
-        backend.empty()
+    empty(request.getfixturevalue("postgres_admin"), backend.tables)
     yield backend
 
 
