@@ -61,13 +61,6 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_admin(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of this test process to that database, for what comes between two tests."""
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite file with all tables and nothing in them."""
     path = tmp_path_factory.mktemp("template") / "empty.db"

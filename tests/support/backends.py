@@ -247,7 +247,7 @@ def sqlite_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bac
 def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """One database for all tests of this process, emptied before each."""
     backend = PostgresBackend(request.getfixturevalue("postgres_url"), clock)
-    empty(request.getfixturevalue("postgres_admin"), backend.tables)
+    backend.empty()
     yield backend
 
 
