@@ -60,16 +60,6 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
         admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite file with all tables and nothing in them."""
-    path = tmp_path_factory.mktemp("template") / "empty.db"
-    store = SqliteStore(path)
-    run_blocking(store.migrate())
-    run_blocking(store.aclose())
-    return path
-
-
 @pytest.fixture
 def postgres_server() -> Iterator[ScratchPostgres]:
     """A running server of the test's own, to kill and restart; takes 0.7 s."""

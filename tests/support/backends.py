@@ -6,7 +6,6 @@ A backend is one database. ``open()`` makes a store on it, as one more process w
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -236,11 +235,9 @@ def served(behind: Backend) -> Iterator[Backend]:
 
 @contextmanager
 def sqlite_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
-    """A new file for each test, with its tables: a copy of one that was made once."""
+    """A new file for each test."""
     folder: Path = request.getfixturevalue("tmp_path")
-    backend = SqliteBackend(folder / "jobs.db", clock)
-    shutil.copyfile(request.getfixturevalue("sqlite_template"), backend.path)
-    yield backend
+    yield SqliteBackend(folder / "jobs.db", clock)
 
 
 @contextmanager
