@@ -36,9 +36,6 @@ LOOK_EVERY = 0.8
 LOOK_SHARE = 20
 """A look waits until it has been this many times its own duration since the last one."""
 
-PAUSE_IN_DOUBT = 5.0
-"""…but only this many seconds after the first look of all, which may have been slow by accident."""
-
 NEVER = 1e9
 """The age in seconds of what did not happen."""
 
@@ -80,9 +77,7 @@ class Floors:
         self.by_priority: dict[int, Floor] = {}
         self.looked: float | None = None
         self.look_took = 0.0
-        self.last_took = math.inf
-        self.in_doubt = True
-        """Only one look was taken: nobody knows whether it is always as long."""
+        self.last_took = 0.0
 
     def walk(self) -> Walk:
         """Begin a claim."""
@@ -104,17 +99,12 @@ class Walk:
     @property
     def must_look(self) -> bool:
         """Whether the last look is too long ago."""
-        return self._since_look() >= max(LOOK_EVERY, self._pause)
+        return self._since_look() >= max(LOOK_EVERY, LOOK_SHARE * self._floors.look_took)
 
     @property
     def may_look(self) -> bool:
         """Whether a look is affordable, if there is nothing else to do."""
-        return self._since_look() >= self._pause
-
-    @property
-    def _pause(self) -> float:
-        pause = LOOK_SHARE * self._floors.look_took
-        return min(pause, PAUSE_IN_DOUBT) if self._floors.in_doubt else pause
+        return self._since_look() >= LOOK_SHARE * self._floors.look_took
 
     def look(self, priorities: Iterable[int]) -> None:
         """Forget the floors. These priorities, and those known before, are to be claimed from."""
@@ -156,7 +146,6 @@ class Walk:
             self._floors.looked = self._began
             # Of two looks the shorter: a busy loop or a network that stood still is no long walk.
             took = self._floors.clock() - self._began
-            self._floors.in_doubt = self._floors.last_took == math.inf
             self._floors.look_took = min(took, self._floors.last_took)
             self._floors.last_took = took
 
