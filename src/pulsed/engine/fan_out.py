@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
@@ -21,7 +23,7 @@ from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowErro
 from pulsed.handler import Call, checked_options, clean_text, job_maker
 from pulsed.job import NewJob, Status
 from pulsed.step import Checkpoint, StepKind, StepState, Wait
-from pulsed.workflow import FAILED_CHILD, Ended, Strategy, child_id, family, verdict
+from pulsed.workflow import FAILED_CHILD, Ended, Strategy, child_ids, family, verdict
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -138,9 +140,7 @@ class _FanOut(Generic[R]):
             return FanOut([], [], [], 0)
         history = await flow.read()
         self._family = family(self._place.key, history.generation)
-        self._ids = [
-            child_id(flow.job_id, self._family, index) for index in range(len(self._calls))
-        ]
+        self._ids = child_ids(flow.job_id, self._family, len(self._calls))
         if stored is None:
             await self._add_children()
             self._suspend(None)
@@ -149,24 +149,24 @@ class _FanOut(Generic[R]):
         return await self._replayed(stored)
 
     async def _add_children(self) -> None:
-        flow = self._flow
-        for start in range(0, len(self._ids), BATCH):
-            jobs = [self._child(index) for index in self._span(start)]
+        flow, children = self._flow, self._new_jobs()
+        while jobs := list(islice(children, BATCH)):
             await flow.ask(lambda jobs=jobs: flow.store.add_children(flow.lease, jobs))  # type: ignore[misc]
 
-    def _span(self, start: int) -> range:
-        return range(start, min(start + BATCH, len(self._ids)))
-
-    def _child(self, index: int) -> NewJob:
-        call, options = self._calls[index], self._options
-        make = job_maker(call.topic, call.handler, {**call.options, **options.children})
-        return make(
-            id=self._ids[index],
-            payload=call.payload,
-            parent_id=self._flow.job_id,
-            parent_step=self._family,
-            outlives=options.outlives,
-        )
+    def _new_jobs(self) -> Iterator[NewJob]:
+        options = self._options
+        parent = {
+            "parent_id": self._flow.job_id,
+            "parent_step": self._family,
+            "outlives": options.outlives,
+        }
+        alike: Call[R] | None = None
+        for job_id, call in zip(self._ids, self._calls, strict=True):
+            if alike is None or not _alike(call, alike):  # most are of one kind
+                alike = call
+                given = {**call.options, **options.children}
+                make = partial(job_maker(call.topic, call.handler, given), **parent)
+            yield make(id=job_id, payload=call.payload)
 
     def _suspend(self, stored: Checkpoint | None) -> NoReturn:
         strategy, total = self._options.strategy, len(self._ids)
@@ -280,6 +280,12 @@ def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:
         elif child.status is not Status.SUCCEEDED:
             outcome.left.append(index)
     return outcome
+
+
+def _alike(one: Call[Any], other: Call[Any]) -> bool:
+    """Whether jobs of two calls differ in nothing but their payload."""
+    same = one.handler is other.handler and one.options is other.options
+    return same and one.topic == other.topic
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

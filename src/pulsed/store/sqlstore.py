@@ -196,22 +196,30 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        succeeded: dict[UUID, list[Report]] = {}
+        succeeded: dict[tuple[UUID, bool], list[Report]] = {}
         suspended: list[Report] = []
         others: list[Report] = []
         for report in reports:
             lease, outcome = report
-            if type(outcome) is not Succeeded or verbs.may_be_a_child(lease.job_id):
+            if type(outcome) is not Succeeded:
                 (suspended if type(outcome) is Waiting else others).append(report)
-            elif lease.worker_id in succeeded:
-                succeeded[lease.worker_id].append(report)
+                continue
+            kind = (lease.worker_id, verbs.may_be_a_child(lease.job_id))
+            if kind in succeeded:
+                succeeded[kind].append(report)
             else:
-                succeeded[lease.worker_id] = [report]
+                succeeded[kind] = [report]
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         accepted: set[UUID] = set()
-        for worker_id, some in succeeded.items():
-            ending = verbs.settle_succeeded(self._statements, worker_id, some)
-            answer: set[UUID] = await self.run(ending, within=within)
+        for (worker_id, children), some in succeeded.items():
+            if children:
+                verb1 = verbs.settle_children(self._statements, self.workflows, worker_id, some)
+                ended = await self.run(verb1, within=within)
+                await self._follow(ended.effects)
+                answer = ended.accepted
+            else:
+                ending = verbs.settle_succeeded(self._statements, worker_id, some)
+                answer = await self.run(ending, within=within)
             accepted |= answer
             if len(answer) < len(some):  # lost, or somebody waits for them
                 others += [report for report in some if report.lease.job_id not in answer]
@@ -221,6 +229,8 @@ class SqlStore(Store):
                 settled = await self.run(settling, within=within)
                 accepted |= settled.accepted
                 await self._follow(settled.effects)
+                if some is suspended:  # lost, or asked to stop
+                    others += [one for one in some if one.lease.job_id not in accepted]
         return accepted
 
     async def _follow(self, told: Effects) -> None:

@@ -29,7 +29,7 @@ from pulsed.store.base import Reaped, WatchdogTick
 from pulsed.store.insertion import as_json, insertion
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb, one_column
-from pulsed.store.waking import Effects, Settled, effects, lock_families
+from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
@@ -71,11 +71,7 @@ def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) 
 
     The answer has the accepted ones; the others are for ``settle``.
     """
-    values = [
-        (lease[0], lease[1], outcome.result)
-        for lease, outcome in reports
-        if isinstance(outcome, Succeeded)
-    ]
+    values = _successes(reports)
 
     def script() -> Script[set[UUID]]:
         [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
@@ -84,6 +80,37 @@ def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) 
         return (yield from settled_before(s, reports))
 
     return Verb("settle", Kind.SINGLE, script)
+
+
+def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
+    return [
+        (lease[0], lease[1], outcome.result)
+        for lease, outcome in reports
+        if isinstance(outcome, Succeeded)
+    ]
+
+
+def settle_children(
+    s: Statements, w: WorkflowStatements, worker_id: UUID, reports: Sequence[Report]
+) -> Verb[Settled]:
+    """End runs of one worker that succeeded, of jobs that may be children, and wake parents."""
+    values = _successes(reports)
+
+    def script() -> Script[Settled]:
+        [(count, *found)] = yield Statement(w.settle_children, {"worker": worker_id}, values)
+        if found:
+            (parents,) = found
+        else:
+            ids = [(job_id,) for job_id, _, _ in values]
+            parents = [row[0] for row in (yield Statement(w.parents, {}, ids))]
+        woken = yield from wake(w, parents, locked=True)
+        if count == len(reports):
+            accepted = {job_id for job_id, _, _ in values}
+        else:
+            accepted = yield from settled_before(s, reports)
+        return Settled(accepted, Effects(woken))
+
+    return Verb("settle", Kind.TRANSACTION, script)
 
 
 def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> Verb[Settled]:
