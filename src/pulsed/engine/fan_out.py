@@ -7,11 +7,12 @@ stored in the parent's checkpoint; the values of those that succeeded stay in th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
@@ -261,11 +262,16 @@ class _FanOut(Generic[R]):
         return value
 
     async def _outcomes(self, ids: Sequence[UUID]) -> list[Ended | None]:
-        flow = self._flow
         found: dict[UUID, Ended] = {}
-        for chunk in _chunks(ids):
-            found |= await flow.ask(lambda chunk=chunk: flow.store.outcomes(chunk))  # type: ignore[misc]
+        chunks = list(_chunks(ids))
+        for pair in zip_longest(chunks[::2], chunks[1::2], fillvalue=()):
+            # Two at a time: while one is decoded, the database reads the other.
+            for some in await asyncio.gather(*map(self._read, pair)):
+                found |= some
         return [found.get(child) for child in ids]
+
+    def _read(self, ids: Sequence[UUID]) -> Coroutine[Any, Any, dict[UUID, Ended]]:
+        return self._flow.ask(lambda: self._flow.store.outcomes(ids))
 
 
 def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:

@@ -201,36 +201,37 @@ class SqlStore(Store):
         others: list[Report] = []
         for report in reports:
             lease, outcome = report
-            if type(outcome) is not Succeeded:
+            if type(outcome) is Succeeded:
+                kind = lease.worker_id, verbs.may_be_a_child(lease.job_id)
+                if kind in succeeded:
+                    succeeded[kind].append(report)
+                else:
+                    succeeded[kind] = [report]
+            else:
                 (suspended if type(outcome) is Waiting else others).append(report)
-                continue
-            kind = (lease.worker_id, verbs.may_be_a_child(lease.job_id))
-            if kind in succeeded:
-                succeeded[kind].append(report)
-            else:
-                succeeded[kind] = [report]
-        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         accepted: set[UUID] = set()
-        for (worker_id, children), some in succeeded.items():
-            if children:
-                verb1 = verbs.settle_children(self._statements, self.workflows, worker_id, some)
-                ended = await self.run(verb1, within=within)
-                await self._follow(ended.effects)
-                answer = ended.accepted
+
+        async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
+            """Return those that were not accepted."""
+            settled = await self.run(verb, within=within)
+            accepted.update(settled.accepted)
+            await self._follow(settled.effects)
+            if len(settled.accepted) == len(some):
+                return []
+            return [report for report in some if report.lease.job_id not in settled.accepted]
+
+        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+        # What one of them leaves out, because it is lost or more has to be done, is for the last.
+        s, w = self._statements, self.workflows
+        for (worker_id, may_be_children), some in succeeded.items():
+            if may_be_children:
+                others += await end(verbs.settle_children(s, w, worker_id, some), some)
             else:
-                ending = verbs.settle_succeeded(self._statements, worker_id, some)
-                answer = await self.run(ending, within=within)
-            accepted |= answer
-            if len(answer) < len(some):  # lost, or somebody waits for them
-                others += [report for report in some if report.lease.job_id not in answer]
-        for some, verb in ((suspended, workflow_verbs.suspend), (others, verbs.settle)):
-            if some:
-                settling: Verb[Settled] = verb(self._statements, self.workflows, some)
-                settled = await self.run(settling, within=within)
-                accepted |= settled.accepted
-                await self._follow(settled.effects)
-                if some is suspended:  # lost, or asked to stop
-                    others += [one for one in some if one.lease.job_id not in accepted]
+                others += await end(verbs.settle_succeeded(s, worker_id, some), some)
+        if suspended:
+            others += await end(workflow_verbs.suspend(s, w, suspended), suspended)
+        if others:
+            await end(verbs.settle(s, w, others), others)
         return accepted
 
     async def _follow(self, told: Effects) -> None:

@@ -66,20 +66,40 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     return Verb("beat", Kind.SINGLE, script, urgent=True)
 
 
-def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[set[UUID]]:
+def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
     """End runs of one worker that succeeded, of jobs that nobody waits for.
 
     The answer has the accepted ones; the others are for ``settle``.
     """
     values = _successes(reports)
 
-    def script() -> Script[set[UUID]]:
+    def script() -> Script[Settled]:
         [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
-        if count == len(reports):
-            return {job_id for job_id, _, _ in values}
-        return (yield from settled_before(s, reports))
+        return Settled((yield from _ended_well(s, reports, count)), Effects())
 
     return Verb("settle", Kind.SINGLE, script)
+
+
+def settle_children(
+    s: Statements, w: WorkflowStatements, worker_id: UUID, reports: Sequence[Report]
+) -> Verb[Settled]:
+    """End runs of one worker that succeeded, of jobs that may be children, and wake their parents.
+
+    The answer has the accepted ones; those that have children of their own are for ``settle``, and
+    so are those that somebody else waits for.
+    """
+    values = _successes(reports)
+
+    def script() -> Script[Settled]:
+        [(count, *waiting)] = yield Statement(w.settle_children, {"worker": worker_id}, values)
+        if w.settle_children.counted:
+            ids = [(job_id,) for job_id, _, _ in values]
+            parents = yield Statement(w.parents, {}, ids)
+            waiting = [[parent for (parent,) in parents if parent is not None]]
+        woken = yield from wake(w, waiting[0], locked=True)
+        return Settled((yield from _ended_well(s, reports, count)), Effects(woken))
+
+    return Verb("settle", Kind.TRANSACTION, script)
 
 
 def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
@@ -90,27 +110,11 @@ def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
     ]
 
 
-def settle_children(
-    s: Statements, w: WorkflowStatements, worker_id: UUID, reports: Sequence[Report]
-) -> Verb[Settled]:
-    """End runs of one worker that succeeded, of jobs that may be children, and wake parents."""
-    values = _successes(reports)
-
-    def script() -> Script[Settled]:
-        [(count, *found)] = yield Statement(w.settle_children, {"worker": worker_id}, values)
-        if found:
-            (parents,) = found
-        else:
-            ids = [(job_id,) for job_id, _, _ in values]
-            parents = [row[0] for row in (yield Statement(w.parents, {}, ids))]
-        woken = yield from wake(w, parents, locked=True)
-        if count == len(reports):
-            accepted = {job_id for job_id, _, _ in values}
-        else:
-            accepted = yield from settled_before(s, reports)
-        return Settled(accepted, Effects(woken))
-
-    return Verb("settle", Kind.TRANSACTION, script)
+def _ended_well(s: Statements, reports: Sequence[Report], count: int) -> Script[set[UUID]]:
+    """Return whose success is stored, if that of so many was just now."""
+    if count == len(reports):
+        return {lease.job_id for lease, _ in reports}
+    return (yield from settled_before(s, reports))
 
 
 def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> Verb[Settled]:

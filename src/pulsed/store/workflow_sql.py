@@ -53,15 +53,18 @@ _UNTOLD = f"{_CONCERNED} AND NOT (c.status = 'RUNNING' AND c.cancel_requested)"
 
 def _has_come(d: Dialect) -> str:
     """Return whether what ``j`` waits for is there: a sleeper waits for nothing but its time."""
-    children = f"""FROM {d.jobs} AS c {d.by_family}
+
+    # One status at a time: of a list PostgreSQL makes a filter, and goes through all children. As
+    # a subquery, or a planner may take an index of jobs in that status, whoever their parents are.
+    def children(status: Status) -> str:
+        return f"""FROM {d.jobs} AS c {d.by_family}
                 WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key
-                  AND c.status ="""
+                  AND c.status = (SELECT '{status}')"""
 
-    # One status at a time: of a list PostgreSQL makes a filter, and goes through all the children.
     def number(statuses: tuple[Status, ...]) -> str:
-        return " + ".join(f"(SELECT count(*) {children} '{status}')" for status in statuses)
+        return " + ".join(f"(SELECT count(*) {children(status)})" for status in statuses)
 
-    living = " OR ".join(f"EXISTS (SELECT 1 {children} '{status}')" for status in LIVING)
+    living = " OR ".join(f"EXISTS (SELECT 1 {children(status)})" for status in LIVING)
     # Counted only where a number decides, for thousands of children are looked at with every
     # batch: a CASE stops at what is true, where SQLite works out both sides of an OR.
     fan_out = f"""CASE WHEN NOT ({living}) THEN {d.true}
@@ -168,9 +171,7 @@ class WorkflowStatements:
 
         self.settle_children = self._settle_children()
         self.parents = d.sql(
-            f"""SELECT DISTINCT j.parent_id FROM {jobs}, {d.rows_of(JOB)}
-            WHERE {this_job} AND j.parent_id IS NOT NULL""",
-            JOB,
+            f"SELECT DISTINCT j.parent_id FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}", JOB
         )
 
         # Jobs and their parents. Everybody locks jobs that have no children first, then the others,
