@@ -32,6 +32,9 @@ T = TypeVar("T")
 BATCH = 1_000
 """Children that are stored, read or cancelled at a time."""
 
+FIRST_BATCH = 100
+"""Children that are stored first, for workers to begin with while the rest is stored."""
+
 MOST_ERRORS, LONGEST_ERROR = 100, 1_000
 """How many errors of children the parent keeps, and how much of each; the rest is in their rows."""
 
@@ -150,9 +153,10 @@ class _FanOut(Generic[R]):
         return await self._replayed(stored)
 
     async def _add_children(self) -> None:
-        flow, children = self._flow, self._new_jobs()
-        while jobs := list(islice(children, BATCH)):
+        flow, children, size = self._flow, self._new_jobs(), FIRST_BATCH
+        while jobs := list(islice(children, size)):
             await flow.ask(lambda jobs=jobs: flow.store.add_children(flow.lease, jobs))  # type: ignore[misc]
+            size = BATCH
 
     def _new_jobs(self) -> Iterator[NewJob]:
         options = self._options
