@@ -1,8 +1,10 @@
 """Waking a worker when another process has written to the same SQLite file.
 
 On Linux the kernel tells when the write-ahead log changes (inotify), which costs nothing while
-nothing happens. The event comes just before the commit can be seen, so the watcher then looks at
-``data_version`` every now and then for a moment. Elsewhere it looks every 50 ms.
+nothing happens. The event comes just before the commit can be seen, so the watcher then looks
+every now and then for a moment whether there is one. Elsewhere it looks every 50 ms. It looks
+through the eyes of our own writer, who knows its own commits from those of others: nobody has to
+be told of ours here.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import contextlib
 import ctypes
 import os
 import selectors
-import sqlite3
 import struct
 import sys
 import threading
@@ -22,11 +23,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pulsed.store.base import Listener
+from pulsed.store.sqlite_writer import Writer
 
 LOOK_AFTER = 0.00015
 """Seconds until the second look; the time between two looks then grows."""
 LOOKS_GROW_BY = 1.25
 LOOK_FOR = 0.02
+LOOK_WHILE_WRITING = 0.003
+"""Seconds between two looks while this process writes itself."""
 LOOK_WITHOUT_EVENTS = 0.05
 REST = 0.003
 """A busy file changes all the time; its worker need not be told more often than this."""
@@ -38,7 +42,10 @@ _EVENT = struct.Struct("iIII")
 
 @asynccontextmanager
 async def listening(
-    path: Path | None, listeners: list[Callable[[], None]], wake: Callable[[], None]
+    path: Path | None,
+    writer: Writer,
+    listeners: list[Callable[[], None]],
+    wake: Callable[[], None],
 ) -> AsyncIterator[Listener]:
     """Call ``wake`` in this loop when jobs may have arrived, from this process or another."""
     loop = asyncio.get_running_loop()
@@ -48,7 +55,7 @@ async def listening(
             loop.call_soon_threadsafe(wake)
 
     listeners.append(wake_loop)
-    watcher = None if path is None else FileWatcher(path, wake_loop)
+    watcher = None if path is None else FileWatcher(path, writer, wake_loop)
     try:
         yield watcher or InProcess()
     finally:
@@ -67,8 +74,10 @@ class InProcess(Listener):
 class FileWatcher(Listener):
     """A thread that waits for the file to change."""
 
-    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+    def __init__(self, path: Path, writer: Writer, changed: Callable[[], None]) -> None:
         self._path = path
+        self._writer = writer
+        self._seen = writer.version_of_others()
         self._changed = changed
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="pulsed-wake", daemon=True)
@@ -91,31 +100,30 @@ class FileWatcher(Listener):
             events = _watch_folder(self._path.parent)
             if events is not None:
                 stack.callback(os.close, events)
-            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            stack.callback(connection.close)
-            self._tell_changes(connection, events)
+            self._tell_changes(events)
 
-    def _tell_changes(self, connection: sqlite3.Connection, events: int | None) -> None:
+    def _tell_changes(self, events: int | None) -> None:
         idle = LOOK_WITHOUT_EVENTS if events is None else None
         watched = [self._stop_reader] if events is None else [self._stop_reader, events]
-        seen = _data_version(connection)
         while self._stop_reader not in _readable(watched, idle):
             if events is not None and not _log_changed(events, f"{self._path.name}-wal"):
                 continue
-            version = self._look(connection, seen, LOOK_FOR if events is not None else 0)
-            if version != seen:
-                seen = version
+            if self._others_commit_within(0 if events is None else LOOK_FOR):
                 self._changed()
                 time.sleep(REST)
 
-    @staticmethod
-    def _look(connection: sqlite3.Connection, seen: int, patience: float) -> int:
-        give_up_at = time.monotonic() + patience
-        pause = LOOK_AFTER
+    def _others_commit_within(self, seconds: float) -> bool:
+        give_up_at = time.monotonic() + seconds
+        pause, commits = LOOK_AFTER, self._writer.commits
         while True:
-            version = _data_version(connection)
-            if version != seen or time.monotonic() >= give_up_at:
-                return version
+            version = self._writer.version_of_others()
+            if version != self._seen:
+                self._seen = version
+                return True
+            if time.monotonic() >= give_up_at:
+                return False
+            if commits != self._writer.commits:
+                pause, commits = max(pause, LOOK_WHILE_WRITING), self._writer.commits
             time.sleep(pause)
             pause *= LOOKS_GROW_BY
 
@@ -126,14 +134,6 @@ def _readable(descriptors: list[int], patience: float | None) -> list[int]:
         for descriptor in descriptors:
             selector.register(descriptor, selectors.EVENT_READ)
         return [key.fd for key, _ in selector.select(patience)]
-
-
-def _data_version(connection: sqlite3.Connection) -> int:
-    try:
-        version: int = connection.execute("PRAGMA data_version").fetchone()[0]
-    except sqlite3.Error:  # locked for a moment, or gone: polling finds the jobs
-        return -1
-    return version
 
 
 def _watch_folder(folder: Path) -> int | None:
