@@ -29,8 +29,10 @@ LOOK_AFTER = 0.00015
 """Seconds until the second look; the time between two looks then grows."""
 LOOKS_GROW_BY = 1.25
 LOOK_FOR = 0.02
-LOOK_WHILE_WRITING = 0.003
-"""Seconds between two looks while this process writes itself."""
+SHORTEST_WAIT = 0.001
+"""Seconds; a wait for an event is never shorter, only a sleep is."""
+REST_WHILE_WRITING = 0.001
+"""Between two looks while it is this process that writes."""
 LOOK_WITHOUT_EVENTS = 0.05
 REST = 0.003
 """A busy file changes all the time; its worker need not be told more often than this."""
@@ -79,6 +81,8 @@ class FileWatcher(Listener):
         self._writer = writer
         self._seen = writer.version_of_others()
         self._changed = changed
+        self._events: int | None = None
+        self._stopping = False
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="pulsed-wake", daemon=True)
         self._thread.start()
@@ -97,35 +101,48 @@ class FileWatcher(Listener):
     def _watch(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, self._stop_reader)
-            events = _watch_folder(self._path.parent)
-            if events is not None:
-                stack.callback(os.close, events)
-            self._tell_changes(events)
+            self._events = _watch_folder(self._path.parent)
+            if self._events is not None:
+                stack.callback(os.close, self._events)
+            while not self._stopping:
+                if self._log_changes(within=None) and self._others_commit():
+                    self._changed()
+                    time.sleep(REST)
 
-    def _tell_changes(self, events: int | None) -> None:
-        idle = LOOK_WITHOUT_EVENTS if events is None else None
-        watched = [self._stop_reader] if events is None else [self._stop_reader, events]
-        while self._stop_reader not in _readable(watched, idle):
-            if events is not None and not _log_changed(events, f"{self._path.name}-wal"):
-                continue
-            if self._others_commit_within(0 if events is None else LOOK_FOR):
-                self._changed()
-                time.sleep(REST)
+    def _log_changes(self, *, within: float | None) -> bool:
+        """Wait for the log to change; where nobody tells, it always may have changed."""
+        if self._events is None:
+            watched, within = [self._stop_reader], LOOK_WITHOUT_EVENTS
+        else:
+            watched = [self._stop_reader, self._events]
+        ready = _readable(watched, within)
+        self._stopping = self._stop_reader in ready
+        if self._events is None:
+            return True
+        return self._events in ready and _is_about(self._events, f"{self._path.name}-wal")
 
-    def _others_commit_within(self, seconds: float) -> bool:
-        give_up_at = time.monotonic() + seconds
+    def _others_commit(self) -> bool:
+        """Look for a moment, from now or from the next event on, for a commit of somebody else."""
         pause, commits = LOOK_AFTER, self._writer.commits
-        while True:
+        give_up_at = time.monotonic() + LOOK_FOR
+        while not self._stopping:
             version = self._writer.version_of_others()
             if version != self._seen:
                 self._seen = version
                 return True
-            if time.monotonic() >= give_up_at:
-                return False
+            if self._events is None or time.monotonic() >= give_up_at:
+                break
             if commits != self._writer.commits:
-                pause, commits = max(pause, LOOK_WHILE_WRITING), self._writer.commits
-            time.sleep(pause)
+                commits = self._writer.commits
+                time.sleep(REST_WHILE_WRITING)
+                continue
+            if pause < SHORTEST_WAIT:
+                time.sleep(pause)
+            elif self._log_changes(within=pause):
+                pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
+                continue
             pause *= LOOKS_GROW_BY
+        return False
 
 
 def _readable(descriptors: list[int], patience: float | None) -> list[int]:
@@ -153,7 +170,7 @@ def _watch_folder(folder: Path) -> int | None:
     return descriptor
 
 
-def _log_changed(events: int, name: str) -> bool:
+def _is_about(events: int, name: str) -> bool:
     """Read all pending events; say whether one of them is about the file called ``name``."""
     try:
         data = os.read(events, 65_536)
