@@ -842,7 +842,7 @@ async def test_only_a_claim_does_not_wait_for_the_disk(backend):
 
 
 HOT = [
-    *("pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
+    *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
 ]
 
