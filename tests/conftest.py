@@ -16,6 +16,7 @@ from pulsed.store.sqlite import SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import BACKENDS, Backend, close_blocking
 from tests.support.clock import Clock
+from tests.support.memory_folder import use_memory
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.session_postgres import SessionPostgres
 
@@ -25,6 +26,8 @@ SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 settings.register_profile("long", deadline=None, max_examples=5_000, stateful_step_count=100)
 settings.load_profile("suite")
+
+use_memory()
 
 
 def pytest_configure(config: pytest.Config) -> None:
