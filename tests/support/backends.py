@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +24,7 @@ from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.clock import Clock
+from tests.support.kept_sessions import kept_session
 from tests.support.servers import ServerThread
 
 AT_ONCE = RetryPolicy(initial=0, max=0)
@@ -57,19 +58,25 @@ class Backend(ABC):
     def connect(self) -> Any:
         """Return a connection of the caller's own, in autocommit mode."""
 
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        """A connection in autocommit mode for a moment, perhaps one that was used before."""
+        with closing(self.connect()) as connection:
+            yield connection
+
     @abstractmethod
     def literal(self, value: UUID | None) -> str:
         """Write an id into a statement."""
 
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement past all stores; returns its rows, if it has any."""
-        with closing(self.connect()) as connection:
+        with self.session() as connection:
             cursor = connection.execute(sql)
             return [] if cursor.description is None else cursor.fetchall()
 
     def row(self, job_id: UUID) -> dict[str, Any]:
         """Read a job's row, every column as the database has it."""
-        with closing(self.connect()) as connection:
+        with self.session() as connection:
             cursor = connection.execute(
                 f"SELECT * FROM pulse_jobs WHERE id = {self.literal(job_id)}"
             )
@@ -79,7 +86,7 @@ class Backend(ABC):
 
     def empty(self) -> None:
         """Remove what tests left; DELETE takes a millisecond where TRUNCATE takes thirty."""
-        with closing(self.connect()) as connection:
+        with self.session() as connection:
             empty(connection, self.tables)
 
 
@@ -150,6 +157,10 @@ class PostgresBackend(Backend):
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, autocommit=True)
 
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        yield kept_session(self.url)
+
     def literal(self, value: UUID | None) -> str:
         return "NULL::uuid" if value is None else f"'{value}'::uuid"
 
@@ -183,6 +194,9 @@ class RemoteBackend(Backend):
 
     def connect(self) -> Any:
         return self.behind.connect()
+
+    def session(self) -> AbstractContextManager[Any]:
+        return self.behind.session()
 
     def literal(self, value: UUID | None) -> str:
         return self.behind.literal(value)
