@@ -10,7 +10,9 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -112,11 +114,14 @@ class SqliteBackend(Backend):
     engine = "sqlite"
     tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'pulse_*'"
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, *, with_tables: bool = False) -> None:
         super().__init__(clock)
         self.path = path
+        self.with_tables = with_tables
+        """Whether the first store that is opened finds its tables."""
 
     def open(self, *, own_clock: bool = True, **options: Any) -> SqliteStore:
+        self._prepare()
         options = AT_ONCE_OPTIONS | options
         return SqliteStore(
             self.path, SqliteOptions(**options), clock=self.clock if own_clock else None
@@ -124,13 +129,29 @@ class SqliteBackend(Backend):
 
     @property
     def app_url(self) -> str:
+        self._prepare()
         return f"sqlite:///{self.path}"
+
+    def _prepare(self) -> None:
+        if self.with_tables and not self.path.exists():
+            self.path.write_bytes(file_with_tables())
 
     def connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
 
     def literal(self, value: UUID | None) -> str:
         return "NULL" if value is None else f"X'{value.hex}'"
+
+
+@cache
+def file_with_tables() -> bytes:
+    """What a file holds after the migrations, which take 8 ms."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.db"
+        store = SqliteStore(path)
+        run_blocking(store.migrate())
+        close_blocking(store)
+        return path.read_bytes()
 
 
 class PostgresBackend(Backend):
@@ -249,9 +270,9 @@ def served(behind: Backend) -> Iterator[Backend]:
 
 @contextmanager
 def sqlite_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
-    """A new file for each test."""
+    """A new file for each test; with tables, as PostgreSQL has them since the first test."""
     folder: Path = request.getfixturevalue("tmp_path")
-    yield SqliteBackend(folder / "jobs.db", clock)
+    yield SqliteBackend(folder / "jobs.db", clock, with_tables=True)
 
 
 @contextmanager
