@@ -71,6 +71,7 @@ class FileWatcher(Listener):
         self._path = path
         self._changed = changed
         self._stop_reader, self._stop_writer = os.pipe()
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pulsed-wake", daemon=True)
         self._thread.start()
 
@@ -80,6 +81,7 @@ class FileWatcher(Listener):
 
     def stop(self) -> None:
         """End the thread."""
+        self._stopping.set()
         with contextlib.suppress(OSError):  # it has ended by itself
             os.write(self._stop_writer, b"x")
         self._thread.join(timeout=5)
@@ -106,17 +108,17 @@ class FileWatcher(Listener):
             if version != seen:
                 seen = version
                 self._changed()
-                time.sleep(REST)
+                self._stopping.wait(REST)
 
-    @staticmethod
-    def _look(connection: sqlite3.Connection, seen: int, patience: float) -> int:
+    def _look(self, connection: sqlite3.Connection, seen: int, patience: float) -> int:
         give_up_at = time.monotonic() + patience
         pause = LOOK_AFTER
         while True:
             version = _data_version(connection)
             if version != seen or time.monotonic() >= give_up_at:
                 return version
-            time.sleep(pause)
+            if self._stopping.wait(pause):
+                return seen
             pause *= LOOKS_GROW_BY
 
 
