@@ -82,7 +82,7 @@ class FileWatcher(Listener):
         self._seen = writer.version_of_others()
         self._changed = changed
         self._events: int | None = None
-        self._stopping = False
+        self._stopping = threading.Event()
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="pulsed-wake", daemon=True)
         self._thread.start()
@@ -93,6 +93,7 @@ class FileWatcher(Listener):
 
     def stop(self) -> None:
         """End the thread."""
+        self._stopping.set()
         with contextlib.suppress(OSError):  # it has ended by itself
             os.write(self._stop_writer, b"x")
         self._thread.join(timeout=5)
@@ -104,10 +105,10 @@ class FileWatcher(Listener):
             self._events = _watch_folder(self._path.parent)
             if self._events is not None:
                 stack.callback(os.close, self._events)
-            while not self._stopping:
+            while not self._stopping.is_set():
                 if self._log_changes(within=None) and self._others_commit():
                     self._changed()
-                    time.sleep(REST)
+                    self._stopping.wait(REST)
 
     def _log_changes(self, *, within: float | None) -> bool:
         """Wait for the log to change; where nobody tells, it always may have changed."""
@@ -116,7 +117,6 @@ class FileWatcher(Listener):
         else:
             watched = [self._stop_reader, self._events]
         ready = _readable(watched, within)
-        self._stopping = self._stop_reader in ready
         if self._events is None:
             return True
         return self._events in ready and _is_about(self._events, f"{self._path.name}-wal")
@@ -125,7 +125,7 @@ class FileWatcher(Listener):
         """Look for a moment, from now or from the next event on, for a commit of somebody else."""
         pause, commits = LOOK_AFTER, self._writer.commits
         give_up_at = time.monotonic() + LOOK_FOR
-        while not self._stopping:
+        while not self._stopping.is_set():
             version = self._writer.version_of_others()
             if version != self._seen:
                 self._seen = version
@@ -134,10 +134,10 @@ class FileWatcher(Listener):
                 break
             if commits != self._writer.commits:
                 commits = self._writer.commits
-                time.sleep(REST_WHILE_WRITING)
+                self._stopping.wait(REST_WHILE_WRITING)
                 continue
             if pause < SHORTEST_WAIT:
-                time.sleep(pause)
+                self._stopping.wait(pause)
             elif self._log_changes(within=pause):
                 pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
                 continue
