@@ -33,6 +33,7 @@ PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
 CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
     "levels": [DUE],
+    "others_first": [DUE],
     "claim": [DUE, DUE, BY_ID],
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
@@ -268,9 +268,9 @@ class _FanOut(Generic[R]):
     async def _outcomes(self, ids: Sequence[UUID]) -> list[Ended | None]:
         found: dict[UUID, Ended] = {}
         chunks = list(_chunks(ids))
-        for pair in zip_longest(chunks[::2], chunks[1::2], fillvalue=()):
+        for start in range(0, len(chunks), 2):
             # Two at a time: while one is decoded, the database reads the other.
-            for some in await asyncio.gather(*map(self._read, pair)):
+            for some in await asyncio.gather(*map(self._read, chunks[start : start + 2])):
                 found |= some
         return [found.get(child) for child in ids]
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from pulsed.job import Assignment, TopicPolicy
 from pulsed.store import rows as decode
 from pulsed.store.dialect import column_names
-from pulsed.store.floors import Floors, Walk
+from pulsed.store.floors import MANY, Floors, Walk
 from pulsed.store.insertion import as_json, milliseconds
 from pulsed.store.sql import LEVEL, Statements
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
@@ -50,6 +50,10 @@ def claim(
                 claimed = yield from _visit(s, params, limit, walk)
             else:  # the queue is empty, as it mostly is for an idle worker: that was all
                 walk.claimed([level.priority for level in walk.levels()], None, full=False)
+        if walk.is_surprising:
+            [(others,)] = yield Statement(s.others_first, {**params, "most": MANY})
+            if others > MANY // 2:
+                walk.was_long()
         return [decode.assignment(s.dialect, row, queue, worker_id) for row in claimed]
 
     return Verb("claim", Kind.SINGLE, script, relaxed=True)

@@ -241,6 +241,14 @@ class Statements:
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        # How many of the first due jobs are of other topics than these.
+        self.others_first = d.sql(
+            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
+            SELECT count(*) FROM (SELECT topic FROM {d.jobs}
+                WHERE queue = :queue::text AND {_CLAIMABLE} AND next_run_at <= {d.now}
+                ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS due
+            WHERE topic NOT IN (SELECT t_topic FROM topics)"""
+        )
         if d.answers:
             self.claim = self._claim()
         else:

@@ -31,6 +31,8 @@ class Sql:
     """Answers with one row that has the number of rows it changed, and with nothing else."""
     unpack: Callable[[str], Rows] | None = None
     """Reads the one text that its rows come in, if they do."""
+    alone: str = ""
+    """The same for a batch of one row, if that is cheaper; its columns are then parameters."""
 
 
 @dataclass(frozen=True, slots=True)
