@@ -76,7 +76,8 @@ def without(store: SqlStore, statement: str, *guards: str) -> None:
         assert guarded, f"{statement} has lost its guard {guard!r}"
         for name in guarded:
             sql = getattr(owner, name)
-            setattr(owner, name, replace(sql, text=sql.text.replace(guard, " ")))
+            rest = {"text": sql.text.replace(guard, " "), "alone": sql.alone.replace(guard, " ")}
+            setattr(owner, name, replace(sql, **rest))
 
 
 async def check(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> None:

@@ -41,7 +41,8 @@ def without(store: SqlStore, statement: str, guard: str, instead: str = " ") -> 
     owner = store.workflows if hasattr(store.workflows, statement) else store._statements
     sql = getattr(owner, statement)
     assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
-    setattr(owner, statement, replace(sql, text=sql.text.replace(guard, instead)))
+    rest = {name: getattr(sql, name).replace(guard, instead) for name in ("text", "alone")}
+    setattr(owner, statement, replace(sql, **rest))
 
 
 async def check(
