@@ -312,7 +312,8 @@ def without(store: SqlStore, statement: str, *guards: str) -> None:
         there = store._schedules.schedules
         sql = getattr(there, statement)
         assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
-        setattr(there, statement, replace(sql, text=sql.text.replace(guard, " ")))
+        rest = {"text": sql.text.replace(guard, " "), "alone": sql.alone.replace(guard, " ")}
+        setattr(there, statement, replace(sql, **rest))
 
 
 async def passes(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> bool:
