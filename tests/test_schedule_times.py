@@ -130,7 +130,11 @@ def oracle(expression: str, zone: str, start: datetime, end: datetime) -> list[d
     return [
         look.instant
         for look in looks(zone, start, end)
-        if (any(map(fields.match, look.new)) if fields.fixed else fields.match(look.wall))
+        if (
+            any(map(fields.match, look.new))
+            if fields.fixed and look.new != (look.wall,)
+            else fields.match(look.wall)
+        )
     ]
 
 
