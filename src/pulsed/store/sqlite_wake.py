@@ -134,10 +134,10 @@ class FileWatcher(Listener):
                 break
             if commits != self._writer.commits:
                 commits = self._writer.commits
-                self._stopping.wait(REST_WHILE_WRITING)
+                time.sleep(REST_WHILE_WRITING)
                 continue
             if pause < SHORTEST_WAIT:
-                self._stopping.wait(pause)
+                time.sleep(pause)
             elif self._log_changes(within=pause):
                 pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
                 continue
