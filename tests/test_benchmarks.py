@@ -82,11 +82,11 @@ def fair(ours: Callable[[], float], least: float, of: float) -> float:
 
 def single_commits(database: Database) -> float:
     act, arguments = raw_singly(database, SINGLES)
-    return SINGLES / in_processes(act, arguments)[0]
+    return SINGLES / float(in_processes(act, arguments)[0])
 
 
 def single_enqueues(database: Database) -> float:
-    return SINGLES / in_processes(enqueue_singly, (database.url, SINGLES))[0]
+    return SINGLES / float(in_processes(enqueue_singly, (database.url, SINGLES))[0])
 
 
 def test_a_worker_drains_at_a_fair_share_of_the_raw_driver_and_keeps_it_beside_a_crowd(database):

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -31,7 +30,7 @@ from pulsed.step import StepKind
 from pulsed.store.floors import NOTHING
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.workflow_sql import HAS_WAITED
-from tests.support.backends import Backend, PostgresBackend, SqliteBackend
+from tests.support.backends import PostgresBackend, SqliteBackend
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
     a_family,
@@ -40,6 +39,7 @@ from tests.support.checkpoints import (
     suspended,
 )
 from tests.support.clock import Clock
+from tests.support.guards import check, unguarded, without
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -57,40 +57,9 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.embedded("takes guards out of the statements")
 
-Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
-
 STATUS = "j.status = 'RUNNING' AND "
 OWNER = "AND j.locked_by = r.worker"
 TOKEN = "AND j.lease_token = r.token"
-
-LOOKS = {"claim": "pick"}
-"""On SQLite, the statement that a statement's choice of rows is in."""
-
-
-def without(store: SqlStore, statement: str, *guards: str) -> None:
-    """Take guards out of one of a store's statements, or of the look that goes before it."""
-    owner: Any = store._statements if hasattr(store._statements, statement) else store.workflows
-    parts = [name for name in (statement, LOOKS.get(statement, "")) if hasattr(owner, name)]
-    for guard in guards:
-        guarded = [name for name in parts if guard in getattr(owner, name).text]
-        assert guarded, f"{statement} has lost its guard {guard!r}"
-        for name in guarded:
-            sql = getattr(owner, name)
-            rest = {"text": sql.text.replace(guard, " "), "alone": sql.alone.replace(guard, " ")}
-            setattr(owner, name, replace(sql, **rest))
-
-
-async def check(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> None:
-    """See the scenario pass with the guards and fail without them."""
-    whole = backend.open()
-    await scenario(whole, backend)
-    await whole.aclose()
-    backend.empty()
-    broken = backend.open()
-    without(broken, statement, *guards)
-    with pytest.raises(AssertionError):
-        await scenario(broken, backend)
-    await broken.aclose()
 
 
 # -- the fence of every worker write --------------------------------------------------------------
@@ -296,7 +265,7 @@ async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
         sql = store._statements.prune
         for look in looks:
             assert sql.text.count(f"{look} <") == 1
-            sql = replace(sql, text=sql.text.replace(f"{look} <", f"{look} <>"))
+            sql = unguarded(sql, f"{look} <", f"{look} <>")
         store._statements.prune = sql
         run = await running(store)
         await settle(store, run, Succeeded())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -216,8 +216,10 @@ class RemoteBackend(Backend):
     def connect(self) -> Any:
         return self.behind.connect()
 
-    def session(self) -> AbstractContextManager[Any]:
-        return self.behind.session()
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        with self.behind.session() as session:
+            yield session
 
     def literal(self, value: UUID | None) -> str:
         return self.behind.literal(value)

@@ -15,9 +15,6 @@ import pytest
 FIRST_OF_USERS = 16_384
 """Types below this number come with PostgreSQL; the others are a database's own."""
 
-Answer = tuple[Any, Any]
-
-
 ASKING = asyncpg.Connection._introspect_types
 
 
@@ -25,12 +22,12 @@ def know_types() -> None:
     """Ask once in this process from now on."""
     known: dict[tuple[Any, ...], Any] = {}
 
-    async def introspect(connection: asyncpg.Connection, types: Any, timeout: Any) -> Answer:
+    async def introspect(connection: asyncpg.Connection, types: Any, wait: Any) -> Any:
         if max(types) >= FIRST_OF_USERS:
-            return await ASKING(connection, types, timeout)
+            return await ASKING(connection, types, wait)
         key = (connection.get_server_version(), *sorted(types))
         if key not in known:
-            known[key], _ = await ASKING(connection, types, timeout)
+            known[key], _ = await ASKING(connection, types, wait)
         return known[key], SimpleNamespace(name="asked before, without a statement")
 
     asyncpg.Connection._introspect_types = introspect

@@ -141,7 +141,8 @@ class FileWatcher(Listener):
             elif self._log_changes(within=pause):
                 pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
                 continue
-            pause *= LOOKS_GROW_BY
+            # Bounded: what happens to other files of the folder ends a wait at once.
+            pause = min(pause * LOOKS_GROW_BY, LOOK_FOR)
         return False
 
 
