@@ -7,17 +7,37 @@ guard. Where two defences cover for each other, each alone must do, and none mus
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+from uuid import UUID, uuid5
 
 import pytest
 
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageError, TransientStorageError
-from pulsed.job import Beat, Failed, Lease, Released, Report, Snoozed, Status, Succeeded
+from pulsed.job import (
+    Beat,
+    Failed,
+    Lease,
+    Released,
+    Report,
+    Snoozed,
+    Status,
+    Succeeded,
+    new_job_id,
+)
+from pulsed.step import StepKind
 from pulsed.store.floors import NOTHING
 from pulsed.store.sqlstore import SqlStore
+from pulsed.store.workflow_sql import HAS_WAITED
 from tests.support.backends import PostgresBackend, SqliteBackend
+from tests.support.checkpoints import (
+    CHILDREN_ONLY,
+    a_family,
+    children_of,
+    claimed_children,
+    suspended,
+)
 from tests.support.clock import Clock
 from tests.support.guards import check, unguarded, without
 from tests.support.jobs import (
@@ -403,16 +423,21 @@ async def test_a_dead_letter_that_is_just_replayed_is_not_pruned(postgres, clock
 
 
 @pytest.mark.parametrize(
-    "statement, outcome", [("settle", Snoozed(7)), ("settle_succeeded", Succeeded())]
+    "statement, outcome, new_id",
+    [
+        ("settle", Snoozed(7), new_job_id),
+        ("settle_succeeded", Succeeded(), new_job_id),
+        ("settle_children", Succeeded(), lambda: uuid5(new_job_id(), "child")),
+    ],
 )
 async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(
-    postgres, statement, outcome
+    postgres, statement, outcome, new_id
 ):
     """Two batches meet at a row that a third session holds; each has locked its first rows."""
 
     async def deadlocks(*removed: str) -> bool:
         stores = [postgres.open(retry=RetryPolicy.disabled()) for _ in range(2)]
-        await stores[0].submit([a_job() for _ in range(3)])
+        await stores[0].submit([a_job(id=new_id()) for _ in range(3)])
         reports = [Report(run.lease, outcome) for run in await claim(stores[0])]
         reports.sort(key=lambda report: report.lease.job_id)
         await stores[1].now()  # connected
@@ -434,6 +459,87 @@ async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(
 
     assert not await deadlocks()
     assert await deadlocks("ORDER BY u.job_id")
+
+
+async def test_whoever_has_no_children_is_locked_before_those_who_have(postgres):
+    """Children end, and their family is cancelled, while a third session holds the last child."""
+
+    async def deadlocks(*removed: str) -> bool:
+        async def meet(stores: list[SqlStore], held: Held) -> list[Act]:
+            parent, runs = await a_family(stores[0], 2)
+            await suspended(stores[0], parent, StepKind.FAN_OUT)
+            runs.sort(key=lambda run: run.job_id)
+            held(runs[1].job_id)
+            reports = [Report(run.lease, Succeeded()) for run in runs]
+            everybody = [parent.job_id, *(run.job_id for run in runs)]
+            return [
+                lambda: stores[0].settle(reports),
+                lambda: stores[1].cancel(everybody),
+            ]
+
+        return await deadlock_in(postgres, meet, "lock_families", *removed)
+
+    assert not await deadlocks()
+    assert await deadlocks(f"f.above = 1 OR k.{HAS_WAITED}, ")
+
+
+async def test_a_child_that_has_children_ends_in_the_order_of_ids(postgres, clock):
+    """Its own child and its sibling end in one batch; a third session holds the parent of all."""
+
+    async def deadlocks(*removed: str) -> bool:
+        async def meet(stores: list[SqlStore], held: Held) -> list[Act]:
+            store = stores[0]
+            top, (inner, sibling) = await a_family(store, 2, lease=1e6)
+            await store.add_children(inner.lease, children_of(inner.job_id, 1, lease=1e6))
+            (left,) = await claimed_children(store, inner.job_id, 1)
+            await suspended(store, inner, StepKind.FAN_OUT, delay=5)
+            await suspended(store, top, StepKind.FAN_OUT)
+            clock.advance(10)
+            (again,) = await claim(store, topics=CHILDREN_ONLY)
+            held(top.job_id)
+            leaves = [Report(run.lease, Succeeded()) for run in (left, sibling)]
+            return [
+                lambda: stores[0].settle(leaves),
+                lambda: stores[1].settle([Report(again.lease, Succeeded())]),
+            ]
+
+        return await deadlock_in(postgres, meet, "settle_children", *removed)
+
+    assert not await deadlocks()
+    assert await deadlocks(f"AND NOT j.{HAS_WAITED}")
+
+
+Act = Callable[[], Coroutine[Any, Any, Any]]
+Held = Callable[[UUID], None]
+
+
+async def deadlock_in(
+    postgres: PostgresBackend,
+    meet: Callable[[list[SqlStore], Held], Awaitable[list[Act]]],
+    statement: str,
+    *removed: str,
+) -> bool:
+    """Whether two acts deadlock that begin, one after the other, while a row is held."""
+    stores: list[SqlStore] = [postgres.open(retry=RetryPolicy.disabled()) for _ in range(2)]
+    await stores[1].now()  # connected
+    with contextlib.closing(postgres.connect()) as holder, holder.transaction():
+
+        def held(job_id: UUID) -> None:
+            row = f"id = {postgres.literal(job_id)}"
+            holder.execute(f"SELECT FROM pulse_jobs WHERE {row} FOR UPDATE")
+
+        acts = await meet(stores, held)
+        for store in stores:
+            without(store, statement, *removed)
+        tasks = []
+        for act in acts:
+            tasks.append(asyncio.create_task(act()))
+            await blocked(postgres, len(tasks))
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    for store in stores:
+        await store.aclose()
+    postgres.empty()
+    return any(isinstance(answer, TransientStorageError) for answer in answers)
 
 
 async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_likes(postgres):

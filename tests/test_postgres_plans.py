@@ -130,11 +130,16 @@ def test_hot_statements_only_look_jobs_up_by_their_indexes(planner, rows, runnin
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
 @pytest.mark.parametrize("rows", [0, 10, 20_000])
-def test_successes_are_looked_up_and_locked_in_the_order_of_their_ids(planner, rows, analyzed):
+@pytest.mark.parametrize("name", ["settle_succeeded", "settle_children"])
+def test_successes_are_looked_up_and_locked_in_the_order_of_their_ids(
+    planner, name, rows, analyzed
+):
     fill(planner, rows, running=2)
     if analyzed:
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
-    kinds = [node["Node Type"] for node in explain(planner, "settle_succeeded")]
+    plan = explain(planner, name, WORKFLOWS if hasattr(WORKFLOWS, name) else STATEMENTS)
+    (update,) = (node for node in plan if node["Node Type"] == "ModifyTable")
+    kinds = [node["Node Type"] for node in nodes(update)]
     below_the_update = kinds[1:]
     assert below_the_update[0] == "Nested Loop"
     assert below_the_update.index("Sort") < below_the_update.index("Index Scan")  # outer, inner
@@ -169,6 +174,7 @@ SIGNALS = ("pulse_signals_job", "job_id = ")
 WAITERS = ("pulse_jobs_waiters", "wait_job = ")
 ONE_JOB = ("pulse_jobs_pkey", "id = $")
 FAMILY = ("pulse_jobs_family", "parent_id = ANY (ARRAY[j.id])")
+OF_ONE_STATUS = ("pulse_jobs_family", "AND (parent_step = j.wait_key) AND (status = ")
 WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "read_checkpoints": [CHECKPOINTS],
     "read_checkpoint": [CHECKPOINTS],
@@ -181,7 +187,9 @@ WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "lock_families": [BY_ID, BY_ID],
     "lock": [BY_ID],
     "waiters": [WAITERS],
-    "wake": [BY_ID, FAMILY, FAMILY, FAMILY, SIGNALS, BY_ID],
+    "settle_children": [BY_ID, BY_ID],
+    "parents": [BY_ID],
+    "wake": [BY_ID, *[OF_ONE_STATUS] * 7, SIGNALS, BY_ID],
     "about_to_wait": [BY_ID, BY_ID],
     "watch": [ONE_JOB],
     "outcomes": [BY_ID],

@@ -30,13 +30,16 @@ from pulsed.errors import (
     TransientStorageError,
 )
 from pulsed.job import Beat, Failed, Report, Status, Succeeded
+from pulsed.step import StepKind
 from pulsed.store import sqlite as module
 from pulsed.store import verbs
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
+from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_writer import LARGEST_GROUP, Request
-from pulsed.store.verb import named
+from pulsed.store.verb import Statement, named
 from tests.support.backends import SqliteBackend, close_blocking
+from tests.support.checkpoints import a_family, suspended
 from tests.support.jobs import (
     ALICE,
     EVERYTHING,
@@ -844,6 +847,7 @@ async def test_only_a_claim_does_not_wait_for_the_disk(backend):
 HOT = [
     *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
+    *("settle_children", "parents", "wake"),
 ]
 
 
@@ -867,7 +871,8 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
                     (index, f"{rows} 1 1 1 1"),
                 )
             connection.execute("ANALYZE sqlite_schema")  # makes this connection read them
-        sql = getattr(store._statements, statement)
+        owner = store._statements if hasattr(store._statements, statement) else store.workflows
+        sql = getattr(owner, statement)
         plans = [
             connection.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(named(text).names))
             for text in (sql.text, sql.alone)
@@ -878,3 +883,27 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
         steps = [step for step in plan if re.search(r"\b(j|pulse_jobs)\b", step)]
         assert steps
         assert all(step.startswith("SEARCH") for step in steps), plan
+
+
+async def test_a_look_at_a_fan_out_costs_the_same_whatever_the_number_of_its_children(
+    backend, store
+):
+    """It is taken with every batch that ends: a walk over all children would be one over n²."""
+
+    async def steps_of_a_look(children: int) -> int:
+        parent, runs = await a_family(store, children, parent={"topic": f"of {children}"})
+        await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
+        await store.settle([Report(run.lease, Succeeded()) for run in runs[1:]])
+        steps = 0
+
+        def count() -> None:
+            nonlocal steps
+            steps += 1
+
+        look = Statement(store.workflows.wake, {}, [(parent.job_id,)])
+        with closing(backend.connect()) as connection:
+            connection.set_progress_handler(count, 1)
+            assert execute(connection.cursor(), look, 0) == []
+        return steps
+
+    assert await steps_of_a_look(500) < 2 * await steps_of_a_look(5)

@@ -12,10 +12,10 @@ from pulsed.engine.context import Context
 from pulsed.engine.fan_out import FanOut
 from pulsed.errors import FanOutFailed, InvalidOption, NoRetry, WaitTimeout
 from pulsed.handler import Handler
-from pulsed.job import JobFilter, JobRow, Status
+from pulsed.job import JobFilter, JobRow, Status, new_job_id
 from pulsed.step import StepState
 from pulsed.store.sqlstore import SqlStore
-from pulsed.workflow import child_id, collect_all, threshold
+from pulsed.workflow import child_id, child_ids, collect_all, threshold
 from tests.support.clock import Clock
 from tests.support.workers import (
     finished,
@@ -72,6 +72,14 @@ async def test_a_fan_out_returns_the_values_in_the_order_of_the_calls(store: Sql
     assert [row.id for row in rows] == [child_id(job_id, "fan_out|1", n) for n in range(3)]
     assert {(row.parent_step, row.queue) for row in rows} == {("fan_out|1", "lane")}
     assert await names_of(store, job_id) == ["fan_out"]
+
+
+def test_the_ids_of_many_children_are_those_of_each():
+    parent = new_job_id()
+    for family in ("fan_out|1", "ships|2|3", "größe|1"):
+        each = [child_id(parent, family, index) for index in range(1_001)]
+        assert child_ids(parent, family, 1_001) == each
+        assert {made.version for made in each} == {5}
 
 
 async def test_an_empty_fan_out_is_over_at_once(store: SqlStore):
@@ -273,6 +281,7 @@ def counting(verb: Any, sizes: list[int]) -> Any:
 async def test_many_children_are_stored_and_read_in_batches(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(fan_out_module, "FIRST_BATCH", 2)
     monkeypatch.setattr(fan_out_module, "BATCH", 3)
     sizes: list[int] = []
     for verb in ("add_children", "outcomes"):
@@ -284,7 +293,7 @@ async def test_many_children_are_stored_and_read_in_batches(
     job_id = await submit(store, "work")
     async with working(store, work, CHILD, **BOTH):
         assert result(await finished(store, job_id)) == [n * n for n in range(10)]
-    assert set(sizes) == {3, 1}
+    assert sizes == [2, 3, 3, 2, *(3, 3, 3, 1)]
 
 
 async def test_a_fan_out_beside_the_handler_is_refused(store: SqlStore):

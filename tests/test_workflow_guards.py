@@ -13,6 +13,7 @@ from pulsed.store.workflow_sql import _IS_WAITING
 from pulsed.workflow import Record
 from tests.support import guards
 from tests.support.checkpoints import (
+    CHILDREN_ONLY,
     a_family,
     a_step,
     a_wait,
@@ -24,7 +25,7 @@ from tests.support.checkpoints import (
     take,
 )
 from tests.support.guards import without
-from tests.support.jobs import ALICE, BOB, claim_one, row, running, settle
+from tests.support.jobs import ALICE, BOB, claim, claim_one, row, running, settle
 
 pytestmark = pytest.mark.embedded("takes guards out of the statements")
 
@@ -121,6 +122,67 @@ async def test_the_status_fences_what_the_lease_was_left_on(backend, write):
     assert not await refuses(STATUS, OWNER)
 
 
+async def a_child_zombie(store: SqlStore) -> Lease:
+    _, (zombie,) = await a_family(store, 1)
+    await settle(store, zombie, Released())
+    await claim(store, ALICE, topics=CHILDREN_ONLY)
+    return zombie.lease
+
+
+async def a_child_with_anothers_token(store: SqlStore) -> Lease:
+    _, (run,) = await a_family(store, 1)
+    return run.lease._replace(worker_id=BOB)
+
+
+@pytest.mark.parametrize("guard", [TOKEN, OWNER], ids=["token", "owner"])
+async def test_the_success_of_a_child_is_fenced(backend, guard):
+    stale = a_child_zombie if guard == TOKEN else a_child_with_anothers_token
+
+    async def scenario(store, backend):
+        assert not await settle(store, await stale(store), Succeeded("7"))
+
+    await check(backend, scenario, "settle_children", guard, instead=ALWAYS)
+
+
+async def test_the_status_fences_the_success_of_a_child_that_kept_its_owner(backend):
+    async def scenario(store, backend):
+        _, (run,) = await a_family(store, 1)
+        await settle(store, run, Failed("x", final=True))
+        mine = f"WHERE id = {backend.literal(run.job_id)}"
+        backend.execute(f"UPDATE pulse_jobs SET locked_by = {backend.literal(ALICE)} {mine}")
+        before = backend.row(run.job_id)
+        await settle(store, run, Succeeded("7"))
+        assert backend.row(run.job_id) == before
+
+    await check(backend, scenario, "settle_children", STATUS, instead=ALWAYS)
+
+
+async def test_a_child_that_somebody_else_waits_for_wakes_that_one_too(backend):
+    async def scenario(store, backend):
+        waiter = await running(store)
+        parent, (child,) = await a_family(store, 1)
+        await store.watch(waiter.lease, child.job_id)
+        await suspended(store, waiter, StepKind.JOB, key=str(child.job_id))
+        await suspended(store, parent, StepKind.FAN_OUT)
+        await settle(store, child, Succeeded())
+        both = [parent.job_id, waiter.job_id]
+        assert await statuses(store, both) == [Status.PENDING, Status.PENDING]
+
+    await check(backend, scenario, "settle_children", "AND j.watched IS NULL")
+
+
+async def test_a_child_that_was_asked_to_stop_does_not_wait_but_wakes_its_parent(backend):
+    async def scenario(store, backend):
+        parent, (child,) = await a_family(store, 1)
+        await suspended(store, parent, StepKind.FAN_OUT)
+        await store.cancel([child.job_id])
+        assert await suspended(store, child, StepKind.SLEEP, delay=60)
+        both = [parent.job_id, child.job_id]
+        assert await statuses(store, both) == [Status.PENDING, Status.CANCELLED]
+
+    await check(backend, scenario, "suspend", "AND NOT j.cancel_requested")
+
+
 # -- decisions ------------------------------------------------------------------------------------
 
 
@@ -152,7 +214,7 @@ async def test_only_who_waits_is_woken(backend):
         await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
         await settle(store, first, Failed("no", final=True))
         run = await claim_one(store)
-        await settle(store, second, Succeeded())
+        await settle(store, second, Failed("no", final=True))
         found = await row(store, parent.job_id)
         assert (found.status, found.locked_by) == (Status.RUNNING, run.lease.worker_id)
 

@@ -25,6 +25,7 @@ from tests.support.checkpoints import (
     a_family,
     a_wait,
     children_of,
+    claimed_children,
     send,
     statuses,
     suspended,
@@ -135,7 +136,7 @@ def test_the_last_two_children_wake_their_parent_once_in_every_order(explorer, w
 
 def test_without_the_lock_on_the_parent_there_is_an_order_that_leaves_it_asleep(explorer):
     for actor in explorer.actors:
-        remove_locks(actor.store, "lock", "lock_families")
+        remove_locks(actor.store, "lock", "lock_families", "settle_children")
     race = LastTwo(explorer, ("settle", "settle"))
     assert explore(explorer, race.prepare, race.look, switches=2) != []
 
@@ -283,12 +284,13 @@ def test_cancelling_a_parent_as_its_last_child_completes(explorer):
     assert explore(explorer, prepare, look, switches=3) == []
 
 
-def test_cancelling_a_child_as_it_completes(explorer):
+@pytest.mark.parametrize("outcome", [Failed("x"), Succeeded()], ids=["badly", "well"])
+def test_cancelling_a_child_as_it_completes(explorer, outcome):
     def prepare() -> list[Act]:
         parent, (run,) = now(a_family(explorer.calm, 1))
         now(suspended(explorer.calm, parent, StepKind.FAN_OUT))
         made["parent"] = parent.job_id
-        return [lambda store: store.cancel([run.job_id]), settling(run, Failed("x"))]
+        return [lambda store: store.cancel([run.job_id]), settling(run, outcome)]
 
     def look() -> None:
         found = now(statuses(explorer.calm, [made["parent"]]))
@@ -324,18 +326,51 @@ def test_a_parent_whose_deadline_passes_as_its_last_child_ends_runs_once(explore
 # -- locks ----------------------------------------------------------------------------------------
 
 
-def families_that_meet(explorer: Explorer) -> Callable[[], list[Act]]:
+def families_that_meet(explorer: Explorer, outcome: Any) -> Callable[[], list[Act]]:
     """Two batches: each ends a child of a parent that the other batch ends, or its sibling."""
 
     def prepare() -> list[Act]:
         calm = explorer.calm
         first, (a, b) = now(a_family(calm, 2, lease=STAYS))
         second, (c, d) = now(a_family(calm, 2, lease=STAYS))
-        one = [Report(run.lease, Succeeded()) for run in (a, c)]
-        other = [Report(run.lease, Succeeded()) for run in (d, b)]
+        one = [Report(run.lease, outcome) for run in (a, c)]
+        other = [Report(run.lease, outcome) for run in (d, b)]
         one.append(Report(second.lease, SucceededForGood()))
         other.append(Report(first.lease, SucceededForGood()))
         return [lambda store: store.settle(one), lambda store: store.settle(other)]
+
+    return prepare
+
+
+def a_workflow_that_ends_before_its_children(explorer: Explorer) -> Callable[[], list[Act]]:
+    """One ends a workflow that is a child; the other, in one batch, its child and its sibling."""
+
+    def prepare() -> list[Act]:
+        calm = explorer.calm
+        top, (inner, sibling) = now(a_family(calm, 2, lease=STAYS))
+        now(calm.add_children(inner.lease, children_of(inner.job_id, 1, lease=STAYS)))
+        (left,) = now(claimed_children(calm, inner.job_id, 1))
+        now(suspended(calm, inner, StepKind.FAN_OUT, delay=5))
+        now(suspended(calm, top, StepKind.FAN_OUT))
+        explorer.backend.clock.advance(10)
+        (again,) = now(claim(calm, topics=CHILDREN_ONLY))
+        assert again.job_id == inner.job_id
+        leaves = [Report(run.lease, Succeeded()) for run in (left, sibling)]
+        return [settling(again, Succeeded()), lambda store: store.settle(leaves)]
+
+    return prepare
+
+
+def a_family_that_is_cancelled(explorer: Explorer) -> Callable[[], list[Act]]:
+    """One ends two children; the other cancels them and their parent."""
+
+    def prepare() -> list[Act]:
+        calm = explorer.calm
+        parent, runs = now(a_family(calm, 2))
+        now(suspended(calm, parent, StepKind.FAN_OUT))
+        reports = [Report(run.lease, Succeeded()) for run in runs]
+        everybody = [parent.job_id, *(run.job_id for run in runs)]
+        return [lambda store: store.settle(reports), lambda store: store.cancel(everybody)]
 
     return prepare
 
@@ -351,13 +386,24 @@ def deadlocks(explorer: Explorer, prepare: Callable[[], list[Act]], switches: in
     return found
 
 
-def test_batches_that_mix_parents_and_children_of_each_other_do_not_deadlock(explorer):
-    assert not deadlocks(explorer, families_that_meet(explorer), switches=3)
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed("no", final=True)], ids=["well", "badly"])
+def test_batches_that_mix_parents_and_children_of_each_other_do_not_deadlock(explorer, outcome):
+    assert not deadlocks(explorer, families_that_meet(explorer, outcome), switches=3)
 
 
 def test_without_the_lock_on_whole_families_they_would(explorer, monkeypatch):
     monkeypatch.setattr(verbs, "may_be_a_child", lambda _: False)  # parents are locked last
-    assert deadlocks(explorer, families_that_meet(explorer), switches=3)
+    badly = Failed("no", final=True)
+    assert deadlocks(explorer, families_that_meet(explorer, badly), switches=3)
+
+
+def test_a_workflow_that_ends_beside_its_child_and_its_sibling_does_not_deadlock(explorer):
+    prepare = a_workflow_that_ends_before_its_children(explorer)
+    assert not deadlocks(explorer, prepare, switches=3)
+
+
+def test_cancelling_a_whole_family_as_its_children_complete_does_not_deadlock(explorer):
+    assert not deadlocks(explorer, a_family_that_is_cancelled(explorer), switches=3)
 
 
 def test_a_child_that_is_cancelled_by_its_own_suspension_meets_another_cancel(explorer):

@@ -7,9 +7,12 @@ stored in the parent's checkpoint; the values of those that succeeded stay in th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
@@ -21,13 +24,16 @@ from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowErro
 from pulsed.handler import Call, checked_options, clean_text, job_maker
 from pulsed.job import NewJob, Status
 from pulsed.step import Checkpoint, StepKind, StepState, Wait
-from pulsed.workflow import FAILED_CHILD, Ended, Strategy, child_id, family, verdict
+from pulsed.workflow import FAILED_CHILD, Ended, Strategy, child_ids, family, verdict
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH = 1_000
 """Children that are stored, read or cancelled at a time."""
+
+FIRST_BATCH = 100
+"""Children that are stored first, for workers to begin with while the rest is stored."""
 
 MOST_ERRORS, LONGEST_ERROR = 100, 1_000
 """How many errors of children the parent keeps, and how much of each; the rest is in their rows."""
@@ -138,9 +144,7 @@ class _FanOut(Generic[R]):
             return FanOut([], [], [], 0)
         history = await flow.read()
         self._family = family(self._place.key, history.generation)
-        self._ids = [
-            child_id(flow.job_id, self._family, index) for index in range(len(self._calls))
-        ]
+        self._ids = child_ids(flow.job_id, self._family, len(self._calls))
         if stored is None:
             await self._add_children()
             self._suspend(None)
@@ -149,24 +153,25 @@ class _FanOut(Generic[R]):
         return await self._replayed(stored)
 
     async def _add_children(self) -> None:
-        flow = self._flow
-        for start in range(0, len(self._ids), BATCH):
-            jobs = [self._child(index) for index in self._span(start)]
+        flow, children, size = self._flow, self._new_jobs(), FIRST_BATCH
+        while jobs := list(islice(children, size)):
             await flow.ask(lambda jobs=jobs: flow.store.add_children(flow.lease, jobs))  # type: ignore[misc]
+            size = BATCH
 
-    def _span(self, start: int) -> range:
-        return range(start, min(start + BATCH, len(self._ids)))
-
-    def _child(self, index: int) -> NewJob:
-        call, options = self._calls[index], self._options
-        make = job_maker(call.topic, call.handler, {**call.options, **options.children})
-        return make(
-            id=self._ids[index],
-            payload=call.payload,
-            parent_id=self._flow.job_id,
-            parent_step=self._family,
-            outlives=options.outlives,
-        )
+    def _new_jobs(self) -> Iterator[NewJob]:
+        options = self._options
+        parent = {
+            "parent_id": self._flow.job_id,
+            "parent_step": self._family,
+            "outlives": options.outlives,
+        }
+        alike: Call[R] | None = None
+        for job_id, call in zip(self._ids, self._calls, strict=True):
+            if alike is None or not _alike(call, alike):  # most are of one kind
+                alike = call
+                given = {**call.options, **options.children}
+                make = partial(job_maker(call.topic, call.handler, given), **parent)
+            yield make(id=job_id, payload=call.payload)
 
     def _suspend(self, stored: Checkpoint | None) -> NoReturn:
         strategy, total = self._options.strategy, len(self._ids)
@@ -261,11 +266,16 @@ class _FanOut(Generic[R]):
         return value
 
     async def _outcomes(self, ids: Sequence[UUID]) -> list[Ended | None]:
-        flow = self._flow
         found: dict[UUID, Ended] = {}
-        for chunk in _chunks(ids):
-            found |= await flow.ask(lambda chunk=chunk: flow.store.outcomes(chunk))  # type: ignore[misc]
+        chunks = list(_chunks(ids))
+        for start in range(0, len(chunks), 2):
+            # Two at a time: while one is decoded, the database reads the other.
+            for some in await asyncio.gather(*map(self._read, chunks[start : start + 2])):
+                found |= some
         return [found.get(child) for child in ids]
+
+    def _read(self, ids: Sequence[UUID]) -> Coroutine[Any, Any, dict[UUID, Ended]]:
+        return self._flow.ask(lambda: self._flow.store.outcomes(ids))
 
 
 def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:
@@ -280,6 +290,12 @@ def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:
         elif child.status is not Status.SUCCEEDED:
             outcome.left.append(index)
     return outcome
+
+
+def _alike(one: Call[Any], other: Call[Any]) -> bool:
+    """Whether jobs of two calls differ in nothing but their payload."""
+    same = one.handler is other.handler and one.options is other.options
+    return same and one.topic == other.topic
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

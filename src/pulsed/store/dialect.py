@@ -91,6 +91,10 @@ class Dialect(ABC):
         """Return ``skip_locked`` for one table of a join."""
         return self.skip_locked.replace("UPDATE", f"UPDATE OF {table}")
 
+    def for_update_of(self, table: str) -> str:
+        """Return ``for_update`` for one table of a join."""
+        return f"{self.for_update} OF {table}" if self.for_update else ""
+
     @staticmethod
     def verbatim(text: str) -> Sql:
         """Prepare a script's statement, in which a colon is only a colon."""

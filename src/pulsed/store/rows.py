@@ -107,7 +107,11 @@ def checkpoint(d: Dialect, row: Row) -> Checkpoint:
 
 def ended(d: Dialect, row: Row) -> Ended:
     """Read OUTCOME_COLUMNS."""
-    return Ended(d.uuid(row[0]), row[1], Status(row[2]), row[3], row[4])
+    return Ended(d.uuid(row[0]), row[1], _STATUS[row[2]], row[3], row[4])
+
+
+_STATUS = {status.value: status for status in Status}
+"""A look-up takes a tenth of the enum's own, and a fan-out asks for thousands."""
 
 
 def failure(d: Dialect, row: Row) -> Failure:

@@ -161,6 +161,13 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         lease_until = NULL"""
 
 
+def success(d: Dialect) -> str:
+    """Return how runs of one worker end that succeeded; a job that is watched is left out."""
+    return f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, _SUCCEEDED)}
+        FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
+        WHERE {d.same_id("j.id", "r.job_id")} AND {FENCE} AND j.watched IS NULL"""
+
+
 def of_jobs(d: Dialect) -> str:
     """Return whether a row belongs to one of a batch of jobs."""
     return d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
@@ -271,13 +278,9 @@ class Statements:
         )
 
         # End runs of one worker that succeeded, as nearly all do, and that nobody waits for. Only
-        # the current lease gets through. A child, or a job that is watched, is left to ``settle``.
+        # the current lease gets through. A child is left to ``settle_children``.
         self.settle_succeeded = d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, _SUCCEEDED)}
-            FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
-            WHERE {held} AND j.parent_id IS NULL AND j.watched IS NULL""",
-            SUCCESS,
-            counted=True,
+            f"{success(d)} AND j.parent_id IS NULL", SUCCESS, counted=True
         )
 
         # End runs in any way.

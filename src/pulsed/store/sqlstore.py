@@ -196,31 +196,42 @@ class SqlStore(Store):
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        succeeded: dict[UUID, list[Report]] = {}
+        succeeded: dict[tuple[UUID, bool], list[Report]] = {}
         suspended: list[Report] = []
         others: list[Report] = []
         for report in reports:
             lease, outcome = report
-            if type(outcome) is not Succeeded or verbs.may_be_a_child(lease.job_id):
-                (suspended if type(outcome) is Waiting else others).append(report)
-            elif lease.worker_id in succeeded:
-                succeeded[lease.worker_id].append(report)
+            if type(outcome) is Succeeded:
+                kind = lease.worker_id, verbs.may_be_a_child(lease.job_id)
+                if kind in succeeded:
+                    succeeded[kind].append(report)
+                else:
+                    succeeded[kind] = [report]
             else:
-                succeeded[lease.worker_id] = [report]
-        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+                (suspended if type(outcome) is Waiting else others).append(report)
         accepted: set[UUID] = set()
-        for worker_id, some in succeeded.items():
-            ending = verbs.settle_succeeded(self._statements, worker_id, some)
-            answer: set[UUID] = await self.run(ending, within=within)
-            accepted |= answer
-            if len(answer) < len(some):  # lost, or somebody waits for them
-                others += [report for report in some if report.lease.job_id not in answer]
-        for some, verb in ((suspended, workflow_verbs.suspend), (others, verbs.settle)):
-            if some:
-                settling: Verb[Settled] = verb(self._statements, self.workflows, some)
-                settled = await self.run(settling, within=within)
-                accepted |= settled.accepted
-                await self._follow(settled.effects)
+
+        async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
+            """Return those that were not accepted."""
+            settled = await self.run(verb, within=within)
+            accepted.update(settled.accepted)
+            await self._follow(settled.effects)
+            if len(settled.accepted) == len(some):
+                return []
+            return [report for report in some if report.lease.job_id not in settled.accepted]
+
+        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+        # What one of them leaves out, because it is lost or more has to be done, is for the last.
+        s, w = self._statements, self.workflows
+        for (worker_id, may_be_children), some in succeeded.items():
+            if may_be_children:
+                others += await end(verbs.settle_children(s, w, worker_id, some), some)
+            else:
+                others += await end(verbs.settle_succeeded(s, worker_id, some), some)
+        if suspended:
+            others += await end(workflow_verbs.suspend(s, w, suspended), suspended)
+        if others:
+            await end(verbs.settle(s, w, others), others)
         return accepted
 
     async def _follow(self, told: Effects) -> None:

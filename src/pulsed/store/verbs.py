@@ -29,7 +29,7 @@ from pulsed.store.base import Reaped, WatchdogTick
 from pulsed.store.insertion import as_json, insertion
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb, one_column
-from pulsed.store.waking import Effects, Settled, effects, lock_families
+from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
@@ -66,24 +66,55 @@ def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
     return Verb("beat", Kind.SINGLE, script, urgent=True)
 
 
-def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[set[UUID]]:
+def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
     """End runs of one worker that succeeded, of jobs that nobody waits for.
 
     The answer has the accepted ones; the others are for ``settle``.
     """
-    values = [
+    values = _successes(reports)
+
+    def script() -> Script[Settled]:
+        [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
+        return Settled((yield from _ended_well(s, reports, count)), Effects())
+
+    return Verb("settle", Kind.SINGLE, script)
+
+
+def settle_children(
+    s: Statements, w: WorkflowStatements, worker_id: UUID, reports: Sequence[Report]
+) -> Verb[Settled]:
+    """End runs of one worker that succeeded, of jobs that may be children, and wake their parents.
+
+    The answer has the accepted ones; those that have children of their own are for ``settle``, and
+    so are those that somebody else waits for.
+    """
+    values = _successes(reports)
+
+    def script() -> Script[Settled]:
+        [(count, *waiting)] = yield Statement(w.settle_children, {"worker": worker_id}, values)
+        if w.settle_children.counted:
+            ids = [(job_id,) for job_id, _, _ in values]
+            parents = yield Statement(w.parents, {}, ids)
+            waiting = [[parent for (parent,) in parents if parent is not None]]
+        woken = yield from wake(w, waiting[0], locked=True)
+        return Settled((yield from _ended_well(s, reports, count)), Effects(woken))
+
+    return Verb("settle", Kind.TRANSACTION, script)
+
+
+def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
+    return [
         (lease[0], lease[1], outcome.result)
         for lease, outcome in reports
         if isinstance(outcome, Succeeded)
     ]
 
-    def script() -> Script[set[UUID]]:
-        [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
-        if count == len(reports):
-            return {job_id for job_id, _, _ in values}
-        return (yield from settled_before(s, reports))
 
-    return Verb("settle", Kind.SINGLE, script)
+def _ended_well(s: Statements, reports: Sequence[Report], count: int) -> Script[set[UUID]]:
+    """Return whose success is stored, if that of so many was just now."""
+    if count == len(reports):
+        return {lease.job_id for lease, _ in reports}
+    return (yield from settled_before(s, reports))
 
 
 def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> Verb[Settled]:

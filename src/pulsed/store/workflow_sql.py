@@ -10,19 +10,21 @@ row's lock, and looks once more in the statement after that. See docs/adr for th
 from __future__ import annotations
 
 from pulsed.job import Status
-from pulsed.lifecycle import REPLAYABLE
+from pulsed.lifecycle import LIVING, REPLAYABLE
 from pulsed.store.dialect import FENCE, Dialect
 from pulsed.store.sql import (
-    ENDED_COLUMNS,
     IS_LIVING,
     JOB,
     LEASE,
     REPORTED,
+    SUCCESS,
     end_of_run,
     has_living_children,
     of_jobs,
+    success,
     words,
 )
+from pulsed.store.verb import Sql
 from pulsed.workflow import FAILED_CHILD
 
 CHECKPOINT_COLUMNS = """name, nth, seq, kind, state, input_hash, value::text, error, tries, until,
@@ -39,6 +41,9 @@ SUSPENSION = """job_id uuid, token bigint, worker uuid, kind text, wait_key text
 # Written so that no planner takes the index of claimable jobs for it, and walks through that.
 _IS_WAITING = f"j.status NOT IN {words(tuple(one for one in Status if one is not Status.WAITING))}"
 
+# Whoever has children has waited for them, unless it is still adding the first ones.
+HAS_WAITED = "wait_kind IS NOT NULL"
+
 # Children whom the end of their parent concerns: of a failed one, not those that outlive it.
 _CONCERNED = "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)"
 
@@ -48,21 +53,31 @@ _UNTOLD = f"{_CONCERNED} AND NOT (c.status = 'RUNNING' AND c.cancel_requested)"
 
 def _has_come(d: Dialect) -> str:
     """Return whether what ``j`` waits for is there: a sleeper waits for nothing but its time."""
-    children = f"""FROM {d.jobs} AS c {d.by_family}
-                WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key AND c"""
-    failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
-    # Counted only where a number decides: thousands of children are looked at with every batch.
-    fan_out = f"""NOT EXISTS (SELECT 1 {children}.{IS_LIVING})
-                OR (j.wait_too_many IS NOT NULL
-                    AND (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many)
-                OR (j.wait_enough IS NOT NULL
-                    AND (SELECT count(*) {children}.status IN {succeeded}) >= j.wait_enough)"""
+
+    # One status at a time: of a list PostgreSQL makes a filter, and goes through all children. As
+    # a subquery, or a planner may take an index of jobs in that status, whoever their parents are.
+    def children(status: Status) -> str:
+        return f"""FROM {d.jobs} AS c {d.by_family}
+                WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key
+                  AND c.status = (SELECT '{status}')"""
+
+    def number(statuses: tuple[Status, ...]) -> str:
+        return " + ".join(f"(SELECT count(*) {children(status)})" for status in statuses)
+
+    living = " OR ".join(f"EXISTS (SELECT 1 {children(status)})" for status in LIVING)
+    # Counted only where a number decides, for thousands of children are looked at with every
+    # batch: a CASE stops at what is true, where SQLite works out both sides of an OR.
+    fan_out = f"""CASE WHEN NOT ({living}) THEN {d.true}
+                WHEN j.wait_too_many IS NOT NULL AND {number(FAILED_CHILD)} >= j.wait_too_many
+                THEN {d.true}
+                WHEN j.wait_enough IS NOT NULL AND {number((Status.SUCCEEDED,))} >= j.wait_enough
+                THEN {d.true} ELSE {d.false} END"""
     signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
                 WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
     job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
                 WHERE {d.same_id("t.id", "j.wait_job")} AND t.{IS_LIVING})"""
     return f"""CASE j.wait_kind WHEN 'FAN_OUT' THEN {fan_out} WHEN 'SIGNAL' THEN {signal}
-                WHEN 'JOB' THEN {job} ELSE 1 = 0 END"""
+                WHEN 'JOB' THEN {job} ELSE {d.false} END"""
 
 
 def _is_aimless(d: Dialect) -> str:
@@ -124,6 +139,7 @@ class WorkflowStatements:
 
         # -- suspending -----------------------------------------------------------------------
 
+        # One that was asked to stop does not wait any more, but ends: that is for ``settle``.
         suspended = REPORTED | {
             "kind": "'WAITING'", "result": "NULL::json", "error": "NULL::text",
             "until": "r.until", "final": "1 = 0",
@@ -132,8 +148,8 @@ class WorkflowStatements:
             f"""UPDATE {jobs} SET {end_of_run(d, suspended)},
                 wait_kind = r.kind, wait_key = r.wait_key, wait_job = r.wait_job,
                 wait_enough = r.enough, wait_too_many = r.too_many
-            FROM {d.rows_of(SUSPENSION, lock="wait")} WHERE {held}
-            RETURNING {ENDED_COLUMNS}""",
+            FROM {d.rows_of(SUSPENSION, lock="wait")} WHERE {held} AND NOT j.cancel_requested
+            RETURNING id""",
             SUSPENSION,
         )
 
@@ -153,19 +169,21 @@ class WorkflowStatements:
 
         # -- waking ---------------------------------------------------------------------------
 
-        # Jobs and their parents, in the order of their ids: a batch that ends children, and
-        # perhaps parents of others, cannot deadlock with another such batch.
+        self.settle_children = self._settle_children()
+        self.parents = d.sql(
+            f"SELECT DISTINCT j.parent_id FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}", JOB
+        )
+
+        # Jobs and their parents. Everybody locks jobs that have no children first, then the others,
+        # and each of the two in the order of their ids; so two batches cannot deadlock.
         self.lock_families = d.sql(
-            f"""SELECT id FROM {d.jobs} WHERE {
-                d.id_among(
-                    "id",
-                    f'''
-                SELECT r.job_id FROM {d.rows_of(JOB)} UNION
-                SELECT j.parent_id FROM {d.rows_of(JOB)}, {jobs}
-                WHERE {this_job}''',
-                )
-            }
-            ORDER BY id {d.for_update}""",
+            f"""SELECT k.id FROM (SELECT f.id, max(f.above) AS above FROM (
+                    SELECT r.job_id AS id, 0 AS above FROM {d.rows_of(JOB)}
+                    UNION ALL
+                    SELECT j.parent_id, 1 FROM {d.rows_of(JOB)}, {jobs}
+                    WHERE {this_job}) AS f GROUP BY f.id) AS f
+            JOIN {d.jobs} AS k ON {d.same_id("k.id", "f.id")}
+            ORDER BY f.above = 1 OR k.{HAS_WAITED}, k.id {d.for_update_of("k")}""",
             JOB,
         )
         self.lock = d.sql(
@@ -298,4 +316,24 @@ class WorkflowStatements:
                 WHERE {d.same_id("s.job_id", "j.id")} AND s.kind = 'FAN_OUT' AND s.state <> 'OPEN'
                   AND c.parent_step = {family})""",
             JOB,
+        )
+
+    def _settle_children(self) -> Sql:
+        """Return the end of runs that succeeded, of jobs that have no children of their own.
+
+        Their parents are locked behind it: PostgreSQL answers with those that wait, and how many
+        runs have ended.
+        """
+        d = self.dialect
+        leaves = f"{success(d)} AND NOT j.{HAS_WAITED}"
+        if not d.answers:
+            return d.sql(leaves, SUCCESS, counted=True)
+        return d.sql(
+            f"""WITH ended AS ({leaves} RETURNING j.parent_id),
+                parents AS MATERIALIZED (SELECT p.id, p.status FROM {d.jobs} AS p
+                    WHERE {d.id_among("p.id", "SELECT DISTINCT parent_id FROM ended")}
+                    ORDER BY p.id {d.for_update})
+            SELECT (SELECT count(*) FROM ended),
+                ARRAY(SELECT id FROM parents WHERE status = 'WAITING')""",
+            SUCCESS,
         )

@@ -17,8 +17,8 @@ from pulsed.store.base import Signalled
 from pulsed.store.insertion import insertion
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Rows, Script, Statement, Verb, one_column
-from pulsed.store.verbs import clock, may_be_a_child, settled_before, storable
-from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
+from pulsed.store.verbs import clock, settled_before, storable
+from pulsed.store.waking import Effects, Settled, effects, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.workflow import Ended, History, Record, Signal
 
@@ -100,7 +100,10 @@ def _values(lease: Lease, checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> Verb[Settled]:
-    """Let runs wait without a slot. What has come meanwhile wakes them at once."""
+    """Let runs wait without a slot. What has come meanwhile wakes them at once.
+
+    The answer has the accepted ones; those that were asked to stop are for ``settle``.
+    """
     waits = {
         report.lease.job_id: (report.lease, report.outcome)
         for report in reports
@@ -108,24 +111,20 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
     }
 
     def script() -> Script[Settled]:
-        locked = any(map(may_be_a_child, waits))
-        if locked:  # one that was asked to stop ends here
-            yield from lock_families(w, waits)
         values = [_suspension(lease, outcome) for lease, outcome in waits.values()]
-        ended = yield Statement(w.suspend, {}, values)
-        accepted = {s.dialect.uuid(row[0]) for row in ended}
+        suspended = yield Statement(w.suspend, {}, values)
+        accepted = {s.dialect.uuid(row[0]) for row in suspended}
         queues: frozenset[str] = frozenset()
-        begun = [waits[s.dialect.uuid(row[0])] for row in ended if row[1] == Status.WAITING]
+        begun = [waits[job_id] for job_id in accepted]
         if begun:
             opened = [_values(lease, outcome.checkpoint) for lease, outcome in begun]
             yield Statement(w.open_waits, {}, opened)
             wakeable = {lease.job_id for lease, o in begun if o.wait.kind is not StepKind.SLEEP}
-            queues = yield from wake(w, wakeable)
-        told = yield from effects(w, ended, locked=locked)
+            queues = yield from wake(w, wakeable, locked=True)
         missing = [report for report in reports if report.lease.job_id not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
-        return Settled(accepted, Effects(queues | told.queues, told.cascades))
+        return Settled(accepted, Effects(queues))
 
     return Verb("suspend", Kind.TRANSACTION, script)
 
@@ -151,11 +150,16 @@ def _suspension(lease: Lease, outcome: Waiting) -> tuple[Any, ...]:
 def add_children(
     s: Statements, w: WorkflowStatements, lease: Lease, jobs: Sequence[NewJob]
 ) -> Verb[int]:
-    """Insert the children of a run."""
+    """Insert the children of a run.
+
+    The parent is locked last, and so for a short time: each batch of children that ends waits for
+    it. Children are stored in the order in which they will be claimed, so that those of one claim
+    lie side by side.
+    """
 
     def script() -> Script[int]:
+        [(count,)] = yield insertion(s, sorted(jobs, key=lambda job: job.id.int))
         yield from _hold(w, lease)
-        [(count,)] = yield insertion(s, jobs)
         return int(count)
 
     return Verb("add_children", Kind.TRANSACTION, script)
