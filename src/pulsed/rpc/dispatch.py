@@ -81,7 +81,7 @@ class Dispatcher:
             self._enqueue(grant)
         elif hold.claimed is not None:
             self._hand_over(hold, grant)
-        elif hold.begun:
+        elif hold.under_way:
             hold.grant = grant
             hold.lane.take(grant.stream)
         else:  # others are served first: when it is our turn, the grant says what is wanted
@@ -171,7 +171,8 @@ class Dispatcher:
                 lane = self._lane(queue, stream.key)
                 looked.append((lane, lane.news))
                 wanted = credit - len(claimed)
-                if (hold := stream.holds.get(queue)) is not None:
+                hold = stream.holds.get(queue)
+                if hold is not None and hold.claimed is not None:
                     found, looked[-1] = self._taken(hold, wanted)
                 else:
                     found = await self._claim(stream, queue, wanted)
@@ -230,38 +231,46 @@ class Dispatcher:
 
     def hold_for(self, stream: Stream, lane: Lane) -> None:
         """Claim for a stream that is just asked whether it wants jobs: as many as it has room."""
-        room = stream.room - sum(hold.most for hold in stream.holds.values())
-        if room > 0 and not stream.work:
-            hold = Hold(stream, lane, min(room, LARGEST_ASSIGNMENT_BATCH))
-            stream.holds[lane.queue] = hold
+        hold = stream.holds.get(lane.queue)
+        if hold is None:
+            room = stream.room - sum(each.most for each in stream.holds.values())
+            if room > 0 and not stream.work:
+                hold = Hold(stream, lane, min(room, LARGEST_ASSIGNMENT_BATCH))
+                stream.holds[lane.queue] = hold
+                self._enqueue(hold)
+        elif hold.claimed == []:
+            hold.claimed = None
             self._enqueue(hold)
 
     async def _fill(self, hold: Hold) -> None:
-        stream, lane = hold.stream, hold.lane
+        """Claim what is to be held."""
         if hold.lapsed:
             return
-        hold.begun, hold.seen = True, lane.news
+        hold.under_way, hold.seen = True, hold.lane.news
         claimed: list[Assignment] = []
         try:
-            claimed = await self._claim(stream, lane.queue, hold.most)
+            claimed = await self._claim(hold.stream, hold.lane.queue, hold.most)
         except Exception as error:  # noqa: BLE001 - whoever grants will be told
             log.debug("could not claim for an offer: %s", error)
             self._drop(hold)
+        hold.under_way = False
+        grant, hold.grant = hold.grant, None
+        too_soon = not claimed and hold.lane.news != hold.seen
+        if grant is not None and too_soon:
+            self._drop(hold)
         if hold.lapsed:
             self.give_back(claimed)
-            if hold.grant is not None:
-                self._enqueue(hold.grant)
-            return
-        hold.claimed = claimed
-        if hold.grant is not None:
-            self._hand_over(hold, hold.grant)
+            if grant is not None:
+                self._enqueue(grant)
+        elif too_soon:
+            self._enqueue(hold)
+        else:
+            hold.claimed = claimed
+            if grant is not None:
+                self._hand_over(hold, grant)
 
     def _hand_over(self, hold: Hold, grant: Grant) -> None:
-        """Answer a grant with what is held, if that still is all there is."""
-        if not hold.claimed and hold.lane.news != hold.seen:
-            self._drop(hold)
-            self._enqueue(grant)
-            return
+        """Answer a grant with what is held."""
         most = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
         claimed, looked = self._taken(hold, most)
         full = len(claimed) == most

@@ -40,9 +40,10 @@ class Hold:
     stream: Stream
     lane: Lane
     most: int
-    begun: bool = False
+    under_way: bool = False
+    """Whether the database is just being asked."""
     claimed: list[Assignment] | None = None
-    """None until the claim has come back."""
+    """None until it has answered."""
     seen: int = 0
     """The lane's news before the claim."""
     grant: Grant | None = None
@@ -118,6 +119,8 @@ class Lane:
             self._advance()
         else:
             self._again = True
+            if isinstance(self._turn, Stream):
+                self._attendant.hold_for(self._turn, self)
 
     def add(self, waiter: Grant | Stream, seen: int) -> None:
         """Join the end of the line, unless there was news since ``seen``: then look again."""
