@@ -18,7 +18,7 @@ from pulsed.errors import (
     TransientStorageError,
 )
 from pulsed.job import Lease, Report, Status, Succeeded
-from pulsed.rpc import claims, remote
+from pulsed.rpc import claims, lanes, remote
 from pulsed.rpc.access import unauthenticated
 from pulsed.rpc.address import Address
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -29,7 +29,15 @@ from tests.support.apps import declare_add, work_off
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
 from tests.support.jobs import EVERYTHING, POLICIES, a_job, claim_one, row, running, submitted
 from tests.support.servers import ServerThread
-from tests.support.workers import all_finished, in_status, submit_many, until, working
+from tests.support.workers import (
+    all_finished,
+    finished,
+    in_status,
+    submit_many,
+    submit_with,
+    until,
+    working,
+)
 
 QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
 
@@ -307,6 +315,30 @@ class TestHolds:
         await until(lambda: listening.doubtful_claims > before)
         await listening.claim(worker_id, "default", POLICIES, 1)
         assert grants == [True, False]
+
+    async def test_jobs_that_a_server_held_when_it_died_are_found_and_run(
+        self, server, store, near, monkeypatch
+    ):
+        receive, deaf = claims.ClaimStream._receive, True
+
+        def hears_no_offer(stream, host, call, message):
+            if not (deaf and message.WhichOneof("kind") == "offer"):
+                receive(stream, host, call, message)
+
+        async def job(n: int) -> int:
+            return n
+
+        monkeypatch.setattr(claims.ClaimStream, "_receive", hears_no_offer)
+        monkeypatch.setattr(lanes, "OFFER_PATIENCE", 3600.0)
+        async with working(store, job):
+            await until(lambda: any(each.room for each in server.server.dispatcher.streams))
+            job_id = await submit_with(near, "job", {"max_attempts": 1}, n=1)
+            await in_status(near, job_id, Status.RUNNING)
+            monkeypatch.setattr(server.server.dispatcher, "give_back", lambda claimed: None)
+            deaf = False
+            server.do(_break_streams)
+            done = await finished(near, job_id)
+        assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)
 
     async def test_one_that_we_ended_ourselves_has_not(self, server, listening):
         worker_id = uuid4()
