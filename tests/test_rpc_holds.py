@@ -155,6 +155,7 @@ async def test_a_grant_that_comes_during_the_claim_is_answered_by_it(
     await in_status(near, job_id, Status.RUNNING)
     await stream.grant(9, 3)
     await until(lambda: _waiting_grants(server) == 1)
+    assert [lane._timer for lane in server.server.dispatcher._lanes.values()] == [None]
     claims = gate.begun
     server.do(lambda _: _set(gate.open))
     assert jobs_of(await stream.batch()) == [job_id]
@@ -244,6 +245,25 @@ async def test_what_a_frozen_worker_does_not_take_goes_to_the_next(client, near,
     assert got == [job_id]
     stored = await row(near, job_id)
     assert (stored.locked_by, stored.attempts) == (alive.worker_id, 1)
+
+
+@pytest.mark.parametrize("may_hold", [True, False], ids=["while it is claimed", "unclaimed"])
+async def test_the_next_is_asked_before_anything_was_found(client, near, gate, server, may_hold):
+    frozen = await idle(client, 3, may_hold=may_hold)
+    alive = await idle(client, 3, may_hold=False)
+    gate.open.clear()
+    await submit(near, server)
+    await offer_to(frozen)
+    await offer_to(alive)
+    server.do(lambda _: _set(gate.open))
+
+
+async def test_a_grant_of_all_queues_finds_what_is_held_in_one(client, near, gate, patient, server):
+    stream = await idle(client, 3, queues=("a", "b"))
+    (job_id,) = await submit(near, server, queue="a")
+    await in_status(near, job_id, Status.RUNNING)
+    await stream.grant(9, 1, queues=["a", "b"])
+    assert jobs_of(await stream.batch()) == [job_id]
 
 
 async def test_what_nobody_takes_is_back_in_the_queue(client, near, server):
@@ -338,7 +358,7 @@ async def test_a_worker_that_will_look_for_lost_jobs_has_none_held(
     await in_status(near, held, Status.RUNNING)
     gate.lost_answers = 1
     (job_id,) = await submit(near, server, queue="b")
-    await stream.grant(8, 1, queues=["b"], may_hold=True)
+    await stream.grant(8, 2, queues=["b"], may_hold=True)
     batch = await stream.batch()
     assert batch.lost_answers >= 1
     assert jobs_of(batch) == [job_id]

@@ -229,8 +229,6 @@ class ClaimStream:
             while (message := await call.read()) is not aio.EOF:
                 self._receive(host, call, message)
             failure = await _failure_of(call)
-            if await call.code() is not grpc.StatusCode.OK:
-                self._doubt()
         except grpc.RpcError as error:
             self._doubt()
             failure = error_of(error, "claim", host)

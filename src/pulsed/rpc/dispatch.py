@@ -77,16 +77,15 @@ class Dispatcher:
         grant.stream.unanswered += 1
         self._hear(grant.queues)
         hold = grant.stream.holds.get(grant.queues[0])
-        if hold is None or hold.grant is not None or len(grant.queues) > 1:
+        if hold is None or len(grant.queues) > 1 or grant.wait > 0:
             self._enqueue(grant)
         elif hold.claimed is not None:
             self._hand_over(hold, grant)
-        elif hold.under_way:
+        elif hold.under_way and hold.grant is None:
             hold.grant = grant
             hold.lane.take(grant.stream)
-        else:  # others are served first: when it is our turn, the grant says what is wanted
-            self._drop(hold)
-            grant.stream.work[grant.stream.work.index(hold)] = grant
+        else:
+            self._enqueue(grant)
 
     def answer_all(self, stream: Stream | None = None) -> None:
         """Answer every grant that stands, or those of one stream: somebody is going away."""
@@ -95,7 +94,7 @@ class Dispatcher:
                 if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
         for each in self.streams if stream is None else [stream]:
-            for item in (*each.work, *(hold.grant for hold in each.holds.values())):
+            for item in each.work:
                 if isinstance(item, Grant):
                     item.wait = 0.0
         if self._serving is not None and stream in (None, self._serving.stream):
