@@ -50,12 +50,18 @@ class Gate:
         return claimed
 
 
+class Silence(Listener):
+    """Hears nothing."""
+
+    healthy = True
+
+
 class DeafStore(SqliteStore):
     """Nothing is heard from it: the test says when there is news."""
 
     @asynccontextmanager
     async def listen(self, queues, wake):
-        yield Listener()
+        yield Silence()
 
 
 @pytest.fixture
