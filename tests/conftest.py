@@ -16,6 +16,9 @@ from pulsed.store.sqlite import SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import BACKENDS, Backend, close_blocking
 from tests.support.clock import Clock
+from tests.support.kept_sessions import forget_sessions
+from tests.support.known_types import know_types
+from tests.support.memory_folder import use_memory
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.session_postgres import SessionPostgres
 
@@ -25,6 +28,9 @@ SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 settings.register_profile("long", deadline=None, max_examples=5_000, stateful_step_count=100)
 settings.load_profile("suite")
+
+use_memory()
+know_types()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,6 +62,7 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    forget_sessions()
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 

@@ -1,12 +1,14 @@
 """Claims begin behind what is not for them, and yet miss nothing for long."""
 
+import itertools
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from pulsed.job import Released
-from pulsed.store.floors import LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
+from pulsed.store import claim_verb
+from pulsed.store.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
 from pulsed.store.sqlstore import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, a_job, a_policy, claim, settle
@@ -70,6 +72,21 @@ def test_one_look_that_took_long_may_have_been_somebody_elses_fault():
     floors = after_a_look(time, 0, took=5)
     time.now += LOOK_EVERY
     assert floors.walk().may_look
+
+
+def test_a_first_look_that_took_long_for_a_reason_is_believed_for_a_while():
+    time = Time()
+    floors = Floors(time)
+    walk = floors.walk()
+    walk.look([0])
+    time.now += 2
+    walk.claimed([0], None, full=False)
+    assert walk.is_surprising
+    walk.was_long()
+    time.now += LOOK_SHARE * BELIEVED - 2.1
+    assert not floors.walk().may_look
+    time.now += 0.1
+    assert floors.walk().must_look
 
 
 def test_a_failed_claim_makes_the_next_one_look():
@@ -136,6 +153,20 @@ async def test_jobs_of_topics_without_a_handler_are_passed_once(store: SqlStore,
     (floors,) = store._floors.values()
     (level,) = floors.walk().levels()
     assert level.walked == SLACK  # seconds ago: all that is older will not be looked at
+
+
+@pytest.mark.parametrize("others, believed", [(30, BELIEVED), (5, 0.0)])
+async def test_a_long_first_look_is_believed_if_jobs_of_others_explain_it(
+    store: SqlStore, clock: Clock, monkeypatch: pytest.MonkeyPatch, others: int, believed: float
+):
+    monkeypatch.setattr(claim_verb, "MANY", 20)
+    await foreign_jobs(store, clock, others)
+    await store.submit([a_job(topic="here") for _ in range(15)])
+    ticks = itertools.count(1000.0, 0.5)
+    monkeypatch.setattr(SqlStore, "seconds", lambda _: next(ticks))
+    assert len(await claim_here(store)) == 10
+    (floors,) = store._floors.values()
+    assert floors.look_took == believed
 
 
 async def test_a_claim_begins_behind_the_last_job_of_a_full_one(store: SqlStore, clock: Clock):

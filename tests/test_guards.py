@@ -7,8 +7,7 @@ guard. Where two defences cover for each other, each alone must do, and none mus
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -18,8 +17,9 @@ from pulsed.errors import StorageError, TransientStorageError
 from pulsed.job import Beat, Failed, Lease, Released, Report, Snoozed, Status, Succeeded
 from pulsed.store.floors import NOTHING
 from pulsed.store.sqlstore import SqlStore
-from tests.support.backends import Backend, PostgresBackend, SqliteBackend
+from tests.support.backends import PostgresBackend, SqliteBackend
 from tests.support.clock import Clock
+from tests.support.guards import check, unguarded, without
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -37,40 +37,9 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.embedded("takes guards out of the statements")
 
-Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
-
 STATUS = "j.status = 'RUNNING' AND "
 OWNER = "AND j.locked_by = r.worker"
 TOKEN = "AND j.lease_token = r.token"
-
-LOOKS = {"claim": "pick"}
-"""On SQLite, the statement that a statement's choice of rows is in."""
-
-
-def without(store: SqlStore, statement: str, *guards: str) -> None:
-    """Take guards out of one of a store's statements, or of the look that goes before it."""
-    parts = [
-        name for name in (statement, LOOKS.get(statement, "")) if hasattr(store._statements, name)
-    ]
-    for guard in guards:
-        guarded = [name for name in parts if guard in getattr(store._statements, name).text]
-        assert guarded, f"{statement} has lost its guard {guard!r}"
-        for name in guarded:
-            sql = getattr(store._statements, name)
-            setattr(store._statements, name, replace(sql, text=sql.text.replace(guard, " ")))
-
-
-async def check(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> None:
-    """See the scenario pass with the guards and fail without them."""
-    whole = backend.open()
-    await scenario(whole, backend)
-    await whole.aclose()
-    backend.empty()
-    broken = backend.open()
-    without(broken, statement, *guards)
-    with pytest.raises(AssertionError):
-        await scenario(broken, backend)
-    await broken.aclose()
 
 
 # -- the fence of every worker write --------------------------------------------------------------
@@ -276,7 +245,7 @@ async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
         sql = store._statements.prune
         for look in looks:
             assert sql.text.count(f"{look} <") == 1
-            sql = replace(sql, text=sql.text.replace(f"{look} <", f"{look} <>"))
+            sql = unguarded(sql, f"{look} <", f"{look} <>")
         store._statements.prune = sql
         run = await running(store)
         await settle(store, run, Succeeded())

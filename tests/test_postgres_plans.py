@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from pulsed.job import JobFilter
-from pulsed.store import verbs
+from pulsed.store import operator_verbs
 from pulsed.store.blocking import run_blocking
 from pulsed.store.dialect import PostgresDialect
 from pulsed.store.postgres import PostgresOptions, PostgresStore
@@ -33,6 +33,7 @@ PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
 CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
     "levels": [DUE],
+    "others_first": [DUE],
     "claim": [DUE, DUE, BY_ID],
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
@@ -154,9 +155,9 @@ def test_a_prune_picks_its_jobs_once(planner):
 
 def test_a_broad_read_is_planned_freely():
     opening = Sessions(PostgresOptions()).opening
-    counts = verbs.counts(STATEMENTS, JobFilter())
+    counts = operator_verbs.counts(STATEMENTS, JobFilter())
     assert "SET LOCAL enable_seqscan = 'on'" in (opening(counts, Lane.WORK) or "")
-    assert opening(verbs.get(STATEMENTS, []), Lane.WORK) is None
+    assert opening(operator_verbs.get(STATEMENTS, []), Lane.WORK) is None
 
 
 # -- workflows ------------------------------------------------------------------------------------

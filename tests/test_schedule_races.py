@@ -11,7 +11,6 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +22,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.schedule_sql import NOT_ACTIVE
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend, PostgresBackend, close_blocking
+from tests.support.guards import unguarded as unguarded_sql
 from tests.support.processes import together
 from tests.support.schedules import (
     APP,
@@ -312,7 +312,7 @@ def without(store: SqlStore, statement: str, *guards: str) -> None:
         there = store._schedules.schedules
         sql = getattr(there, statement)
         assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
-        setattr(there, statement, replace(sql, text=sql.text.replace(guard, " ")))
+        setattr(there, statement, unguarded_sql(sql, guard))
 
 
 async def passes(backend: Backend, scenario: Scenario, statement: str, *guards: str) -> bool:
@@ -459,7 +459,7 @@ async def test_without_every_other_defence_the_table_refuses(store, backend, clo
     def unguarded(*columns):
         sql = submit(*columns)
         assert "ON CONFLICT DO NOTHING" in sql.text
-        return replace(sql, text=sql.text.replace("ON CONFLICT DO NOTHING", ""))
+        return unguarded_sql(sql, "ON CONFLICT DO NOTHING")
 
     statements.submit = unguarded
     with pytest.raises(StorageError):

@@ -130,7 +130,11 @@ def oracle(expression: str, zone: str, start: datetime, end: datetime) -> list[d
     return [
         look.instant
         for look in looks(zone, start, end)
-        if (any(map(fields.match, look.new)) if fields.fixed else fields.match(look.wall))
+        if (
+            any(map(fields.match, look.new))
+            if fields.fixed and look.new != (look.wall,)
+            else fields.match(look.wall)
+        )
     ]
 
 
@@ -263,8 +267,8 @@ def test_it_does_not_matter_where_in_a_change_of_clocks_one_begins_to_look(windo
             assert found == [each for each in expected if each > after], (expression, after)
 
 
-def test_a_whole_year_has_the_occurrences_of_the_contract():
-    zone, start, end = "Australia/Lord_Howe", utc(2027, 7, 1), utc(2028, 7, 1)
+def test_a_summer_with_its_leap_day_has_the_occurrences_of_the_contract():
+    zone, start, end = "Australia/Lord_Howe", utc(2027, 9, 25), utc(2028, 4, 10)
     for expression in ("30 2 * * *", "0 0 * * *", "*/30 * * * *", "10 1,2 13 * 5"):
         expected = oracle(expression, zone, start, end)
         assert computed(cron_timetable(expression, zone), start - MINUTE, end) == expected

@@ -35,6 +35,7 @@ from pulsed.store import verbs
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.sqlite_writer import LARGEST_GROUP, Request
+from pulsed.store.verb import named
 from tests.support.backends import SqliteBackend, close_blocking
 from tests.support.jobs import (
     ALICE,
@@ -99,6 +100,38 @@ async def test_a_job_from_this_process_wakes_the_worker(store):
         await submitted(store)
         async with asyncio.timeout(60):
             await woken.wait()
+
+
+async def test_only_commits_of_others_are_news(store, path):
+    """A worker that was told of its own would claim after every one of them."""
+    await submitted(store)
+    seen = store._writer.version_of_others()
+    run = await claim_one(store)
+    await settle(store, run, Succeeded())
+    assert store._writer.version_of_others() == seen
+    other = SqliteStore(path)
+    await submitted(other)
+    await other.aclose()
+    assert store._writer.version_of_others() != seen
+
+
+async def test_a_job_from_elsewhere_is_noticed_among_commits_of_our_own(store, path):
+    await submitted(store)
+    run = await claim_one(store)
+    woken = asyncio.Event()
+
+    async def commit_all_the_time() -> None:
+        while True:
+            await store.beat([run.lease])
+
+    async with store.listen(["default"], woken.set):
+        busy = asyncio.create_task(commit_all_the_time())
+        other = SqliteStore(path)
+        await submitted(other)
+        await other.aclose()
+        async with asyncio.timeout(60):
+            await woken.wait()
+        busy.cancel()
 
 
 async def test_after_listening_nobody_is_woken_any_more(store):
@@ -809,7 +842,7 @@ async def test_only_a_claim_does_not_wait_for_the_disk(backend):
 
 
 HOT = [
-    *("pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
+    *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
 ]
 
@@ -835,8 +868,13 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
                 )
             connection.execute("ANALYZE sqlite_schema")  # makes this connection read them
         sql = getattr(store._statements, statement)
-        values = dict.fromkeys(sql.names)
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql.text}", values).fetchall()
-    steps = [step for *_, step in plan if re.search(r"\b(j|pulse_jobs)\b", step)]
-    assert steps
-    assert all(step.startswith("SEARCH") for step in steps), plan
+        plans = [
+            connection.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(named(text).names))
+            for text in (sql.text, sql.alone)
+            if text
+        ]
+        found = [[step for *_, step in plan] for plan in plans]
+    for plan in found:
+        steps = [step for step in plan if re.search(r"\b(j|pulse_jobs)\b", step)]
+        assert steps
+        assert all(step.startswith("SEARCH") for step in steps), plan

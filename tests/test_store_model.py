@@ -257,7 +257,7 @@ def test_a_store_does_what_the_model_does(backend):
     store = backend.open()
     machine = type("Machine", (StoreAgainstModel,), {"backend": backend, "store": store})
     # Behind a server is the same SQLite store; what may differ is how its answers are carried.
-    part = 2 if isinstance(store, SqlStore) else 6
+    part = 3 if isinstance(store, SqlStore) else 10
     fewer = settings(max_examples=settings().max_examples // part)
     run_state_machine_as_test(machine, settings=fewer)
     close_blocking(store)

@@ -12,7 +12,7 @@ from pulsed.errors import SchemaError
 from pulsed.job import Status
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
-from tests.support.backends import PostgresBackend, close_blocking
+from tests.support.backends import Backend, PostgresBackend, SqliteBackend, close_blocking
 from tests.support.jobs import ALICE, EVERYTHING, a_job, running, submitted
 from tests.support.processes import migrate, together
 
@@ -40,11 +40,11 @@ def where(request, tmp_path) -> str:
 
 
 @pytest.fixture
-def empty(backend, request) -> object:
-    """A backend without tables; the PostgreSQL of the other tests has them already."""
+def empty(backend, request, tmp_path) -> Backend:
+    """A backend without tables; that of the other tests has them already."""
     if backend.engine == "postgres":
         return PostgresBackend(request.getfixturevalue("empty_postgres_url"), backend.clock)
-    return backend
+    return SqliteBackend(tmp_path / "empty.db", backend.clock)
 
 
 # -- a running job without a lease cannot exist ---------------------------------------------------

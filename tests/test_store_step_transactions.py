@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from pulsed.errors import LeaseLost, StorageError, TransientStorageError
-from pulsed.job import Lease, Released, Status
+from pulsed.job import Lease, Released, Status, new_job_id
 from pulsed.step import StepState
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE_OPTIONS, Backend, PostgresBackend
@@ -206,3 +206,13 @@ async def test_a_connection_lost_before_the_checkpoint_undoes_the_effect(cut, pl
         await step(store, run.lease, plain, write, arm)
     assert (effects(), await names(calm, run.lease)) == (0, [])
     assert proxy.cuts == 1
+
+
+@both_drivers
+async def test_a_database_that_is_away_is_said_to_be_so(plain):
+    """As an error of its own kind: a run waits for the database, and loses no try to it."""
+    store = PostgresStore("postgresql://127.0.0.1:1/nobody")
+    with pytest.raises(TransientStorageError, match=r"127\.0\.0\.1"):
+        async with store.transaction(Lease(new_job_id(), 1, BOB), plain=plain):
+            raise AssertionError
+    await store.aclose()

@@ -1,7 +1,7 @@
 """The guards of workflow statements, tested by removal: without one, a check must fail."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable
+from functools import partial
 
 import pytest
 
@@ -11,7 +11,7 @@ from pulsed.step import StepKind, StepState
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.workflow_sql import _IS_WAITING
 from pulsed.workflow import Record
-from tests.support.backends import Backend
+from tests.support import guards
 from tests.support.checkpoints import (
     a_family,
     a_step,
@@ -23,39 +23,17 @@ from tests.support.checkpoints import (
     suspended,
     take,
 )
+from tests.support.guards import without
 from tests.support.jobs import ALICE, BOB, claim_one, row, running, settle
 
 pytestmark = pytest.mark.embedded("takes guards out of the statements")
-
-Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
 STATUS = "j.status = 'RUNNING'"
 OWNER = "j.locked_by = r.worker"
 TOKEN = "j.lease_token = r.token"
 ALWAYS = "1 = 1"
 
-
-def without(store: SqlStore, statement: str, guard: str, instead: str = " ") -> None:
-    """Take a guard out of one of a store's statements."""
-    owner = store.workflows if hasattr(store.workflows, statement) else store._statements
-    sql = getattr(owner, statement)
-    assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
-    setattr(owner, statement, replace(sql, text=sql.text.replace(guard, instead)))
-
-
-async def check(
-    backend: Backend, scenario: Scenario, statement: str, guard: str, instead: str = " "
-) -> None:
-    """See the scenario pass with the guard and fail without it."""
-    whole = backend.open()
-    await scenario(whole, backend)
-    await whole.aclose()
-    backend.empty()
-    broken = backend.open()
-    without(broken, statement, guard, instead)
-    with pytest.raises((AssertionError, StorageError)):
-        await scenario(broken, backend)
-    await broken.aclose()
+check = partial(guards.check, fails=(AssertionError, StorageError))
 
 
 # -- the fence of every write of a workflow -------------------------------------------------------
@@ -116,19 +94,18 @@ async def test_every_write_of_a_workflow_is_fenced(backend, write, guard):
     async def scenario(store, backend):
         await WRITES[write](store, await STALE[guard](store))
 
-    await check(backend, scenario, write, guard, ALWAYS)
+    await check(backend, scenario, write, guard, instead=ALWAYS)
 
 
 @pytest.mark.parametrize("write", list(WRITES))
 async def test_the_status_fences_what_the_lease_was_left_on(backend, write):
     """A row that ends keeps its token, and loses its owner; here the owner's guard is gone too."""
 
-    async def refuses(*guards: str) -> bool:
+    async def refuses(*removed: str) -> bool:
         store = backend.open()
         await store.now()
         backend.empty()
-        for guard in guards:
-            without(store, write, guard, ALWAYS)
+        without(store, write, *removed, instead=ALWAYS)
         run = await running(store)
         await settle(store, run, Failed("later", delay=60))
         try:
@@ -276,5 +253,7 @@ async def test_living_parents_keep_their_children(backend, clock):
         assert await store.get([run.job_id])
 
     for statement in ("prune", "delete"):
-        await check(backend, scenario, statement, "j.parent_id IS NOT NULL AND", "1 = 0 AND")
+        await check(
+            backend, scenario, statement, "j.parent_id IS NOT NULL AND", instead="1 = 0 AND"
+        )
         backend.empty()

@@ -150,6 +150,12 @@ class InvalidTransition(JobError):
 class LeaseLost(JobError):
     """The run lost its lease; another worker may have the job by now."""
 
+    @classmethod
+    def of(cls, job_id: UUID, topic: str | None = None) -> LeaseLost:
+        """Say it of a job."""
+        which = f"{job_id} ({topic})" if topic else str(job_id)
+        return cls(f"Job {which} lost its lease; another worker may run it.", job_id=job_id)
+
 
 class JobFailed(JobError):
     """The job is dead-lettered; the message carries its last error."""

@@ -22,7 +22,7 @@ from pulsed.job import (
 
 CLAIMABLE = (Status.PENDING, Status.RETRYING, Status.WAITING)
 """Waiting for a worker, now or at ``next_run_at``. A retry and a delay are the same thing."""
-
+LIVING = (*CLAIMABLE, Status.RUNNING)
 TERMINAL = (Status.SUCCEEDED, Status.DEAD_LETTERED, Status.CANCELLED)
 REPLAYABLE = (Status.DEAD_LETTERED, Status.CANCELLED)
 DELETABLE = (*CLAIMABLE, *TERMINAL)

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests.support.known_types import asking_every_time
+
 TRACKED = {"user", "database", "client_encoding", "application_name", "datestyle", "timezone"}
 PROTOCOL = 196_608
 SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
@@ -123,7 +125,8 @@ async def pooled(url: str, *, size: int = 3) -> AsyncIterator[str]:
     server = await asyncio.start_server(pooler.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"postgresql://postgres@127.0.0.1:{port}{urlsplit(url).path}?sslmode=disable"
+        with asking_every_time():
+            yield f"postgresql://postgres@127.0.0.1:{port}{urlsplit(url).path}?sslmode=disable"
     finally:
         pooler.close()
         server.close()

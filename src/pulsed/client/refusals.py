@@ -5,10 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from pulsed.job import JobFilter, JobRow, Status
-from pulsed.lifecycle import CLAIMABLE, TERMINAL
+from pulsed.lifecycle import LIVING, TERMINAL
 from pulsed.store.base import Store
-
-LIVING = (*CLAIMABLE, Status.RUNNING)
 
 
 async def why_not_deleted(store: Store, job_id: UUID) -> str:

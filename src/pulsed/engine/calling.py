@@ -119,7 +119,7 @@ async def outlast(
 async def _in_task(awaitable: Awaitable[Any], name: str, within: float) -> Returned:
     """Await something in a task of its own, which can be cancelled without us."""
     with _as_step():
-        task = asyncio.ensure_future(_awaiting(awaitable))
+        task = asyncio.ensure_future(awaiting(awaitable))
     cancelled = await outlast(task, within=within, interrupt=task.cancel)
     late = not task.done()
     if late:
@@ -197,7 +197,8 @@ def _as_step() -> Iterator[None]:
         _inside.reset(token)
 
 
-async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+async def awaiting(awaitable: Awaitable[Any]) -> Any:
+    """Make a coroutine of whatever can be awaited."""
     return await awaitable
 
 

@@ -137,10 +137,7 @@ class Context(HandlerContext):
         """Store how far the run is (anything JSON); others see it as ``job.progress``."""
         text = encode_payload("The progress", value)
         if not await self._store.set_progress(self._assignment.lease, text):
-            raise LeaseLost(
-                f"Job {self.job_id} ({self.topic}) lost its lease; another worker may run it.",
-                job_id=self.job_id,
-            )
+            raise LeaseLost.of(self.job_id, self.topic)
 
     progress = blocking(aprogress)
 

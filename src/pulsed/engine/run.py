@@ -8,7 +8,7 @@ whose rest is awaited in a task that it has to itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from contextvars import Context as Variables
 from contextvars import copy_context
 from enum import Enum
@@ -16,6 +16,7 @@ from types import CoroutineType
 from typing import Any
 
 from pulsed.engine import context as contexts
+from pulsed.engine.calling import awaiting
 from pulsed.engine.context import Context
 from pulsed.engine.error_text import describe, message, trace
 from pulsed.engine.suspension import Suspension, is_suspension
@@ -153,14 +154,10 @@ def _first_step(run: Run) -> tuple[Coroutine[Any, Any, Any], Any]:
     try:
         coroutine = _called(run)
         if type(coroutine) is not CoroutineType:  # a decorator may return another awaitable
-            coroutine = _awaiting(coroutine)
+            coroutine = awaiting(coroutine)
     except StopIteration as error:  # would look like a return
         raise RuntimeError("the handler raised StopIteration") from error
     return coroutine, coroutine.send(None)
-
-
-async def _awaiting(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 def _called(run: Run) -> Any:

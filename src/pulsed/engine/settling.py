@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from pulsed.backoff import RetryPolicy
+from pulsed.engine.patience import PATIENCE
 from pulsed.errors import StorageError, StorageRefused
 from pulsed.job import Failed, Report
 from pulsed.store.base import Store
@@ -21,7 +21,6 @@ log = logging.getLogger("pulsed.worker")
 
 LARGEST_BATCH = 500
 REFUSED = "the outcome could not be stored"
-PATIENCE = RetryPolicy(initial=0.5, max=5.0, jitter=0.2)
 
 
 class Settler:

@@ -170,17 +170,10 @@ class Workflow:
         answer = self._recorder.put(Record(self.lease, checkpoint))
         cancelled = await outlast(answer)
         if not answer.result():
-            raise self.lost()
+            raise LeaseLost.of(self.job_id, self.topic)
         self._by_key[checkpoint.key] = checkpoint
         if cancelled is not None:
             raise cancelled
-
-    def lost(self) -> LeaseLost:
-        """Return the error of a run that belongs to somebody else by now."""
-        return LeaseLost(
-            f"Job {self.job_id} ({self.topic}) lost its lease; another worker may run it.",
-            job_id=self.job_id,
-        )
 
     # -- steps beside the handler -----------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -188,7 +189,14 @@ class SqliteDialect(Dialect):
     answers = False
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
-        return named(text, column_names(rows) if rows else (), counted=counted)
+        if not rows:
+            return named(text, counted=counted)
+        sql = named(text, column_names(rows), counted=counted)
+        batch = _batch(rows)
+        if batch not in text:
+            return sql
+        row = ", ".join(f":r_{name} AS {name}" for name in sql.columns)
+        return replace(sql, alone=sql.text.replace(batch, f"(SELECT {row})"))
 
     @property
     def has_migrations(self) -> str:
@@ -209,15 +217,7 @@ class SqliteDialect(Dialect):
         lock: str = "",  # there is one writer
         table: str = "",  # noqa: ARG002
     ) -> str:
-        fields = ", ".join(
-            _json_field(place, *column.split()) for place, column in enumerate(columns.split(","))
-        )
-        # Materialized, or every mention of a column would take it out of the JSON again; and said
-        # to be short, or after an ANALYZE of an almost empty table the batch looks longer than
-        # the table, which is then walked for it.
-        batch = f"WITH b AS MATERIALIZED (SELECT {fields} FROM json_each(:rows))"
-        few = f"likelihood({column_names(columns)[0]} IS NOT NULL, 0.0001)"
-        rows = f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l) AS r"
+        rows = f"{_batch(columns)} AS r"
         if lock != "held":
             return rows
         jobs = f"{self.jobs} AS j {self.by_id}"
@@ -260,6 +260,21 @@ class SqliteDialect(Dialect):
 
     def instant(self, number: Any) -> datetime:
         return from_micros(number)
+
+
+def _batch(columns: str) -> str:
+    """Return a batch's rows as a relation.
+
+    Materialized, or every mention of a column would take it out of the JSON again; and said to be
+    short, or after an ANALYZE of an almost empty table the batch looks longer than the table, which
+    is then walked for it.
+    """
+    fields = ", ".join(
+        _json_field(place, *column.split()) for place, column in enumerate(columns.split(","))
+    )
+    batch = f"WITH b AS MATERIALIZED (SELECT {fields} FROM json_each(:rows))"
+    few = f"likelihood({column_names(columns)[0]} IS NOT NULL, 0.0001)"
+    return f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l)"
 
 
 def _json_field(place: int, name: str, kind: str) -> str:

@@ -36,6 +36,15 @@ LOOK_EVERY = 0.8
 LOOK_SHARE = 20
 """A look waits until it has been this many times its own duration since the last one."""
 
+LONG_LOOK = 0.05
+"""Seconds after which it is worth to find out why a first look took so long."""
+
+MANY = 10_000
+"""Due jobs at the head of a queue: if most of them are not for us, a long walk is explained."""
+
+BELIEVED = 0.25
+"""Seconds of a first look that are believed at most: the second one then comes after five."""
+
 NEVER = 1e9
 """The age in seconds of what did not happen."""
 
@@ -95,6 +104,8 @@ class Walk:
         self._floors = floors
         self._began = began
         self._looking = False
+        self.is_surprising = False
+        """It was a first look, and took long: a long walk, or a moment in which nothing moved?"""
 
     @property
     def must_look(self) -> bool:
@@ -146,8 +157,13 @@ class Walk:
             self._floors.looked = self._began
             # Of two looks the shorter: a busy loop or a network that stood still is no long walk.
             took = self._floors.clock() - self._began
+            self.is_surprising = self._floors.last_took == 0.0 and took > LONG_LOOK
             self._floors.look_took = min(took, self._floors.last_took)
             self._floors.last_took = took
+
+    def was_long(self) -> None:
+        """Believe a surprising look: there is a reason for it."""
+        self._floors.look_took = min(self._floors.last_took, BELIEVED)
 
     def _since_look(self) -> float:
         looked = self._floors.looked

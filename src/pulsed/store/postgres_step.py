@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 import psycopg
 from asyncpg.transaction import Transaction as AsyncpgTransaction
 from psycopg import RawCursor
 
-from pulsed.errors import StorageError, TransientStorageError
+from pulsed.errors import LeaseLost, StorageError, TransientStorageError
 from pulsed.job import Lease
 from pulsed.step import Checkpoint
 from pulsed.store.base import Transaction
@@ -25,10 +25,12 @@ from pulsed.store.postgres_session import Lane
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.step_thread import StepThread
 from pulsed.store.verb import Statement
-from pulsed.store.workflow_verbs import lost, recording, was_recorded
+from pulsed.store.workflow_verbs import recording, was_recorded
 
 if TYPE_CHECKING:
     from pulsed.store.postgres import PostgresStore
+
+PsycopgTransaction: TypeAlias = AbstractContextManager[psycopg.Transaction]
 
 ENDED = "The step has ended its transaction itself. Leave COMMIT and ROLLBACK to pulsed."
 
@@ -44,7 +46,7 @@ class PostgresTransaction(Transaction):
         statement = recording(self._store.workflows, self._lease, checkpoint)
         try:
             if await self._count(statement) != 1:
-                raise lost(self._lease)
+                raise LeaseLost.of(self._lease.job_id)
         except DRIVER_ERRORS as error:
             raise translate(error, "step", self._store.address.where) from error
         try:
@@ -108,7 +110,7 @@ class PlainTransaction(PostgresTransaction):
         lease: Lease,
         thread: StepThread,
         connection: psycopg.Connection[Any],
-        transaction: AbstractContextManager[psycopg.Transaction],
+        transaction: PsycopgTransaction,
     ) -> None:
         super().__init__(store, lease)
         self._thread = thread
@@ -137,9 +139,10 @@ async def async_transaction(
     store: PostgresStore, pool: LoopPool, lease: Lease
 ) -> AsyncIterator[AsyncTransaction]:
     """Open a transaction on asyncpg; what is not committed is undone."""
-    async with pool.borrowed(Lane.STEP) as connection:
-        transaction = connection.transaction(isolation="read_committed")
+    async with AsyncExitStack() as until_the_end:
         try:
+            connection = await until_the_end.enter_async_context(pool.borrowed(Lane.STEP))
+            transaction = connection.transaction(isolation="read_committed")
             await transaction.start()
         except DRIVER_ERRORS as error:
             raise translate(error, "step", store.address.where) from error
@@ -151,18 +154,24 @@ async def plain_transaction(store: PostgresStore, lease: Lease) -> AsyncIterator
     """Open a transaction on psycopg; what is not committed is undone."""
     thread = StepThread()
     try:
+        opened = await thread.open(lambda: _begin(store), lambda opened: opened[0].close())
         try:
-            connection = await thread.open(store.connect_for_a_step, psycopg.Connection.close)
-        except DRIVER_ERRORS as error:
-            raise translate(error, "step", store.address.where) from error
-        try:
-            transaction = connection.transaction()
-            try:
-                await thread.call(transaction.__enter__)
-            except DRIVER_ERRORS as error:
-                raise translate(error, "step", store.address.where) from error
-            yield PlainTransaction(store, lease, thread, connection, transaction)
+            yield PlainTransaction(store, lease, thread, *opened)
         finally:
-            await thread.call(connection.close)
+            await thread.call(opened[0].close)
     finally:
         thread.end()
+
+
+def _begin(store: PostgresStore) -> tuple[psycopg.Connection[Any], PsycopgTransaction]:
+    try:
+        connection = store.connect_for_a_step()
+        try:
+            transaction = connection.transaction()
+            transaction.__enter__()
+        except BaseException:
+            connection.close()
+            raise
+    except DRIVER_ERRORS as error:
+        raise translate(error, "step", store.address.where) from error
+    return connection, transaction

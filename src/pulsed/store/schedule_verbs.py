@@ -23,6 +23,7 @@ from pulsed.store import rows as decode
 from pulsed.store import verbs
 from pulsed.store.base import Due, Fire, Put
 from pulsed.store.dialect import Dialect
+from pulsed.store.insertion import insertion
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Script, Statement, Verb
@@ -280,7 +281,7 @@ def fire(s: AllStatements, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
         ours = {s.dialect.uuid(row[0]) for row in moved}
         jobs = [job for f in decided if f.row.id in ours for job in f.jobs]
         if jobs:
-            yield verbs.insertion(s.jobs, jobs)
+            yield insertion(s.jobs, jobs)
         return jobs
 
     return Verb("fire", Kind.TRANSACTION, script)

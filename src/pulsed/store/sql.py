@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
-from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, TERMINAL
+from pulsed.lifecycle import CLAIMABLE, DELETABLE, LIVING, REPLAYABLE, TERMINAL
 from pulsed.store.dialect import FENCE, Dialect
 from pulsed.store.floors import NOTHING
 from pulsed.store.verb import Sql
@@ -87,6 +87,8 @@ TOPIC = """t_topic text, t_max_attempts int, t_base float8, t_power float8, t_fa
 REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result text, error text,
     delay float8, final bool"""
 
+JOB = "job_id uuid"
+
 PICKED = "job_id uuid, job_topic text"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
@@ -110,7 +112,7 @@ def words(statuses: tuple[str, ...]) -> str:
 
 _CLAIMABLE = f"status IN {words(CLAIMABLE)}"
 
-LIVING = f"status IN {words((*CLAIMABLE, Status.RUNNING))}"
+IS_LIVING = f"status IN {words(LIVING)}"
 
 _NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMABLE))
 
@@ -159,10 +161,15 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         lease_until = NULL"""
 
 
+def of_jobs(d: Dialect) -> str:
+    """Return whether a row belongs to one of a batch of jobs."""
+    return d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
+
+
 def has_living_parent(d: Dialect) -> str:
     """Return whether the parent of ``j`` has not ended: it may still ask what ``j`` came to."""
     return f"""(j.parent_id IS NOT NULL AND EXISTS (SELECT 1 FROM {d.jobs} AS p {d.by_id}
-        WHERE {d.same_id("p.id", "j.parent_id")} AND p.{LIVING}))"""
+        WHERE {d.same_id("p.id", "j.parent_id")} AND p.{IS_LIVING}))"""
 
 
 def has_living_children(d: Dialect, which: str = "") -> str:
@@ -172,7 +179,7 @@ def has_living_children(d: Dialect, which: str = "") -> str:
     makes a join of a bare EXISTS, with all children of all jobs on its inner side.
     """
     return f"""coalesce(EXISTS (SELECT 1 FROM {d.jobs} AS c {d.by_family}
-        WHERE {d.same_id("c.parent_id", "j.id")} AND c.{LIVING} {which}), {d.false})"""
+        WHERE {d.same_id("c.parent_id", "j.id")} AND c.{IS_LIVING} {which}), {d.false})"""
 
 
 def _lease_grant(d: Dialect) -> dict[str, str]:
@@ -227,6 +234,14 @@ class Statements:
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        # How many of the first due jobs are of other topics than these.
+        self.others_first = d.sql(
+            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
+            SELECT count(*) FROM (SELECT topic FROM {d.jobs}
+                WHERE queue = :queue::text AND {_CLAIMABLE} AND next_run_at <= {d.now}
+                ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS due
+            WHERE topic NOT IN (SELECT t_topic FROM topics)"""
+        )
         if d.answers:
             self.claim = self._claim()
         else:
@@ -234,8 +249,8 @@ class Statements:
             self.pick = self._pick()
             self.long_texts = d.sql(
                 f"""SELECT j.id, j.payload, j.headers
-                FROM {d.jobs} AS j {d.by_id}, {d.rows_of("job_id uuid")} WHERE {this_job}""",
-                "job_id uuid",
+                FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
+                JOB,
             )
 
         # Extend what is still held. A row locked by somebody else is left out; see still_held.
@@ -340,10 +355,10 @@ class Statements:
                 status = CASE WHEN status = 'RUNNING' THEN 'RUNNING' ELSE 'CANCELLED' END,
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
                 cancel_requested = {d.true}
-            FROM {d.rows_of("job_id uuid", lock="wait")}
+            FROM {d.rows_of(JOB, lock="wait")}
             WHERE {this_job} AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
             RETURNING {ENDED_COLUMNS}""",
-            "job_id uuid",
+            JOB,
         )
 
         # An operator's second chance. The act's id makes a repeated call recognisable.
@@ -353,24 +368,20 @@ class Statements:
                 cancel_requested = {d.false}, progress = NULL, cascades = NULL,
                 generation = nullif(coalesce(generation, 0) + :fresh::int, 0),
                 last_worker = :act::uuid, last_outcome = 'REPLAYED'
-            FROM {d.rows_of("job_id uuid", lock="wait")}
+            FROM {d.rows_of(JOB, lock="wait")}
             WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
             RETURNING id""",
-            "job_id uuid",
+            JOB,
         )
 
-        self.delete_failures = d.sql(
-            f"""DELETE FROM {d.failures}
-            WHERE {d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid')}")}""",
-            "job_id uuid",
-        )
+        self.delete_failures = d.sql(f"DELETE FROM {d.failures} WHERE {of_jobs(d)}", JOB)
         # A child goes with its parent's leave only, and a parent not before its children.
         self.delete = d.sql(
             f"""DELETE FROM {d.jobs} AS j WHERE status IN {words(DELETABLE)}
               AND NOT {has_living_parent(d)} AND NOT {has_living_children(d)} AND
-                {d.id_among("id", f"SELECT r.job_id FROM {d.rows_of('job_id uuid', lock='wait')}")}
+                {d.id_among("id", f"SELECT r.job_id FROM {d.rows_of(JOB, lock='wait')}")}
             RETURNING id, watched""",
-            "job_id uuid",
+            JOB,
         )
 
         # Remove finished jobs of one status, the longest finished first. A row that somebody holds
@@ -414,14 +425,14 @@ class Statements:
         # Where jobs stand after an act, and whose replay made them so.
         self.standing = d.sql(
             f"""SELECT j.id, j.status, j.last_outcome, j.last_worker
-            FROM {d.jobs} AS j {d.by_id}, {d.rows_of("job_id uuid")} WHERE {this_job}""",
-            "job_id uuid",
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
+            JOB,
         )
 
         self.get = d.sql(
-            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} AS j {d.by_id}, {d.rows_of("job_id uuid")}
+            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)}
             WHERE {this_job}""",
-            "job_id uuid",
+            JOB,
         )
 
         self.read_failures = d.sql(

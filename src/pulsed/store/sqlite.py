@@ -254,7 +254,7 @@ class SqliteStore(SqlStore):
         queues: Sequence[str],  # noqa: ARG002 - one file, one signal
         wake: Callable[[], None],
     ) -> AbstractAsyncContextManager[Listener]:
-        return listening(self.path, self._listeners, wake)
+        return listening(self.path, self._writer, self._listeners, wake)
 
     async def check(self) -> Mapping[str, str]:
         journal = await self.perform(_journal_mode)  # before a writer turns it into WAL

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from pulsed.errors import StorageError
+from pulsed.errors import LeaseLost, StorageError
 from pulsed.job import Lease
 from pulsed.step import Checkpoint
 from pulsed.store.base import Transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.step_thread import StepThread
-from pulsed.store.workflow_verbs import lost, recording
+from pulsed.store.workflow_verbs import recording
 
 if TYPE_CHECKING:
     from pulsed.store.sqlite import SqliteStore
@@ -62,7 +62,7 @@ class SqliteTransaction(Transaction):
             cursor.row_factory = None
             [(count,)] = execute(cursor, statement, self._store.micros())
             if count != 1:
-                raise lost(self._lease)
+                raise LeaseLost.of(self._lease.job_id)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._store.translated(error, "step") from error

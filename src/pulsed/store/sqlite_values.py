@@ -3,7 +3,8 @@
 Every step of a statement lets go of Python's lock and has to get it back, which takes up to 5 ms
 while an event loop is busy beside it. So a batch goes in as one JSON text, with its ids beside it
 in one blob, because JSON holds none; a claim comes out as one JSON text; and a write answers with
-the number of its rows. Only rows to insert are bound one by one: their payloads may be large.
+the number of its rows. Only rows to insert are bound one by one: their payloads may be large. A
+batch of a single row is bound as it is, which is faster by half than the way through JSON.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
         return _answer(cursor.execute(sql.text, params), sql)
     if not statement.rows:
         return [(0,)] if sql.counted else []
+    if sql.alone and len(statement.rows) == 1:
+        return _alone(cursor, sql, params, statement.rows[0])
     if "rows" in sql.names:
         return _at_once(cursor, sql, params, statement.rows)
     return _one_by_one(cursor, sql, params, statement.rows)
@@ -51,6 +54,12 @@ def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
     if sql.unpack is not None:
         return sql.unpack(cursor.fetchone()[0])
     return cursor.fetchall()
+
+
+def _alone(cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], row: tuple[Any, ...]) -> Rows:
+    for name, value in zip(sql.columns, row, strict=True):
+        params[f"r_{name}"] = value if type(value) in _PLAIN else _adapt(value)
+    return _answer(cursor.execute(sql.alone, params), sql)
 
 
 def _at_once(

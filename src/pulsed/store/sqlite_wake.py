@@ -1,8 +1,10 @@
 """Waking a worker when another process has written to the same SQLite file.
 
 On Linux the kernel tells when the write-ahead log changes (inotify), which costs nothing while
-nothing happens. The event comes just before the commit can be seen, so the watcher then looks at
-``data_version`` every now and then for a moment. Elsewhere it looks every 50 ms.
+nothing happens. The event comes just before the commit can be seen, so the watcher then looks
+every now and then for a moment whether there is one. Elsewhere it looks every 50 ms. It looks
+through the eyes of our own writer, who knows its own commits from those of others: nobody has to
+be told of ours here.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import contextlib
 import ctypes
 import os
 import selectors
-import sqlite3
 import struct
 import sys
 import threading
@@ -22,11 +23,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pulsed.store.base import Listener
+from pulsed.store.sqlite_writer import Writer
 
 LOOK_AFTER = 0.00015
 """Seconds until the second look; the time between two looks then grows."""
 LOOKS_GROW_BY = 1.25
 LOOK_FOR = 0.02
+SHORTEST_WAIT = 0.001
+"""Seconds; a wait for an event is never shorter, only a sleep is."""
+REST_WHILE_WRITING = 0.001
+"""Between two looks while it is this process that writes."""
 LOOK_WITHOUT_EVENTS = 0.05
 REST = 0.003
 """A busy file changes all the time; its worker need not be told more often than this."""
@@ -38,7 +44,10 @@ _EVENT = struct.Struct("iIII")
 
 @asynccontextmanager
 async def listening(
-    path: Path | None, listeners: list[Callable[[], None]], wake: Callable[[], None]
+    path: Path | None,
+    writer: Writer,
+    listeners: list[Callable[[], None]],
+    wake: Callable[[], None],
 ) -> AsyncIterator[Listener]:
     """Call ``wake`` in this loop when jobs may have arrived, from this process or another."""
     loop = asyncio.get_running_loop()
@@ -48,7 +57,7 @@ async def listening(
             loop.call_soon_threadsafe(wake)
 
     listeners.append(wake_loop)
-    watcher = None if path is None else FileWatcher(path, wake_loop)
+    watcher = None if path is None else FileWatcher(path, writer, wake_loop)
     try:
         yield watcher or InProcess()
     finally:
@@ -67,9 +76,13 @@ class InProcess(Listener):
 class FileWatcher(Listener):
     """A thread that waits for the file to change."""
 
-    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+    def __init__(self, path: Path, writer: Writer, changed: Callable[[], None]) -> None:
         self._path = path
+        self._writer = writer
+        self._seen = writer.version_of_others()
         self._changed = changed
+        self._events: int | None = None
+        self._stopping = threading.Event()
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="pulsed-wake", daemon=True)
         self._thread.start()
@@ -80,6 +93,7 @@ class FileWatcher(Listener):
 
     def stop(self) -> None:
         """End the thread."""
+        self._stopping.set()
         with contextlib.suppress(OSError):  # it has ended by itself
             os.write(self._stop_writer, b"x")
         self._thread.join(timeout=5)
@@ -88,36 +102,48 @@ class FileWatcher(Listener):
     def _watch(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, self._stop_reader)
-            events = _watch_folder(self._path.parent)
-            if events is not None:
-                stack.callback(os.close, events)
-            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            stack.callback(connection.close)
-            self._tell_changes(connection, events)
+            self._events = _watch_folder(self._path.parent)
+            if self._events is not None:
+                stack.callback(os.close, self._events)
+            while not self._stopping.is_set():
+                if self._log_changes(within=None) and self._others_commit():
+                    self._changed()
+                    self._stopping.wait(REST)
 
-    def _tell_changes(self, connection: sqlite3.Connection, events: int | None) -> None:
-        idle = LOOK_WITHOUT_EVENTS if events is None else None
-        watched = [self._stop_reader] if events is None else [self._stop_reader, events]
-        seen = _data_version(connection)
-        while self._stop_reader not in _readable(watched, idle):
-            if events is not None and not _log_changed(events, f"{self._path.name}-wal"):
+    def _log_changes(self, *, within: float | None) -> bool:
+        """Wait for the log to change; where nobody tells, it always may have changed."""
+        if self._events is None:
+            watched, within = [self._stop_reader], LOOK_WITHOUT_EVENTS
+        else:
+            watched = [self._stop_reader, self._events]
+        ready = _readable(watched, within)
+        if self._events is None:
+            return True
+        return self._events in ready and _is_about(self._events, f"{self._path.name}-wal")
+
+    def _others_commit(self) -> bool:
+        """Look for a moment, from now or from the next event on, for a commit of somebody else."""
+        pause, commits = LOOK_AFTER, self._writer.commits
+        give_up_at = time.monotonic() + LOOK_FOR
+        while not self._stopping.is_set():
+            version = self._writer.version_of_others()
+            if version != self._seen:
+                self._seen = version
+                return True
+            if self._events is None or time.monotonic() >= give_up_at:
+                break
+            if commits != self._writer.commits:
+                commits = self._writer.commits
+                time.sleep(REST_WHILE_WRITING)
                 continue
-            version = self._look(connection, seen, LOOK_FOR if events is not None else 0)
-            if version != seen:
-                seen = version
-                self._changed()
-                time.sleep(REST)
-
-    @staticmethod
-    def _look(connection: sqlite3.Connection, seen: int, patience: float) -> int:
-        give_up_at = time.monotonic() + patience
-        pause = LOOK_AFTER
-        while True:
-            version = _data_version(connection)
-            if version != seen or time.monotonic() >= give_up_at:
-                return version
-            time.sleep(pause)
-            pause *= LOOKS_GROW_BY
+            if pause < SHORTEST_WAIT:
+                time.sleep(pause)
+            elif self._log_changes(within=pause):
+                pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
+                continue
+            # Bounded: what happens to other files of the folder ends a wait at once.
+            pause = min(pause * LOOKS_GROW_BY, LOOK_FOR)
+        return False
 
 
 def _readable(descriptors: list[int], patience: float | None) -> list[int]:
@@ -126,14 +152,6 @@ def _readable(descriptors: list[int], patience: float | None) -> list[int]:
         for descriptor in descriptors:
             selector.register(descriptor, selectors.EVENT_READ)
         return [key.fd for key, _ in selector.select(patience)]
-
-
-def _data_version(connection: sqlite3.Connection) -> int:
-    try:
-        version: int = connection.execute("PRAGMA data_version").fetchone()[0]
-    except sqlite3.Error:  # locked for a moment, or gone: polling finds the jobs
-        return -1
-    return version
 
 
 def _watch_folder(folder: Path) -> int | None:
@@ -153,7 +171,7 @@ def _watch_folder(folder: Path) -> int | None:
     return descriptor
 
 
-def _log_changed(events: int, name: str) -> bool:
+def _is_about(events: int, name: str) -> bool:
     """Read all pending events; say whether one of them is about the file called ``name``."""
     try:
         data = os.read(events, 65_536)

@@ -74,6 +74,7 @@ class Writer:
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
         self._relaxed = False
+        self.commits = 0
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -107,6 +108,18 @@ class Writer:
         self._call_thread()
         await finished
         return request.answer()
+
+    def version_of_others(self) -> int | None:
+        """Return a number that is another one once anybody else has committed."""
+        with self._lock:
+            if self._connection is None:
+                return None
+            try:
+                found = self._connection.execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
+                return None
+        version: int = found[0]
+        return version
 
     def close(self) -> None:
         """Close the connection and end the thread; the next verb starts anew."""
@@ -179,6 +192,7 @@ class Writer:
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
+        self.commits += 1
         try:
             self._after_commit(connection)
         except sqlite3.Error:  # nobody's write has failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,14 @@ from pulsed.job import (
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec
 from pulsed.step import Checkpoint
-from pulsed.store import migrations, schedule_verbs, verbs, workflow_verbs
+from pulsed.store import (
+    claim_verb,
+    migrations,
+    operator_verbs,
+    schedule_verbs,
+    verbs,
+    workflow_verbs,
+)
 from pulsed.store.base import (
     SCHEDULES,
     Audit,
@@ -147,17 +154,20 @@ class SqlStore(Store):
         return inserted
 
     async def _hint_at(self, jobs: Sequence[NewJob]) -> None:
-        if queues := {job.queue for job in jobs if job.delay < SOON}:
-            await self.hint(queues)
+        await self._hint({job.queue for job in jobs if job.delay < SOON})
+
+    async def _hint(self, queues: Collection[str]) -> None:
+        if queues:
+            await self.hint(set(queues))
 
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> list[Assignment]:
         if not self._schema_is_good:
             await self._make_schema_good()
-        wanted = verbs.topics_as_json(tuple(topics))
+        wanted = claim_verb.topics_as_json(tuple(topics))
         floors = self._floors_of(queue, wanted)
-        verb = verbs.claim(self._statements, worker_id, queue, wanted, limit, floors)
+        verb = claim_verb.claim(self._statements, worker_id, queue, wanted, limit, floors)
 
         async def attempt() -> list[Assignment]:
             try:
@@ -215,8 +225,7 @@ class SqlStore(Store):
 
     async def _follow(self, told: Effects) -> None:
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
-        if told.queues:
-            await self.hint(set(told.queues))
+        await self._hint(told.queues)
         if told.cascades:
             await self._tell_children()
 
@@ -255,30 +264,32 @@ class SqlStore(Store):
         since: Mapping[Status, datetime] | None = None,
     ) -> Pruned:
         return await self.run(
-            verbs.prune(self._statements, self.workflows, ages, limit, since or {})
+            operator_verbs.prune(self._statements, self.workflows, ages, limit, since or {})
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
-        return await self.run(verbs.prunable(self._statements, ages))
+        return await self.run(operator_verbs.prunable(self._statements, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(verbs.get(self._statements, ids)) if ids else {}
+        return await self.run(operator_verbs.get(self._statements, ids)) if ids else {}
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
     ) -> list[JobRow]:
-        return await self.run(verbs.list_jobs(self._statements, where, limit, before))
+        return await self.run(operator_verbs.list_jobs(self._statements, where, limit, before))
 
     async def counts(self, where: JobFilter) -> dict[Status, int]:
-        return await self.run(verbs.counts(self._statements, where))
+        return await self.run(operator_verbs.counts(self._statements, where))
 
     async def failures(self, job_id: UUID) -> list[Failure]:
-        return await self.run(verbs.failures(self._statements, job_id))
+        return await self.run(operator_verbs.failures(self._statements, job_id))
 
     async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
         if not ids:
             return {}
-        standing, told = await self.run(verbs.cancel(self._statements, self.workflows, ids))
+        standing, told = await self.run(
+            operator_verbs.cancel(self._statements, self.workflows, ids)
+        )
         await self._follow(told)
         return standing
 
@@ -289,25 +300,26 @@ class SqlStore(Store):
             return {}
         if fresh:
             await self._tell_children()  # the first ones: those to come are not meant
-        return await self.run(verbs.replay(self._statements, self.workflows, ids, fresh=fresh))
+        return await self.run(
+            operator_verbs.replay(self._statements, self.workflows, ids, fresh=fresh)
+        )
 
     async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
-        verb = verbs.delete(self._statements, self.workflows, ids)
+        verb = operator_verbs.delete(self._statements, self.workflows, ids)
         answers, queues = await self.run(verb)
-        if queues:
-            await self.hint(set(queues))
+        await self._hint(queues)
         return answers
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self.run(verbs.workers(self._statements))
+        return await self.run(operator_verbs.workers(self._statements))
 
     async def audit(self, *, slack: float) -> Audit:
-        return await self.run(verbs.audit(self._statements, self.workflows, slack))
+        return await self.run(operator_verbs.audit(self._statements, self.workflows, slack))
 
     async def backlog(self) -> list[Backlog]:
-        return await self.run(verbs.backlog(self._statements))
+        return await self.run(operator_verbs.backlog(self._statements))
 
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))
@@ -338,8 +350,7 @@ class SqlStore(Store):
 
     async def signal(self, signal: Signal) -> Signalled:
         answer, queues = await self.run(workflow_verbs.signal(self.workflows, signal))
-        if queues:
-            await self.hint(set(queues))
+        await self._hint(queues)
         return answer
 
     async def take_signal(
@@ -353,8 +364,7 @@ class SqlStore(Store):
 
     async def _cascade(self, limit: int) -> Cascaded:
         done = await self.run(workflow_verbs.cascade(self._statements, self.workflows, limit))
-        if done.effects.queues:
-            await self.hint(set(done.effects.queues))
+        await self._hint(done.effects.queues)
         return done
 
     # -- schedules ------------------------------------------------------------------------------

@@ -1,16 +1,17 @@
 """A verb without its I/O: a generator that yields statements and is sent their rows.
 
-The decisions of a verb are written once, here and in ``verbs.py``. Small runners carry them out on
-whatever connection there is: an async pool, a blocking connection, or the caller's own.
+The decisions of a verb are written once, in the modules named after verbs. Small runners carry them
+out on whatever connection there is: an async pool, a blocking connection, or the caller's own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
+from uuid import UUID
 
 T = TypeVar("T")
 
@@ -30,6 +31,8 @@ class Sql:
     """Answers with one row that has the number of rows it changed, and with nothing else."""
     unpack: Callable[[str], Rows] | None = None
     """Reads the one text that its rows come in, if they do."""
+    alone: str = ""
+    """The same for a batch of one row, if that is cheaper; its columns are then parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ class Verb(Generic[T]):
     """May be forgotten by a crash of the server: a lost claim is only a re-run."""
     broad: bool = False
     """May look at the whole table: its plan should follow the statistics, not the hot path's."""
+
+
+def one_column(ids: Iterable[UUID]) -> list[tuple[UUID]]:
+    """Make a batch of ids, each once."""
+    return [(job_id,) for job_id in dict.fromkeys(ids)]
 
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")

@@ -14,14 +14,15 @@ from pulsed.lifecycle import REPLAYABLE
 from pulsed.store.dialect import FENCE, Dialect
 from pulsed.store.sql import (
     ENDED_COLUMNS,
+    IS_LIVING,
+    JOB,
     LEASE,
-    LIVING,
     REPORTED,
     end_of_run,
     has_living_children,
+    of_jobs,
     words,
 )
-from pulsed.store.verb import Sql
 from pulsed.workflow import FAILED_CHILD
 
 CHECKPOINT_COLUMNS = """name, nth, seq, kind, state, input_hash, value::text, error, tries, until,
@@ -34,8 +35,6 @@ CHECKPOINT = """job_id uuid, token bigint, worker uuid, name text, nth int, seq 
 
 SUSPENSION = """job_id uuid, token bigint, worker uuid, kind text, wait_key text, wait_job uuid,
     enough int, too_many int, delay float8, until timestamptz"""
-
-JOB = "job_id uuid"
 
 # Written so that no planner takes the index of claimable jobs for it, and walks through that.
 _IS_WAITING = f"j.status NOT IN {words(tuple(one for one in Status if one is not Status.WAITING))}"
@@ -53,7 +52,7 @@ def _has_come(d: Dialect) -> str:
                 WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key AND c"""
     failed, succeeded = words(FAILED_CHILD), words((Status.SUCCEEDED,))
     # Counted only where a number decides: thousands of children are looked at with every batch.
-    fan_out = f"""NOT EXISTS (SELECT 1 {children}.{LIVING})
+    fan_out = f"""NOT EXISTS (SELECT 1 {children}.{IS_LIVING})
                 OR (j.wait_too_many IS NOT NULL
                     AND (SELECT count(*) {children}.status IN {failed}) >= j.wait_too_many)
                 OR (j.wait_enough IS NOT NULL
@@ -61,7 +60,7 @@ def _has_come(d: Dialect) -> str:
     signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
                 WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
     job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
-                WHERE {d.same_id("t.id", "j.wait_job")} AND t.{LIVING})"""
+                WHERE {d.same_id("t.id", "j.wait_job")} AND t.{IS_LIVING})"""
     return f"""CASE j.wait_kind WHEN 'FAN_OUT' THEN {fan_out} WHEN 'SIGNAL' THEN {signal}
                 WHEN 'JOB' THEN {job} ELSE 1 = 0 END"""
 
@@ -176,7 +175,7 @@ class WorkflowStatements:
         self.waiters = d.sql(
             f"""SELECT j.id FROM {d.jobs} AS j
             WHERE {d.id_among("j.wait_job", f"SELECT r.job_id FROM {d.rows_of(JOB)}")}
-              AND j.{LIVING}""",
+              AND j.{IS_LIVING}""",
             JOB,
         )
 
@@ -197,7 +196,7 @@ class WorkflowStatements:
         )
         self.watch = d.sql(
             f"""UPDATE {d.jobs} SET watched = {d.true}
-            WHERE id = :target::uuid AND {LIVING} RETURNING {OUTCOME_COLUMNS}"""
+            WHERE id = :target::uuid AND {IS_LIVING} RETURNING {OUTCOME_COLUMNS}"""
         )
         self.outcomes = d.sql(
             f"SELECT {OUTCOME_COLUMNS} FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}", JOB
@@ -243,7 +242,7 @@ class WorkflowStatements:
         self.untold_children = d.sql(
             f"""SELECT c.id FROM {d.jobs} AS c {d.by_family}
             JOIN {jobs} ON {d.same_id("j.id", "c.parent_id")}
-            WHERE c.parent_id = :parent::uuid AND c.{LIVING} {_UNTOLD}
+            WHERE c.parent_id = :parent::uuid AND c.{IS_LIVING} {_UNTOLD}
             ORDER BY c.id LIMIT :most::int {d.skip_locked_of("c")}"""
         )
         self.unmark_cascades = d.sql(
@@ -268,12 +267,11 @@ class WorkflowStatements:
 
         # -- replays --------------------------------------------------------------------------
 
-        self.forget_steps = self._delete(d.checkpoints)
-        self.forget_signals = self._delete(d.signals)
-        those = d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
+        self.forget_steps = d.sql(f"DELETE FROM {d.checkpoints} WHERE {of_jobs(d)}", JOB)
+        self.forget_signals = d.sql(f"DELETE FROM {d.signals} WHERE {of_jobs(d)}", JOB)
         # A failure that the code has caught, and gone on from, is a part of its way: if it came
         # out otherwise now, the steps after it would not be those that are stored.
-        failed = f"""{those} AND s.state IN ('FAILED', 'TIMED_OUT')
+        failed = f"""{of_jobs(d)} AND s.state IN ('FAILED', 'TIMED_OUT')
               AND NOT EXISTS (SELECT 1 FROM {d.checkpoints} AS later
                 WHERE {d.same_id("later.job_id", "s.job_id")} AND later.kind <> 'VERSION'
                   AND later.seq > s.seq AND later.started_at >= s.ended_at)"""
@@ -301,8 +299,3 @@ class WorkflowStatements:
                   AND c.parent_step = {family})""",
             JOB,
         )
-
-    def _delete(self, table: str) -> Sql:
-        d = self.dialect
-        those = d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
-        return d.sql(f"DELETE FROM {table} WHERE {those}", JOB)

@@ -14,9 +14,10 @@ from pulsed.lifecycle import TERMINAL
 from pulsed.step import Checkpoint, StepKey, StepKind, StepState
 from pulsed.store import rows as decode
 from pulsed.store.base import Signalled
+from pulsed.store.insertion import insertion
 from pulsed.store.sql import Statements
-from pulsed.store.verb import Kind, Row, Rows, Script, Statement, Verb
-from pulsed.store.verbs import clock, insertion, may_be_a_child, settled_before, storable
+from pulsed.store.verb import Kind, Row, Rows, Script, Statement, Verb, one_column
+from pulsed.store.verbs import clock, may_be_a_child, settled_before, storable
 from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.workflow import Ended, History, Record, Signal
@@ -107,7 +108,8 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
     }
 
     def script() -> Script[Settled]:
-        if any(map(may_be_a_child, waits)):  # one that was asked to stop ends here
+        locked = any(map(may_be_a_child, waits))
+        if locked:  # one that was asked to stop ends here
             yield from lock_families(w, waits)
         values = [_suspension(lease, outcome) for lease, outcome in waits.values()]
         ended = yield Statement(w.suspend, {}, values)
@@ -119,7 +121,7 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
             yield Statement(w.open_waits, {}, opened)
             wakeable = {lease.job_id for lease, o in begun if o.wait.kind is not StepKind.SLEEP}
             queues = yield from wake(w, wakeable)
-        told = yield from effects(w, ended)
+        told = yield from effects(w, ended, locked=locked)
         missing = [report for report in reports if report.lease.job_id not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
@@ -163,7 +165,7 @@ def outcomes(w: WorkflowStatements, ids: Sequence[UUID]) -> Verb[dict[UUID, Ende
     """Read how far jobs are."""
 
     def script() -> Script[dict[UUID, Ended]]:
-        found = yield Statement(w.outcomes, {}, [(job_id,) for job_id in dict.fromkeys(ids)])
+        found = yield Statement(w.outcomes, {}, one_column(ids))
         jobs = [decode.ended(w.dialect, row) for row in found]
         return {job.id: job for job in jobs}
 
@@ -200,7 +202,7 @@ def about_to_wait(w: WorkflowStatements, lease: Lease, target: UUID) -> Verb[Non
 
     def script() -> Script[None]:
         if not (yield Statement(w.about_to_wait, {"target": target}, [lease])):
-            raise lost(lease)
+            raise LeaseLost.of(lease.job_id)
 
     return Verb("about_to_wait", Kind.SINGLE, script)
 
@@ -282,11 +284,4 @@ def _decided(values: tuple[Any, ...], state: StepState, value: str | None) -> tu
 def _hold(w: WorkflowStatements, lease: Lease) -> Script[None]:
     held: Rows = yield Statement(w.hold, {}, [lease])
     if not held:
-        raise lost(lease)
-
-
-def lost(lease: Lease) -> LeaseLost:
-    """Say that a run is not the job's any more."""
-    return LeaseLost(
-        f"Job {lease.job_id} lost its lease; another worker may run it.", job_id=lease.job_id
-    )
+        raise LeaseLost.of(lease.job_id)

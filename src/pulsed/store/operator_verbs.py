@@ -1,0 +1,254 @@
+"""The verbs of operators and their tools: what to do with jobs, and how things stand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from pulsed.job import Failure, JobFilter, JobRow, Status, WorkerInfo
+from pulsed.store import rows as decode
+from pulsed.store.base import Audit, Backlog, Pruned
+from pulsed.store.sql import JOB_COLUMNS, Statements, words
+from pulsed.store.verb import Kind, Row, Script, Statement, Verb, one_column
+from pulsed.store.waking import Effects, effects, lock_families, wake_waiters
+from pulsed.store.workflow_sql import WorkflowStatements
+from pulsed.timetable import EPOCH
+
+T = TypeVar("T")
+
+
+def cancel(
+    s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
+) -> Verb[tuple[dict[UUID, Status], Effects]]:
+    """Cancel waiting jobs, ask running ones to stop."""
+
+    def script() -> Script[tuple[dict[UUID, Status], Effects]]:
+        yield from lock_families(w, ids)
+        ended = yield Statement(s.cancel, {}, one_column(ids))
+        told = yield from effects(w, ended, locked=True)
+        standing = yield Statement(s.standing, {}, one_column(ids))
+        return {s.dialect.uuid(row[0]): Status(row[1]) for row in standing}, told
+
+    return Verb("cancel", Kind.TRANSACTION, script)
+
+
+def replay(
+    s: Statements, w: WorkflowStatements, ids: Sequence[UUID], *, fresh: bool
+) -> Verb[dict[UUID, tuple[bool, Status]]]:
+    """Send parked jobs back to PENDING with fresh attempts, and what failed in them with them."""
+    act = uuid.uuid4()
+    params = {"act": act, "fresh": int(fresh)}
+
+    def script() -> Script[dict[UUID, tuple[bool, Status]]]:
+        replayed = yield Statement(s.replay, params, one_column(ids))
+        jobs = [tuple(row) for row in replayed]
+        if jobs and fresh:
+            yield Statement(w.forget_steps, {}, jobs)
+        while jobs and not fresh:
+            yield Statement(w.forget_failed_steps, {}, jobs)
+            yield Statement(w.reopen_fan_outs, {}, jobs)
+            children = yield Statement(w.unsuccessful_children, {}, jobs)
+            replayed = yield Statement(s.replay, params, [tuple(row) for row in children])
+            jobs = [tuple(row) for row in replayed]
+        answers = {}
+        for job_id, status, outcome, actor in (yield Statement(s.standing, {}, one_column(ids))):
+            mine = outcome == "REPLAYED" and s.dialect.uuid(actor) == act
+            answers[s.dialect.uuid(job_id)] = (mine, Status(status))
+        return answers
+
+    return Verb("replay", Kind.TRANSACTION, script)
+
+
+def delete(
+    s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
+) -> Verb[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
+    """Remove jobs that are not running, and that no other job needs; wake those who wait for one.
+
+    A repeated try remembers what an earlier one saw: a job that has gone since then was removed
+    by the try whose answer was lost.
+    """
+    seen: dict[UUID, Status] = {}
+
+    def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
+        standing = yield Statement(s.standing, {}, one_column(ids))
+        seen.update({s.dialect.uuid(row[0]): Status(row[1]) for row in standing})
+        gone = yield Statement(s.delete, {}, one_column(ids))
+        yield from _forget(s, w, [(row[0],) for row in gone])
+        woken = yield from wake_waiters(w, [row[0] for row in gone if row[1]])
+        left = {s.dialect.uuid(row[0]) for row in standing} - {
+            s.dialect.uuid(row[0]) for row in gone
+        }
+        answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
+        return answers, woken
+
+    return Verb("delete", Kind.TRANSACTION, script)
+
+
+def _forget(s: Statements, w: WorkflowStatements, removed: list[tuple[Any]]) -> Script[None]:
+    """Remove what belongs to jobs that are no more."""
+    if removed:
+        for statement in (s.delete_failures, w.forget_steps, w.forget_signals):
+            yield Statement(statement, {}, removed)
+
+
+def prune(
+    s: Statements,
+    w: WorkflowStatements,
+    ages: Mapping[Status, float],
+    limit: int,
+    since: Mapping[Status, datetime],
+) -> Verb[Pruned]:
+    """Remove finished jobs that ended too long ago, with all that belongs to them."""
+
+    def script() -> Script[Pruned]:
+        removed, reached = dict.fromkeys(ages, 0), dict(since)
+        for status, age in ages.items():
+            left = limit - sum(removed.values())
+            if left > 0:
+                params = {"status": status.value, "age": age, "most": left}
+                gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
+                if gone:
+                    yield from _forget(s, w, [(job_id,) for job_id, _ in gone])
+                    removed[status] = len(gone)
+                    reached[status] = s.dialect.time(max(ended for _, ended in gone))
+        return Pruned(removed, reached)
+
+    return Verb("prune", Kind.TRANSACTION, script)
+
+
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, int]]:
+    """Count the finished jobs that ended too long ago."""
+
+    def script() -> Script[dict[Status, int]]:
+        found = {}
+        for status, age in ages.items():
+            counted = yield Statement(s.prunable, {"status": status.value, "age": age})
+            found[status] = counted[0][0]
+        return found
+
+    return Verb("prunable", Kind.READ, script, broad=True)
+
+
+def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+    """Read jobs by id."""
+
+    def script() -> Script[dict[UUID, JobRow]]:
+        found = yield Statement(s.get, {}, one_column(ids))
+        jobs = [decode.job(s.dialect, row) for row in found]
+        return {job.id: job for job in jobs}
+
+    return Verb("get", Kind.READ, script)
+
+
+def list_jobs(
+    s: Statements, where: JobFilter, limit: int, before: UUID | None
+) -> Verb[list[JobRow]]:
+    """Read a page of jobs, newest id first."""
+    conditions, params = _conditions(s, where)
+    if before is not None:
+        conditions.append("id < :before::uuid")
+        params["before"] = before
+    sql = s.dialect.sql(
+        f"""SELECT {JOB_COLUMNS} FROM {s.dialect.jobs} AS j WHERE {_all(conditions)}
+        ORDER BY id DESC LIMIT :most::int"""
+    )
+
+    def script() -> Script[list[JobRow]]:
+        found = yield Statement(sql, params | {"most": limit})
+        return [decode.job(s.dialect, row) for row in found]
+
+    return Verb("list", Kind.READ, script, broad=True)
+
+
+def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
+    conditions: list[str] = []
+    params: dict[str, Any] = {}
+
+    def add(condition: str, name: str, value: object) -> None:
+        if value is not None:
+            conditions.append(condition)
+            params[name] = value
+
+    if where.status:
+        conditions.append(f"status IN {words(where.status)}")
+    add("topic = :topic::text", "topic", where.topic)
+    add("queue = :queue::text", "queue", where.queue)
+    add("parent_id = :parent::uuid", "parent", where.parent)
+    add("parent_step = :step::text", "step", where.parent_step)
+    add("submitted_at >= :since::timestamptz", "since", where.since)
+    add("submitted_at < :until::timestamptz", "until", where.until)
+    tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"
+    add(tagged, "tag", where.tag)
+    pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
+    # Both sides are lowered by the database, which may know fewer letters than Python does.
+    add("lower(last_error) LIKE lower(:pattern::text) ESCAPE '~'", "pattern", pattern)
+    return conditions, params
+
+
+def _all(conditions: list[str]) -> str:
+    return " AND ".join(conditions) or "true"
+
+
+def _like_literal(text: str) -> str:
+    return text.replace("~", "~~").replace("%", "~%").replace("_", "~_")
+
+
+def counts(s: Statements, where: JobFilter) -> Verb[dict[Status, int]]:
+    """Count jobs by status."""
+    conditions, params = _conditions(s, where)
+    sql = s.dialect.sql(
+        f"SELECT status, count(*) FROM {s.dialect.jobs} AS j WHERE {_all(conditions)} "
+        "GROUP BY status"
+    )
+
+    def script() -> Script[dict[Status, int]]:
+        found: dict[str, int] = {row[0]: row[1] for row in (yield Statement(sql, params))}
+        return {status: found.get(status.value, 0) for status in Status}
+
+    return Verb("counts", Kind.READ, script, broad=True)
+
+
+def failures(s: Statements, job_id: UUID) -> Verb[list[Failure]]:
+    """Read a job's failed attempts, oldest first."""
+    return _read("failures", s, Statement(s.read_failures, {"job": job_id}), decode.failure)
+
+
+def workers(s: Statements) -> Verb[list[WorkerInfo]]:
+    """Read the presence rows."""
+    return _read("workers", s, Statement(s.read_workers, {}), decode.worker)
+
+
+def _read(
+    name: str, s: Statements, statement: Statement, one: Callable[[Any, Row], T]
+) -> Verb[list[T]]:
+    def script() -> Script[list[T]]:
+        return [one(s.dialect, row) for row in (yield statement)]
+
+    return Verb(name, Kind.READ, script)
+
+
+def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
+    """Count the jobs that break an invariant."""
+
+    def script() -> Script[Audit]:
+        counted = (yield Statement(s.audit, {"slack": slack}))[0]
+        running, leaseless, overspent, overdue = counted
+        last_tick, in_grace = (yield Statement(s.read_tick, {}))[0]
+        looked = None if last_tick is None else s.dialect.time(last_tick)
+        waits = (yield Statement(w.audit, {"slack": slack}))[0]
+        return Audit(running, leaseless, overspent, overdue, looked, bool(in_grace), *waits)
+
+    return Verb("audit", Kind.READ, script, broad=True)
+
+
+def backlog(s: Statements) -> Verb[list[Backlog]]:
+    """Count the due jobs by queue and topic."""
+
+    def script() -> Script[list[Backlog]]:
+        found = yield Statement(s.backlog, {})
+        return [Backlog(row[0], row[1], row[2], s.dialect.time(row[3])) for row in found]
+
+    return Verb("backlog", Kind.READ, script, broad=True)

@@ -1,0 +1,55 @@
+"""Taking guards out of a store's statements, to see that something fails without them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from pulsed.store.sqlstore import SqlStore
+from pulsed.store.verb import Sql
+from tests.support.backends import Backend
+
+Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
+
+LOOKS = {"claim": "pick"}
+"""On SQLite, the statement that a statement's choice of rows is in."""
+
+
+def unguarded(sql: Sql, guard: str, instead: str = " ") -> Sql:
+    """Return a statement without a guard, whether it gets one row or many."""
+    assert not sql.alone or guard in sql.alone, f"a single row has lost its guard {guard!r}"
+    return replace(
+        sql, text=sql.text.replace(guard, instead), alone=sql.alone.replace(guard, instead)
+    )
+
+
+def without(store: SqlStore, statement: str, *guards: str, instead: str = " ") -> None:
+    """Take guards out of one of a store's statements, or of the look that goes before it."""
+    names = [statement, LOOKS.get(statement, "")]
+    owners = [store.workflows, store._statements]
+    places = [(owner, name) for name in names for owner in owners if hasattr(owner, name)]
+    for guard in guards:
+        guarded = [place for place in places if guard in getattr(*place).text]
+        assert guarded, f"{statement} has lost its guard {guard!r}"
+        for place in guarded:
+            setattr(*place, unguarded(getattr(*place), guard, instead))
+
+
+async def check(
+    backend: Backend,
+    scenario: Scenario,
+    statement: str,
+    *guards: str,
+    instead: str = " ",
+    fails: tuple[type[Exception], ...] = (AssertionError,),
+) -> None:
+    """See the scenario pass with the guards and fail without them."""
+    whole = backend.open()
+    await scenario(whole, backend)
+    await whole.aclose()
+    backend.empty()
+    broken = backend.open()
+    without(broken, statement, *guards, instead=instead)
+    with pytest.raises(fails):
+        await scenario(broken, backend)
+    await broken.aclose()

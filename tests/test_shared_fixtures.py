@@ -1,0 +1,30 @@
+"""What tests share to be quick must not come between them."""
+
+import psycopg
+
+from tests.support import memory_folder
+from tests.support.backends import SqliteBackend
+from tests.support.kept_sessions import kept_session
+
+
+def test_a_session_that_a_test_has_cut_is_replaced(postgres_url):
+    cut = kept_session(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(%s, 1000)", [cut.info.backend_pid])
+    assert kept_session(postgres_url) is not cut
+    assert kept_session(postgres_url).execute("SELECT 1").fetchall() == [(1,)]
+    assert kept_session(postgres_url) is kept_session(postgres_url)
+
+
+def test_a_given_file_has_tables_and_no_jobs(tmp_path, clock):
+    given = SqliteBackend(tmp_path / "given.db", clock, with_tables=True)
+    assert given.app_url
+    assert given.execute("SELECT count(*) FROM pulse_jobs") == [(0,)]
+
+
+def test_memory_is_used_only_where_there_is_plenty(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_folder, "ROOM", 1)
+    assert memory_folder.has_room(tmp_path)
+    assert not memory_folder.has_room(tmp_path / "nowhere")
+    monkeypatch.setattr(memory_folder, "ROOM", 1 << 70)
+    assert not memory_folder.has_room(tmp_path)
