@@ -108,6 +108,40 @@ async def test_a_submit_in_the_same_process_needs_no_connection_to_wake(opened):
     assert bell.rings == 1
 
 
+async def test_a_submit_in_the_same_process_wakes_once_and_not_again_when_it_is_announced(opened):
+    store, elsewhere = opened(), opened()
+    async with (
+        listening(store, "mail", "end") as (bell, _),
+        listening(elsewhere, "mail") as (it, _),
+    ):
+        await store.submit([a_job(queue="mail")])
+        await it.rung()  # it was announced
+        await bell.rung()
+        await elsewhere.submit([a_job(queue="end")])  # heard behind that, on the same connection
+        await bell.rung()
+        assert bell.rings == 3  # with the one at the beginning
+
+
+async def test_who_waits_in_the_same_process_acts_before_the_others_are_told(opened, monkeypatch):
+    store = opened(prepared_statements=False)  # hears nothing but what this process does
+    woken, order = asyncio.Event(), []
+
+    async def claim():
+        await woken.wait()
+        order.append("claimed")
+
+    async def announce(queues):
+        order.append("announced")
+
+    monkeypatch.setattr(store._notifier, "announce", announce)
+    async with store.listen(["default"], woken.set):
+        claiming = asyncio.create_task(claim())
+        await asyncio.sleep(0)
+        await store.submit([a_job()])
+        await claiming
+    assert order == ["claimed", "announced"]
+
+
 async def test_a_listener_comes_back_after_its_session_was_ended(opened, postgres_url, monkeypatch):
     monkeypatch.setattr(postgres_listen, "FIRST_PAUSE", 0.01)
     producer, worker = opened(), opened()
@@ -164,7 +198,7 @@ async def test_the_reason_is_named_also_when_the_error_has_nothing_to_say(monkey
     async def never():
         raise TimeoutError
 
-    listener = postgres_listen.ChannelListener(never, "pulsed", ["default"], lambda: None)
+    listener = postgres_listen.ChannelListener(never, "pulsed", ["default"], lambda: None, ours=set)
     with caplog.at_level(logging.WARNING, logger="pulsed.store"):
         async with postgres_listen.running(listener):
             await until(lambda: caplog.messages)

@@ -14,7 +14,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import grpc
@@ -52,9 +52,12 @@ def hello_message(
     )
 
 
-def grant_message(grant_id: int, queues: Sequence[str], most: int) -> pb.StreamJobsRequest:
+def grant_message(
+    grant_id: int, queues: Sequence[str], most: int, *, may_hold: bool = False
+) -> pb.StreamJobsRequest:
     """Return a grant that is answered at once."""
-    return pb.StreamJobsRequest(grant=pb.Grant(id=grant_id, credits=most, queues=queues))
+    grant = pb.Grant(id=grant_id, credits=most, queues=queues, may_hold=may_hold)
+    return pb.StreamJobsRequest(grant=grant)
 
 
 def claim_blocking(
@@ -119,6 +122,15 @@ def _answered(batch: Any) -> Any:
     return batch
 
 
+class Asked(NamedTuple):
+    """A grant without an answer, and the stream that it went to."""
+
+    call: Any
+    queue: str
+    credits: int
+    answer: asyncio.Future[Any]
+
+
 class ClaimStream:
     """The stream of one worker, opened when it claims and again after it broke."""
 
@@ -128,6 +140,7 @@ class ClaimStream:
         connect: Callable[[], tuple[str, Any]],
         leave: Callable[[str], None],
         wake: Callable[[], None],
+        doubt: Callable[[], None],
         *,
         seconds: float,
     ) -> None:
@@ -135,14 +148,14 @@ class ClaimStream:
         self._connect = connect
         self._leave = leave
         self._wake = wake
+        self._doubt = doubt
         self._seconds = seconds
         self._topics: list[TopicPolicy] | None = None
         self._call: Any = None
         self._readers: set[asyncio.Task[None]] = set()
         self._farewells: set[asyncio.Future[None]] = set()
         self._numbers = itertools.count(1)
-        self._asked: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
-        """Grants without an answer, and the stream that they went to."""
+        self._asked: dict[int, Asked] = {}
         self._quiet: dict[str, float] = {}
         """Queues in which there was nothing, since when; the server has promised an offer."""
 
@@ -151,29 +164,32 @@ class ClaimStream:
         """Whether offers can arrive."""
         return self._call is not None
 
-    async def claim(self, name: str, topics: Sequence[TopicPolicy], limit: int) -> Any:
+    async def claim(
+        self, name: str, topics: Sequence[TopicPolicy], limit: int, *, may_hold: bool
+    ) -> Any:
         """Exchange a grant for a Batch; nothing is asked while the server has nothing."""
         if self._call is not None and self._topics != list(topics):
             await self._say_goodbye(self._call)
         since = self._quiet.get(name)
         if since is not None and time.monotonic() - since < ASK_AGAIN:
             return NOTHING
-        batch = await self._exchange(await self._opened(topics), name, limit)
-        if size_of(batch) < limit and self._call is not None:
-            self._quiet[name] = time.monotonic()
-        return batch
+        call = await self._opened(topics)
+        return await self._exchange(call, name, limit, may_hold=may_hold)
 
-    async def _exchange(self, call: Any, name: str, limit: int) -> Any:
+    async def _exchange(self, call: Any, name: str, limit: int, *, may_hold: bool) -> Any:
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = (call, answer)
+        self._asked[number] = Asked(call, name, limit, answer)
         try:
             async with asyncio.timeout(self._seconds):
-                await _send(call, grant_message(number, [name], limit))
+                await _send(call, grant_message(number, [name], limit, may_hold=may_hold))
                 return await answer
         except TimeoutError:
             self._part_from(call)
             raise TransientStorageError("the server did not answer a grant") from None
+        except asyncio.CancelledError:  # nobody knows what this stream brings from now on
+            self._part_from(call)
+            raise
         finally:
             self._asked.pop(number, None)
 
@@ -214,20 +230,24 @@ class ClaimStream:
                 self._receive(host, call, message)
             failure = await _failure_of(call)
         except grpc.RpcError as error:
+            self._doubt()
             failure = error_of(error, "claim", host)
         finally:
             self._part_from(call)
-            for asked, answer in list(self._asked.values()):
-                if asked is call and not answer.done():
-                    answer.set_exception(failure)
+            for asked in list(self._asked.values()):
+                if asked.call is call and not asked.answer.done():
+                    asked.answer.set_exception(failure)
             self._wake()
 
     def _receive(self, host: str, call: Any, message: Any) -> None:
         match message.WhichOneof("kind"):
             case "batch":
-                _, answer = self._asked.get(message.batch.grant_id, (None, None))
-                if answer is not None and not answer.done():
-                    answer.set_result(message.batch)
+                asked = self._asked.get(message.batch.grant_id)
+                if asked is not None and not asked.answer.done():
+                    # Noted now: an offer may be right behind, and is the later word.
+                    if size_of(message.batch) < asked.credits and call is self._call:
+                        self._quiet[asked.queue] = time.monotonic()
+                    asked.answer.set_result(message.batch)
             case "offer":
                 self._quiet.pop(message.offer.queue, None)
                 self._wake()

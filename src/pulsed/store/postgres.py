@@ -104,6 +104,11 @@ class PostgresStore(SqlStore):
         for wanted, wake in list(self._listeners):
             if not wanted.isdisjoint(queues):
                 wake()
+        if self._listeners and not is_blocking():
+            # Whoever is in this process goes first: hears it in one turn of the loop, and begins
+            # to claim in the next. The others are told while it waits for the database.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         await self._notifier.announce(queues)
 
     def joined(self, connection: Any) -> JoinedPostgresStore:
@@ -168,6 +173,7 @@ class PostgresStore(SqlStore):
             self.channel,
             queues,
             wake,
+            ours=(await self._pool_of_this_loop()).session_pids,
         )
         self._channels.append(channel)
         try:

@@ -160,6 +160,14 @@ class LoopPool:
         """Return every open connection."""
         return [connection for lane in self._lanes.values() for connection in lane.opened]
 
+    def session_pids(self) -> set[int]:
+        """Return which sessions of the server are ours."""
+        return {
+            connection.get_server_pid()
+            for lane in self._lanes.values()
+            for connection in lane.opened
+        }
+
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane."""
         lane = lane_of(verb)

@@ -39,11 +39,14 @@ class ChannelListener(Listener):
         channel: str,
         queues: Collection[str],
         wake: Callable[[], None],
+        *,
+        ours: Callable[[], Collection[int]],
     ) -> None:
         self._connect = connect
         self._channel = channel
         self._queues = frozenset(queues)
         self._wake = wake
+        self._ours = ours
         self._healthy = False
         self.connection: Any = None
 
@@ -80,8 +83,9 @@ class ChannelListener(Listener):
             await connection.fetchval("SELECT 1", timeout=CHECK_WITHIN)
         raise ConnectionResetError("the server closed the listening connection")
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, queue: str) -> None:
-        if queue in self._queues:
+    def _heard(self, _connection: object, pid: int, _channel: str, queue: str) -> None:
+        """Pass on what others say; this process has heard of its own jobs when they were stored."""
+        if queue in self._queues and pid not in self._ours():
             self._wake()
 
     def _drop(self) -> None:
