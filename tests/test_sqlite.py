@@ -118,6 +118,20 @@ async def test_only_commits_of_others_are_news(store, path):
     assert store._writer.version_of_others() != seen
 
 
+async def test_whoever_has_only_read_hears_of_others_too(store, path):
+    await submitted(store)
+    reader = SqliteStore(path)
+    await reader.counts(EVERYTHING)
+    assert reader._writer.version_of_others() is None
+    woken = asyncio.Event()
+    async with reader.listen(["default"], woken.set):
+        async with asyncio.timeout(60):
+            while not woken.is_set():
+                await submitted(store)
+                await asyncio.sleep(0)
+    await reader.aclose()
+
+
 async def test_a_job_from_elsewhere_is_noticed_among_commits_of_our_own(store, path):
     await submitted(store)
     run = await claim_one(store)

@@ -79,7 +79,7 @@ class FileWatcher(Listener):
     def __init__(self, path: Path, writer: Writer, changed: Callable[[], None]) -> None:
         self._path = path
         self._writer = writer
-        self._seen = writer.version_of_others()
+        self._seen: int | None = None
         self._changed = changed
         self._events: int | None = None
         self._stopping = threading.Event()
@@ -127,7 +127,7 @@ class FileWatcher(Listener):
         give_up_at = time.monotonic() + LOOK_FOR
         while not self._stopping.is_set():
             version = self._writer.version_of_others()
-            if version != self._seen:
+            if version is None or version != self._seen:
                 self._seen = version
                 return True
             if self._events is None or time.monotonic() >= give_up_at:

@@ -110,7 +110,7 @@ class Writer:
         return request.answer()
 
     def version_of_others(self) -> int | None:
-        """Return a number that is another one once anybody else has committed."""
+        """Return a number that is another one once anybody else has committed; None: who knows."""
         with self._lock:
             if self._connection is None:
                 return None
