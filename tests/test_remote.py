@@ -282,6 +282,14 @@ async def claim_or_submit(store):
     return await claim_one(store)
 
 
+async def test_claims_at_once_open_one_stream_and_none_asks_before_it_is_greeted(server, store):
+    worker_id = uuid4()
+    async with store.listen(["default"], lambda: None):
+        queues = [f"queue-{n}" for n in range(5)]
+        await asyncio.gather(*(store.claim(worker_id, queue, POLICIES, 1) for queue in queues))
+        assert len(server.server.dispatcher.streams) == 1
+
+
 class TestHolds:
     """A server may hold jobs for a worker, but not while that looks for jobs that got lost."""
 

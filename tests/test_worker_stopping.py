@@ -11,7 +11,7 @@ from pulsed.engine import runner
 from pulsed.engine.context import Context
 from pulsed.engine.run import Stop
 from pulsed.engine.worker import Exit
-from pulsed.job import Status
+from pulsed.job import Assignment, Status
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend
@@ -328,6 +328,35 @@ async def test_cancelling_the_workers_task_hands_everything_back(store: SqlStore
     assert (job.status, job.attempts) == (Status.PENDING, 0)
 
 
+async def test_what_a_claim_brings_during_an_abort_is_handed_back_and_not_begun(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    ran: list[bool] = []
+    leased, answered = asyncio.Event(), asyncio.Event()
+    claim = store.claim
+
+    async def slowly(*args: Any) -> list[Assignment]:
+        claimed = await claim(*args)
+        if claimed:
+            leased.set()
+            await answered.wait()
+        return claimed
+
+    async def quick() -> None:
+        ran.append(True)
+
+    monkeypatch.setattr(store, "claim", slowly)
+    job_id = await submit(store, "quick")
+    async with working(store, quick) as it:
+        await leased.wait()
+        it.worker.stop(abort=True)
+        await until(lambda: it.worker._exit is Exit.ABORTED)
+        answered.set()
+        assert await it.ended() is Exit.ABORTED
+    job = await row(store, job_id)
+    assert (job.status, job.attempts, ran) == (Status.PENDING, 0, [])
+
+
 @pytest.mark.usefixtures("quick_to_give_up")
 async def test_an_abort_does_not_wait_for_a_database_that_is_away(store: SqlStore):
     async def slow() -> None:
@@ -374,7 +403,8 @@ async def test_an_abort_lets_a_plain_function_stop_before_its_job_is_handed_back
     assert (await row(store, job_id)).status in (Status.PENDING, Status.SUCCEEDED)
 
 
-async def test_an_abort_does_not_wait_for_a_claim_without_an_answer(
+@pytest.mark.usefixtures("quick_to_give_up")
+async def test_an_abort_does_not_wait_for_ever_for_a_claim_without_an_answer(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     async def quick() -> None:

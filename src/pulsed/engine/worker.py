@@ -37,7 +37,7 @@ from pulsed.engine.upkeep import Upkeep
 from pulsed.engine.workflows import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
-from pulsed.job import Assignment, Beat, Lease, Outcome, Report, WorkerInfo
+from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
 from pulsed.store.base import SCHEDULES, Listener, Store
 from pulsed.version import __version__
 
@@ -197,6 +197,8 @@ class Worker:
             )
         if not claiming.done():
             self._exit = Exit.ABORTED
+            # A moment even now: what it has just leased would wait for its lease to expire.
+            await asyncio.wait([claiming], timeout=runner.UNSTOPPABLE_AFTER)
             await _end(claiming)
 
     def _hinted(self) -> None:
@@ -249,6 +251,10 @@ class Worker:
         for lost in self._leases.add(assignments):
             # We went silent ourselves, and have just claimed our own job.
             self._lost(self._runner.by_lease().get(lost))
+        if self._abort_asked.is_set():  # it came too late: nothing begins any more
+            for assignment in assignments:
+                self._settler.put(Report(assignment.lease, Released()))
+            return
         find, store, workflows = self.registry.get, self.store, self._workflows
         self._runner.start(
             [

@@ -152,6 +152,8 @@ class ClaimStream:
         self._seconds = seconds
         self._topics: list[TopicPolicy] | None = None
         self._call: Any = None
+        self._writing = asyncio.Lock()
+        """A stream takes one message at a time, and the Hello first."""
         self._readers: set[asyncio.Task[None]] = set()
         self._farewells: set[asyncio.Future[None]] = set()
         self._numbers = itertools.count(1)
@@ -182,7 +184,8 @@ class ClaimStream:
         self._asked[number] = Asked(call, name, limit, answer)
         try:
             async with asyncio.timeout(self._seconds):
-                await _send(call, grant_message(number, [name], limit, may_hold=may_hold))
+                async with self._writing:
+                    await _send(call, grant_message(number, [name], limit, may_hold=may_hold))
                 return await answer
         except TimeoutError:
             self._part_from(call)
@@ -203,7 +206,9 @@ class ClaimStream:
                 reader.cancel()
 
     async def _opened(self, topics: Sequence[TopicPolicy]) -> Any:
-        if self._call is None:
+        async with self._writing:
+            if self._call is not None:
+                return self._call
             host, call = self._connect()
             self._topics = list(topics)
             self._call = call
@@ -211,7 +216,7 @@ class ClaimStream:
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
             await self._greet(call, hello_message(self._worker_id, (), topics, wants_offers=True))
-        return self._call
+            return call
 
     async def _greet(self, call: Any, hello: Any) -> None:
         try:
