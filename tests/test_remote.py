@@ -18,7 +18,7 @@ from pulsed.errors import (
     TransientStorageError,
 )
 from pulsed.job import Lease, Report, Status, Succeeded
-from pulsed.rpc import claims, lanes, remote
+from pulsed.rpc import claims, remote
 from pulsed.rpc.access import unauthenticated
 from pulsed.rpc.address import Address
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -31,10 +31,8 @@ from tests.support.jobs import EVERYTHING, POLICIES, a_job, claim_one, row, runn
 from tests.support.servers import ServerThread
 from tests.support.workers import (
     all_finished,
-    finished,
     in_status,
     submit_many,
-    submit_with,
     until,
     working,
 )
@@ -282,89 +280,21 @@ async def claim_or_submit(store):
     return await claim_one(store)
 
 
-async def test_claims_at_once_open_one_stream_and_none_asks_before_it_is_greeted(server, store):
-    worker_id = uuid4()
-    async with store.listen(["default"], lambda: None):
-        queues = [f"queue-{n}" for n in range(5)]
-        await asyncio.gather(*(store.claim(worker_id, queue, POLICIES, 1) for queue in queues))
-        assert len(server.server.dispatcher.streams) == 1
-
-
-class TestHolds:
-    """A server may hold jobs for a worker, but not while that looks for jobs that got lost."""
-
-    @pytest.fixture
-    def grants(self, monkeypatch):
-        """What the grants said, in their order."""
-        said: list[bool] = []
-        make = claims.grant_message
-
-        def noted(*args, may_hold=False):
-            said.append(may_hold)
-            return make(*args, may_hold=may_hold)
-
-        monkeypatch.setattr(claims, "grant_message", noted)
-        return said
+class TestClaims:
+    """The stream that a worker claims through."""
 
     @pytest.fixture
     async def listening(self, store):
         async with store.listen(["default"], lambda: None):
             yield store
 
-    async def test_a_worker_lets_jobs_be_held_for_it(self, listening, grants):
-        await listening.claim(uuid4(), "default", POLICIES, 1)
-        assert grants == [True]
-
-    async def test_a_stream_that_broke_may_have_taken_jobs_with_it(self, server, listening, grants):
-        worker_id = uuid4()
-        await listening.claim(worker_id, "default", POLICIES, 1)
-        before = listening.doubtful_claims
-        server.do(_break_streams)
-        await until(lambda: listening.doubtful_claims > before)
-        await listening.claim(worker_id, "default", POLICIES, 1)
-        assert grants == [True, False]
-
-    async def test_jobs_that_a_server_held_when_it_died_are_found_and_run(
-        self, server, store, near, monkeypatch
+    async def test_those_at_once_share_one_and_none_asks_before_it_is_greeted(
+        self, server, listening
     ):
-        receive, deaf = claims.ClaimStream._receive, True
-
-        def hears_no_offer(stream, host, call, message):
-            if not (deaf and message.WhichOneof("kind") == "offer"):
-                receive(stream, host, call, message)
-
-        async def job(n: int) -> int:
-            return n
-
-        monkeypatch.setattr(claims.ClaimStream, "_receive", hears_no_offer)
-        monkeypatch.setattr(lanes, "OFFER_PATIENCE", 3600.0)
-        async with working(store, job):
-            await until(lambda: any(each.room for each in server.server.dispatcher.streams))
-            job_id = await submit_with(near, "job", {"max_attempts": 1}, n=1)
-            await in_status(near, job_id, Status.RUNNING)
-            monkeypatch.setattr(server.server.dispatcher, "give_back", lambda claimed: None)
-            deaf = False
-            server.do(_break_streams)
-            done = await finished(near, job_id)
-        assert (done.status, done.attempts) == (Status.SUCCEEDED, 1)
-
-    async def test_one_that_we_ended_ourselves_has_not(self, server, listening):
-        worker_id = uuid4()
-        await listening.claim(worker_id, "default", POLICIES, 1)
-        await listening.retire(worker_id)
-        await until(lambda: not server.server._streams)
-        assert listening.doubtful_claims == 0
-
-    async def test_who_has_looked_for_lost_jobs_lets_none_be_held_for_a_while(
-        self, listening, grants, monkeypatch
-    ):
-        worker_id = uuid4()
-        await listening.held(worker_id)
-        await listening.claim(worker_id, "default", POLICIES, 1)
-        monkeypatch.setattr(remote, "HOLD_AGAIN", 0.0)
-        await listening.held(worker_id)
-        await listening.claim(worker_id, "other", POLICIES, 1)
-        assert grants == [False, True]
+        worker_id, queues = uuid4(), [f"queue-{n}" for n in range(5)]
+        claims = (listening.claim(worker_id, queue, POLICIES, 1) for queue in queues)
+        await asyncio.gather(*claims)
+        assert len(server.server.dispatcher.streams) == 1
 
     async def test_a_claim_that_was_given_up_ends_the_stream(self, server, listening, monkeypatch):
         """Its answer may be under way, and nobody waits for it."""
@@ -399,8 +329,3 @@ class TestHolds:
         await answer
         await asyncio.sleep(0)
         assert stream._quiet == {}  # so the next claim asks
-
-
-async def _break_streams(server):
-    for stream in list(server._streams):
-        stream.end(TransientStorageError("cut off"))

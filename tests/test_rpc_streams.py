@@ -13,7 +13,7 @@ from grpc import aio
 
 from pulsed.errors import StorageError
 from pulsed.job import Status
-from pulsed.rpc import lanes, streams
+from pulsed.rpc import dispatch, streams
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.store.sqlite import SqliteStore
 from tests.support.jobs import EVERYTHING, TOPIC, a_job, row, submitted
@@ -204,7 +204,7 @@ class TestOffers:
         assert jobs_of(await alive.batch()) == [job_id]
 
     async def test_who_took_all_it_could_leaves_the_rest_to_the_next(self, client, monkeypatch):
-        monkeypatch.setattr(lanes, "OFFER_PATIENCE", NEVER)
+        monkeypatch.setattr(dispatch, "OFFER_PATIENCE", NEVER)
         first, second = client.stream(), client.stream()
         for stream in (first, second):
             await stream.hello(wants_offers=True)
@@ -217,7 +217,7 @@ class TestOffers:
         assert (await second.read()).WhichOneof("kind") == "offer"
 
     async def test_one_that_left_is_offered_nothing(self, client, monkeypatch):
-        monkeypatch.setattr(lanes, "OFFER_PATIENCE", NEVER)
+        monkeypatch.setattr(dispatch, "OFFER_PATIENCE", NEVER)
         gone, there = client.stream(), client.stream()
         for stream in (gone, there):
             await stream.hello(wants_offers=True)

@@ -35,18 +35,8 @@ class RawStream:
         )
         await self.call.write(pb.StreamJobsRequest(hello=hello))
 
-    async def grant(
-        self,
-        number: int,
-        credits: int,  # noqa: A002
-        *,
-        wait: float = 0.0,
-        queues=(),
-        may_hold: bool = False,
-    ) -> None:
-        grant = pb.Grant(
-            id=number, credits=credits, wait_seconds=wait, queues=queues, may_hold=may_hold
-        )
+    async def grant(self, number: int, credits: int, *, wait: float = 0.0, queues=()) -> None:  # noqa: A002
+        grant = pb.Grant(id=number, credits=credits, wait_seconds=wait, queues=queues)
         await self.call.write(pb.StreamJobsRequest(grant=grant))
 
     async def read(self) -> Any:

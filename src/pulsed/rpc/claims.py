@@ -52,12 +52,9 @@ def hello_message(
     )
 
 
-def grant_message(
-    grant_id: int, queues: Sequence[str], most: int, *, may_hold: bool = False
-) -> pb.StreamJobsRequest:
+def grant_message(grant_id: int, queues: Sequence[str], most: int) -> pb.StreamJobsRequest:
     """Return a grant that is answered at once."""
-    grant = pb.Grant(id=grant_id, credits=most, queues=queues, may_hold=may_hold)
-    return pb.StreamJobsRequest(grant=grant)
+    return pb.StreamJobsRequest(grant=pb.Grant(id=grant_id, credits=most, queues=queues))
 
 
 def claim_blocking(
@@ -140,7 +137,6 @@ class ClaimStream:
         connect: Callable[[], tuple[str, Any]],
         leave: Callable[[str], None],
         wake: Callable[[], None],
-        doubt: Callable[[], None],
         *,
         seconds: float,
     ) -> None:
@@ -148,7 +144,6 @@ class ClaimStream:
         self._connect = connect
         self._leave = leave
         self._wake = wake
-        self._doubt = doubt
         self._seconds = seconds
         self._topics: list[TopicPolicy] | None = None
         self._call: Any = None
@@ -166,31 +161,28 @@ class ClaimStream:
         """Whether offers can arrive."""
         return self._call is not None
 
-    async def claim(
-        self, name: str, topics: Sequence[TopicPolicy], limit: int, *, may_hold: bool
-    ) -> Any:
+    async def claim(self, name: str, topics: Sequence[TopicPolicy], limit: int) -> Any:
         """Exchange a grant for a Batch; nothing is asked while the server has nothing."""
         if self._call is not None and self._topics != list(topics):
             await self._say_goodbye(self._call)
         since = self._quiet.get(name)
         if since is not None and time.monotonic() - since < ASK_AGAIN:
             return NOTHING
-        call = await self._opened(topics)
-        return await self._exchange(call, name, limit, may_hold=may_hold)
+        return await self._exchange(await self._opened(topics), name, limit)
 
-    async def _exchange(self, call: Any, name: str, limit: int, *, may_hold: bool) -> Any:
+    async def _exchange(self, call: Any, name: str, limit: int) -> Any:
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = Asked(call, name, limit, answer)
         try:
             async with asyncio.timeout(self._seconds):
                 async with self._writing:
-                    await _send(call, grant_message(number, [name], limit, may_hold=may_hold))
+                    await _send(call, grant_message(number, [name], limit))
                 return await answer
         except TimeoutError:
             self._part_from(call)
             raise TransientStorageError("the server did not answer a grant") from None
-        except asyncio.CancelledError:  # nobody knows what this stream brings from now on
+        except asyncio.CancelledError:  # nobody would take what it is about to bring
             self._part_from(call)
             raise
         finally:
@@ -235,7 +227,6 @@ class ClaimStream:
                 self._receive(host, call, message)
             failure = await _failure_of(call)
         except grpc.RpcError as error:
-            self._doubt()
             failure = error_of(error, "claim", host)
         finally:
             self._part_from(call)

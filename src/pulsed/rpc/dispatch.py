@@ -1,12 +1,13 @@
 """One claim loop for all streams of a server.
 
 Streams hand in grants; the loop takes them in turn, one of each stream, claims for it and answers.
-A grant that finds nothing stands until its wait is over. News of jobs, or the poll, goes to one of
-a lane at a time. So a thousand idle streams cost one claim a poll, and one job wakes one worker.
+A grant that finds nothing stands until its wait is over. Streams that wait for the same topics in
+the same queue form a lane: news of jobs, or the poll, goes to one of a lane at a time, and to the
+next only when the one before took all that it could. So a thousand idle streams cost one claim a
+poll, and one job wakes one worker.
 
 A stream that wants offers is told that there may be jobs, and must then grant: a worker that froze
-has jobs offered, but none given. Meanwhile we claim for it, as many as it could last take, so that
-its grant finds them here. What is not taken goes back, and the offer to the next in the lane.
+has jobs offered, but none given. An offer that is not taken goes to the next in the lane.
 """
 
 from __future__ import annotations
@@ -15,21 +16,127 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
 from pulsed.errors import StorageError
-from pulsed.job import Assignment, Released, Report
-from pulsed.rpc.lanes import Grant, Hold, Lane, Stream
+from pulsed.job import Assignment, Released, Report, TopicPolicy
 from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH
 from pulsed.store.base import SCHEDULES, Store
 
 log = logging.getLogger("pulsed.server")
 
+OFFER_PATIENCE = 0.05
+"""Seconds after which an offer that was not taken goes to the next."""
 GIVE_BACK_TRIES = 5
-AGAIN = -1
-"""As what was seen of a lane's news: there may be more."""
 
 _random = Random()  # noqa: S311 - jitter
+
+
+@dataclass(eq=False, slots=True)
+class Grant:
+    """A worker's consent to take so many jobs."""
+
+    stream: Stream
+    id: int
+    credits: int
+    queues: tuple[str, ...]
+    wait: float
+    lost_answers: int = 0
+    stands_in: list[Lane] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Stream:
+    """One worker's stream, as the dispatcher sees it. Its owner sends what it is given."""
+
+    def __init__(
+        self,
+        worker_id: UUID,
+        queues: tuple[str, ...],
+        topics: list[TopicPolicy],
+        *,
+        wants_offers: bool,
+        deliver: Callable[[Grant, list[Assignment]], None],
+        offer: Callable[[str], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.worker_id = worker_id
+        self.queues = queues
+        self.topics = topics
+        self.key = repr(sorted(topics, key=lambda policy: policy.topic))
+        self.wants_offers = wants_offers
+        self.deliver = deliver
+        self.offer = offer
+        self.fail = fail
+        self.grants: deque[Grant] = deque()
+        self.unanswered = 0
+        self.closed = False
+
+
+class Lane:
+    """The streams that wait for the same topics in one queue."""
+
+    def __init__(self, queue: str, serve: Callable[[Grant], None]) -> None:
+        self.queue = queue
+        self.news = 0
+        """Counts hints, so that one which comes during a claim is not missed."""
+        self.waiting: dict[Grant | Stream, None] = {}
+        self._serve = serve
+        self._turn: Grant | Stream | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._again = False
+
+    def hint(self) -> None:
+        """Jobs may have arrived: let the first in line look."""
+        self.news += 1
+        if self._turn is None:
+            self._advance()
+        else:
+            self._again = True
+
+    def add(self, waiter: Grant | Stream, seen: int) -> None:
+        """Join the end of the line, unless there was news since ``seen``: then look again."""
+        self.waiting[waiter] = None
+        if self.news != seen and self._turn is None:
+            self._advance()
+
+    def looked(self, waiter: Grant | Stream, *, full: bool) -> None:
+        """Note what a claim found: all that was asked for means that there may be more."""
+        if waiter is self._turn:
+            self._end_turn()
+            if full or self._again:
+                self._again = False
+                self._advance()
+
+    def leave(self, waiter: Grant | Stream) -> None:
+        """Be gone; if it was its turn, the next one looks."""
+        self.waiting.pop(waiter, None)
+        self.looked(waiter, full=True)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is here."""
+        return not self.waiting and self._turn is None
+
+    def _advance(self) -> None:
+        if not self.waiting:
+            return
+        self._turn = waiter = next(iter(self.waiting))
+        del self.waiting[waiter]
+        if isinstance(waiter, Grant):
+            self._serve(waiter)
+        else:
+            waiter.offer(self.queue)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(OFFER_PATIENCE, self.leave, waiter)
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Dispatcher:
@@ -62,10 +169,8 @@ class Dispatcher:
         """Let a stream go; what is claimed for it meanwhile is given back."""
         stream.closed = True
         self.streams.discard(stream)
-        grants = [each for each in stream.work if isinstance(each, Grant)]
-        stream.work.clear()
-        for hold in list(stream.holds.values()):
-            self._drop(hold)
+        grants = list(stream.grants)
+        stream.grants.clear()
         for lane in list(self._lanes.values()):
             standing = [each for each in lane.waiting if _owner(each) is stream]
             for waiter in [*standing, *grants, stream]:
@@ -76,16 +181,7 @@ class Dispatcher:
         """Take a grant; it will be answered once."""
         grant.stream.unanswered += 1
         self._hear(grant.queues)
-        hold = grant.stream.holds.get(grant.queues[0])
-        if hold is None or len(grant.queues) > 1 or grant.wait > 0:
-            self._enqueue(grant)
-        elif hold.claimed is not None:
-            self._hand_over(hold, grant)
-        elif hold.under_way and hold.grant is None:
-            hold.grant = grant
-            hold.lane.take(grant.stream)
-        else:
-            self._enqueue(grant)
+        self._enqueue(grant)
 
     def answer_all(self, stream: Stream | None = None) -> None:
         """Answer every grant that stands, or those of one stream: somebody is going away."""
@@ -94,9 +190,8 @@ class Dispatcher:
                 if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
         for each in self.streams if stream is None else [stream]:
-            for item in each.work:
-                if isinstance(item, Grant):
-                    item.wait = 0.0
+            for grant in each.grants:
+                grant.wait = 0.0
         if self._serving is not None and stream in (None, self._serving.stream):
             self._serving.wait = 0.0
 
@@ -130,32 +225,28 @@ class Dispatcher:
     # -- claiming -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve grants and holds, one of each stream in turn; for ever."""
+        """Serve grants, one of each stream in turn; for ever."""
         while True:
             while self._turns:
                 stream = self._turns.popleft()
-                if stream.work:
-                    item = stream.work.popleft()
-                    if stream.work:
+                if stream.grants:
+                    grant = stream.grants.popleft()
+                    if stream.grants:
                         self._turns.append(stream)
-                    if isinstance(item, Hold):
-                        await self._fill(item)
-                    else:
-                        self._serving = item
-                        await self.serve(item)
-                        self._serving = None
+                    self._serving = grant
+                    await self.serve(grant)
+                    self._serving = None
             self._work.clear()
             await self._work.wait()
 
-    def _enqueue(self, item: Grant | Hold) -> None:
-        stream = item.stream
+    def _enqueue(self, grant: Grant) -> None:
+        stream = grant.stream
         if stream.closed:
-            if isinstance(item, Grant):
-                for lane in item.stands_in:
-                    lane.leave(item)
+            for lane in grant.stands_in:
+                lane.leave(grant)
             return
-        stream.work.append(item)
-        if len(stream.work) == 1:
+        stream.grants.append(grant)
+        if len(stream.grants) == 1:
             self._turns.append(stream)
         self._work.set()
 
@@ -170,11 +261,8 @@ class Dispatcher:
                 lane = self._lane(queue, stream.key)
                 looked.append((lane, lane.news))
                 wanted = credit - len(claimed)
-                hold = stream.holds.get(queue)
-                if hold is not None and hold.claimed is not None:
-                    found, looked[-1] = self._taken(hold, wanted)
-                else:
-                    found = await self._claim(stream, queue, wanted)
+                self.claims += 1
+                found = await self._claim(grant, queue, wanted)
                 claimed += found
                 lane.looked(grant, full=len(found) == wanted)
                 lane.looked(stream, full=len(found) == wanted)
@@ -192,13 +280,12 @@ class Dispatcher:
             return
         self._finish(grant, claimed, looked, full=len(claimed) == credit)
 
-    async def _claim(self, stream: Stream, queue: str, most: int) -> list[Assignment]:
-        doubts = self._store.doubtful_claims
-        self.claims += 1
+    async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
+        stream, doubts = grant.stream, self._store.doubtful_claims
         try:
             return await self._store.claim(stream.worker_id, queue, stream.topics, most)
         finally:
-            stream.lost_answers += self._store.doubtful_claims - doubts
+            grant.lost_answers += self._store.doubtful_claims - doubts
 
     def _finish(
         self,
@@ -212,92 +299,14 @@ class Dispatcher:
         if stream.closed:
             self.give_back(claimed)
             return
-        if not claimed and grant.wait > 0 and not stream.lost_answers:
+        if not claimed and grant.wait > 0 and not grant.lost_answers:
             self._let_stand(grant, looked)
             return
         self._settled(grant)
-        stream.room = grant.credits - len(claimed) if grant.may_hold else 0
-        if stream.lost_answers:  # the worker will look for lost jobs: what we hold is none
-            stream.room = 0
-            for hold in list(stream.holds.values()):
-                self._drop(hold)
         stream.deliver(grant, claimed)
         if stream.wants_offers and not full:
             for lane, seen in looked:
                 lane.add(stream, seen)
-
-    # -- holding --------------------------------------------------------------------------------
-
-    def hold_for(self, stream: Stream, lane: Lane) -> None:
-        """Claim for a stream that is just asked whether it wants jobs: as many as it has room."""
-        hold = stream.holds.get(lane.queue)
-        if hold is None:
-            room = stream.room - sum(each.most for each in stream.holds.values())
-            if room > 0 and not stream.work:
-                hold = Hold(stream, lane, min(room, LARGEST_ASSIGNMENT_BATCH))
-                stream.holds[lane.queue] = hold
-                self._enqueue(hold)
-        elif hold.claimed == []:
-            hold.claimed = None
-            self._enqueue(hold)
-
-    async def _fill(self, hold: Hold) -> None:
-        """Claim what is to be held."""
-        if hold.lapsed:
-            return
-        hold.under_way, hold.seen = True, hold.lane.news
-        claimed: list[Assignment] = []
-        try:
-            claimed = await self._claim(hold.stream, hold.lane.queue, hold.most)
-        except Exception as error:  # noqa: BLE001 - whoever grants will be told
-            log.debug("could not claim for an offer: %s", error)
-            self._drop(hold)
-        hold.under_way = False
-        grant, hold.grant = hold.grant, None
-        too_soon = not claimed and hold.lane.news != hold.seen
-        if grant is not None and too_soon:
-            self._drop(hold)
-        if hold.lapsed:
-            self.give_back(claimed)
-            if grant is not None:
-                self._enqueue(grant)
-        elif too_soon:
-            self._enqueue(hold)
-        else:
-            hold.claimed = claimed
-            if grant is not None:
-                self._hand_over(hold, grant)
-
-    def _hand_over(self, hold: Hold, grant: Grant) -> None:
-        """Answer a grant with what is held."""
-        most = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
-        claimed, looked = self._taken(hold, most)
-        full = len(claimed) == most
-        hold.lane.looked(hold.stream, full=full)
-        self._finish(grant, claimed, [looked], full=full)
-
-    def _taken(self, hold: Hold, most: int) -> tuple[list[Assignment], tuple[Lane, int]]:
-        """End a hold; returns so many of its jobs, and what was seen of the lane's news."""
-        held = hold.claimed or []
-        seen = AGAIN if len(held) == hold.most else hold.seen
-        hold.claimed = held[most:]
-        self._drop(hold)
-        return held[:most], (hold.lane, seen)
-
-    def _drop(self, hold: Hold) -> None:
-        """End a hold; what is still in it goes back."""
-        hold.lapsed = True
-        if hold.stream.holds.get(hold.lane.queue) is hold:
-            del hold.stream.holds[hold.lane.queue]
-        self.give_back(hold.claimed or [])
-
-    def lapse(self, stream: Stream, lane: Lane) -> None:
-        """Give back what a stream did not take; then, or if we did not look, it is the next's."""
-        hold = stream.holds.get(lane.queue)
-        looked = hold is not None and hold.claimed is not None
-        if hold is not None:
-            self._drop(hold)
-        lane.looked(stream, full=not looked)
 
     def _let_stand(self, grant: Grant, looked: list[tuple[Lane, int]]) -> None:
         if grant.timer is None:
@@ -307,7 +316,7 @@ class Dispatcher:
         for lane, seen in looked:
             lane.add(grant, seen)
 
-    def serve_standing(self, grant: Grant) -> None:
+    def _serve_standing(self, grant: Grant) -> None:
         """Look again for a grant whose turn it is in one of its lanes."""
         for lane in grant.stands_in:
             lane.waiting.pop(grant, None)
@@ -333,7 +342,7 @@ class Dispatcher:
     def _lane(self, queue: str, key: str) -> Lane:
         lane = self._lanes.get((queue, key))
         if lane is None:
-            lane = self._lanes[queue, key] = Lane(queue, self)
+            lane = self._lanes[queue, key] = Lane(queue, self._serve_standing)
         return lane
 
     def _sweep(self) -> None:

@@ -72,8 +72,6 @@ LONGEST_BEAT = 5.0
 LONGEST_REPORT = 15.0
 ASK_SERVER_AGAIN = 60.0
 """Seconds for which we believe what a server said about itself."""
-HOLD_AGAIN = 60.0
-"""Seconds after the last doubt about our leases in which no server may hold jobs for us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,6 @@ class RemoteStore(RemoteWorkflows):
         self._blocking = self._channels(None)
         self._loops: PerLoop[LoopSide] = PerLoop()
         self._server: tuple[Any, float] | None = None
-        self._no_holds_until = 0.0
         watch_forks(self)
 
     def forget_inherited(self) -> list[object]:
@@ -191,20 +188,18 @@ class RemoteStore(RemoteWorkflows):
             try:
                 if is_blocking() or not self._here().wakes:
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
-                stream = self._stream_of(worker_id)
-                return await stream.claim(queue, topics, limit, may_hold=self._may_hold())
+                return await self._stream_of(worker_id).claim(queue, topics, limit)
             except grpc.RpcError as failure:
-                self._doubt()
+                self.doubtful_claims += 1
                 raise self._failed(failure, "claim", host) from failure
             except BaseException as error:  # whatever it is, the claim may have been committed
-                self._doubt()
+                self.doubtful_claims += 1
                 if isinstance(error, TransientStorageError):
                     self._endpoints.leave(host)
                 raise
 
         batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
-        if batch.lost_answers:
-            self._doubt(batch.lost_answers)
+        self.doubtful_claims += batch.lost_answers
         return columns.assignments_of(batch, worker_id)
 
     async def _claim_alone(
@@ -216,18 +211,6 @@ class RemoteStore(RemoteWorkflows):
             return claim_blocking(self._blocking.call(host, method), *asked)
         return await claim_once(self._here().channels.call(host, method), *asked)
 
-    def _doubt(self, claims: int = 1) -> None:
-        """Note that jobs may be leased to us that we do not know of."""
-        self.doubtful_claims += claims
-        self._no_holds_until = time.monotonic() + HOLD_AGAIN
-
-    def _may_hold(self) -> bool:
-        """Whether a server may hold jobs for us: not while we look for what got lost.
-
-        What is held would look just like that, and be given back although it is yet to come.
-        """
-        return time.monotonic() >= self._no_holds_until
-
     def _stream_of(self, worker_id: UUID) -> ClaimStream:
         side = self._here()
         if worker_id not in side.streams:
@@ -238,12 +221,7 @@ class RemoteStore(RemoteWorkflows):
                 return host, call(metadata=self._metadata)
 
             side.streams[worker_id] = ClaimStream(
-                worker_id,
-                connect,
-                self._endpoints.leave,
-                side.wake,
-                self._doubt,
-                seconds=LONGEST_REPORT,
+                worker_id, connect, self._endpoints.leave, side.wake, seconds=LONGEST_REPORT
             )
         return side.streams[worker_id]
 
@@ -273,7 +251,6 @@ class RemoteStore(RemoteWorkflows):
         return {report.lease.job_id for report, accepted in pairs if accepted}
 
     async def held(self, worker_id: UUID) -> list[Lease]:
-        self._no_holds_until = time.monotonic() + HOLD_AGAIN
         answer = await self._call("ListLeases", pb.ListLeasesRequest(worker_id=str(worker_id)))
         return [to.lease_of(message) for message in answer.leases]
 

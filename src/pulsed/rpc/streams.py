@@ -19,10 +19,9 @@ from pulsed.job import Assignment
 from pulsed.rpc import checks
 from pulsed.rpc.access import Caller
 from pulsed.rpc.columns import batch_message
-from pulsed.rpc.dispatch import Dispatcher
+from pulsed.rpc.dispatch import Dispatcher, Grant, Stream
 from pulsed.rpc.failures import Refusal, invalid
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.lanes import Grant, Stream
 
 SLOW_READER = 10.0
 """Seconds in which a worker must take what is sent to it."""
@@ -125,13 +124,10 @@ class JobStream:
                 f"{MOST_GRANTS:,} grants of this stream stand already; wait for an answer.",
             )
         wait = 0.0 if math.isnan(grant.wait_seconds) else grant.wait_seconds
-        wait = min(wait, checks.LONGEST_WAIT)
-        return Grant(stream, grant.id, grant.credits, queues, wait, grant.may_hold)
+        return Grant(stream, grant.id, grant.credits, queues, min(wait, checks.LONGEST_WAIT))
 
     def _deliver(self, grant: Grant, claimed: list[Assignment]) -> None:
-        stream = grant.stream
-        lost, stream.lost_answers = stream.lost_answers, 0
-        batch = batch_message(grant.id, claimed, lost, columns=self._reads_columns)
+        batch = batch_message(grant.id, claimed, grant.lost_answers, columns=self._reads_columns)
         self._outbox.put_nowait(Outgoing(pb.StreamJobsResponse(batch=batch), claimed))
 
     def _offer(self, queue: str) -> None:

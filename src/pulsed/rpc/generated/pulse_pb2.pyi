@@ -543,18 +543,16 @@ class Hello(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., wants_offers: bool = ..., reads_columns: bool = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("id", "credits", "queues", "wait_seconds", "may_hold")
+    __slots__ = ("id", "credits", "queues", "wait_seconds")
     ID_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    MAY_HOLD_FIELD_NUMBER: _ClassVar[int]
     id: int
     credits: int
     queues: _containers.RepeatedScalarFieldContainer[str]
     wait_seconds: float
-    may_hold: bool
-    def __init__(self, id: _Optional[int] = ..., credits: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., wait_seconds: _Optional[float] = ..., may_hold: bool = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., credits: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
 
 class Withdraw(_message.Message):
     __slots__ = ()
