@@ -27,9 +27,9 @@ from pulsed.job import (
     new_job_id,
 )
 from pulsed.step import StepKind
+from pulsed.store.dialect import HAS_WAITED
 from pulsed.store.floors import NOTHING
 from pulsed.store.sqlstore import SqlStore
-from pulsed.store.workflow_sql import HAS_WAITED
 from tests.support.backends import PostgresBackend, SqliteBackend
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -52,6 +52,7 @@ from tests.support.jobs import (
     row,
     running,
     settle,
+    submitted,
 )
 from tests.support.waiting import until
 
@@ -422,16 +423,22 @@ async def test_a_dead_letter_that_is_just_replayed_is_not_pruned(postgres, clock
     assert await pruned_a_replayed_job(postgres, clock, LOCK, *every)
 
 
+WORKFLOWS_LAST = f"k.{HAS_WAITED}, "
+
+
 @pytest.mark.parametrize(
-    "statement, outcome, new_id",
+    "statement, outcome, new_id, order",
     [
-        ("settle", Snoozed(7), new_job_id),
-        ("settle_succeeded", Succeeded(), new_job_id),
-        ("settle_children", Succeeded(), lambda: uuid5(new_job_id(), "child")),
+        ("settle", Snoozed(7), new_job_id, f"ORDER BY {WORKFLOWS_LAST}u.job_id"),
+        ("settle_succeeded", Succeeded(), new_job_id, "ORDER BY u.job_id"),
+        (
+            *("settle_children", Succeeded()),
+            *(lambda: uuid5(new_job_id(), "child"), "ORDER BY u.job_id"),
+        ),
     ],
 )
 async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(
-    postgres, statement, outcome, new_id
+    postgres, statement, outcome, new_id, order
 ):
     """Two batches meet at a row that a third session holds; each has locked its first rows."""
 
@@ -458,7 +465,40 @@ async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(
         return any(isinstance(answer, TransientStorageError) for answer in answers)
 
     assert not await deadlocks()
-    assert await deadlocks("ORDER BY u.job_id")
+    assert await deadlocks(order)
+
+
+@pytest.mark.parametrize(
+    "statement, outcome, guard",
+    [
+        ("settle", Snoozed(7), WORKFLOWS_LAST),
+        ("settle_succeeded", Succeeded(), f"AND NOT j.{HAS_WAITED}"),
+    ],
+)
+async def test_jobs_that_have_waited_are_locked_last_by_all(
+    postgres, clock, statement, outcome, guard
+):
+    """Reports and a cancel of the same jobs meet at one that has waited, and that is held."""
+
+    async def deadlocks(*removed: str) -> bool:
+        async def meet(stores: list[SqlStore], held: Held) -> list[Act]:
+            store = stores[0]
+            first = await running(store, lease=1e6)
+            await suspended(store, first, StepKind.SLEEP, delay=5)
+            clock.advance(10)
+            await submitted(store, lease=1e6)
+            runs = sorted(await claim(store), key=lambda run: run.job_id)
+            assert runs[0].job_id == first.job_id
+            held(first.job_id)
+            return [
+                lambda: stores[0].settle([Report(run.lease, outcome) for run in runs]),
+                lambda: stores[1].cancel([run.job_id for run in runs]),
+            ]
+
+        return await deadlock_in(postgres, meet, statement, *removed)
+
+    assert not await deadlocks()
+    assert await deadlocks(guard)
 
 
 async def test_whoever_has_no_children_is_locked_before_those_who_have(postgres):

@@ -20,6 +20,11 @@ from pulsed.timetable import EPOCH
 FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
 """Every worker write carries it: ``j`` is the job, ``r`` the lease."""
 
+HAS_WAITED = "wait_kind IS NOT NULL"
+"""Of a job. Whoever has children has waited for them, unless it is still adding the first ones.
+Those are locked after the others, and each of the two kinds in the order of their ids: so two
+batches cannot deadlock, be they of children, of parents or of both."""
+
 MIGRATION_LOCK = 0x70756C736564
 """The advisory lock of a migration: ``pulsed`` in ASCII."""
 
@@ -105,12 +110,12 @@ class Dialect(ABC):
         """Return a relation ``r`` of the batch's rows.
 
         With ``lock`` (``wait`` or ``skip``) the jobs, or the rows of ``table``, that the first
-        column names are locked first and in the order of their ids, so that two batches cannot
-        deadlock; ``skip`` leaves out locked ones. ``held`` locks as well, and leaves out those
-        whose lease is lost, for a statement that writes to another table than the jobs'.
-        ``order`` has the rows in that order and leaves
-        the locking to an UPDATE that looks up one after the other: it is cheaper by a look-up
-        and a lock for each, and only for a statement whose plan is tested to be that.
+        column names are locked first, by all in the same order; see HAS_WAITED. ``skip`` leaves
+        out locked ones. ``held`` locks as well, and leaves out those whose lease is lost, for a
+        statement that writes to another table than the jobs'. ``order`` has the rows in the order
+        of their ids and leaves the locking to an UPDATE that looks up one after the other: it is
+        cheaper by a look-up and a lock for each, and only for a statement that leaves out jobs
+        which have waited, and whose plan is tested to be that.
         """
 
     @abstractmethod
@@ -358,13 +363,14 @@ class PostgresDialect(Dialect):
             return (
                 f"(WITH l AS MATERIALIZED (SELECT r.* FROM (SELECT * FROM {relation}) AS r "
                 f"JOIN {self.jobs} AS j ON {self.same_id('j.id', 'r.job_id')} AND {FENCE} "
-                "ORDER BY r.job_id FOR NO KEY UPDATE OF j) SELECT * FROM l) AS r"
+                f"ORDER BY j.{HAS_WAITED}, r.job_id FOR NO KEY UPDATE OF j) SELECT * FROM l) AS r"
             )
         skip = " SKIP LOCKED" if lock == "skip" else ""
+        order = key if table else f"k.{HAS_WAITED}, {key}"
         return (
             f"(WITH l AS MATERIALIZED (SELECT u.* FROM {relation} "
             f"JOIN {table or self.jobs} AS k ON {self.same_id('k.id', key)} "
-            f"ORDER BY {key} FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
+            f"ORDER BY {order} FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
         )
 
     def inserted(self, values: str, columns: str) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, LIVING, REPLAYABLE, TERMINAL
-from pulsed.store.dialect import FENCE, Dialect
+from pulsed.store.dialect import FENCE, HAS_WAITED, Dialect
 from pulsed.store.floors import NOTHING
 from pulsed.store.verb import Sql
 
@@ -162,10 +162,14 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
 
 
 def success(d: Dialect) -> str:
-    """Return how runs of one worker end that succeeded; a job that is watched is left out."""
+    """Return how runs of one worker end that succeeded.
+
+    Left out are a job that is watched, and one that has waited, which is locked after all others.
+    """
     return f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, _SUCCEEDED)}
         FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
-        WHERE {d.same_id("j.id", "r.job_id")} AND {FENCE} AND j.watched IS NULL"""
+        WHERE {d.same_id("j.id", "r.job_id")} AND {FENCE} AND j.watched IS NULL
+          AND NOT j.{HAS_WAITED}"""
 
 
 def of_jobs(d: Dialect) -> str:
@@ -241,13 +245,13 @@ class Statements:
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
-        # How many of the first due jobs are of other topics than these.
+        # How many due jobs at the head of a queue are of other topics than these.
         self.others_first = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-            SELECT count(*) FROM (SELECT topic FROM {d.jobs}
-                WHERE queue = :queue::text AND {_CLAIMABLE} AND next_run_at <= {d.now}
-                ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS due
-            WHERE topic NOT IN (SELECT t_topic FROM topics)"""
+            SELECT count(*) FROM (SELECT topic, next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {_CLAIMABLE}
+                ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS head
+            WHERE next_run_at <= {d.now} AND topic NOT IN (SELECT t_topic FROM topics)"""
         )
         if d.answers:
             self.claim = self._claim()

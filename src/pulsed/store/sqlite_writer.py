@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("pulsed.store")
 
+PATIENCE = 0.05
+"""Seconds that a look at others' commits waits for one of our own."""
+
 LARGEST_GROUP = 64
 """Verbs in one transaction: enough to share a commit, few enough to let others write."""
 
@@ -111,14 +114,16 @@ class Writer:
 
     def version_of_others(self) -> int | None:
         """Return a number that is another one once anybody else has committed; None: who knows."""
-        with self._lock:
+        if not self._lock.acquire(timeout=PATIENCE):  # it waits for another process's lock
+            return None
+        try:
             if self._connection is None:
                 return None
-            try:
-                found = self._connection.execute("PRAGMA data_version").fetchone()
-            except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
-                return None
-        version: int = found[0]
+            version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
+            return None
+        finally:
+            self._lock.release()
         return version
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pulsed.job import Status
 from pulsed.lifecycle import LIVING, REPLAYABLE
-from pulsed.store.dialect import FENCE, Dialect
+from pulsed.store.dialect import FENCE, HAS_WAITED, Dialect
 from pulsed.store.sql import (
     IS_LIVING,
     JOB,
@@ -40,9 +40,6 @@ SUSPENSION = """job_id uuid, token bigint, worker uuid, kind text, wait_key text
 
 # Written so that no planner takes the index of claimable jobs for it, and walks through that.
 _IS_WAITING = f"j.status NOT IN {words(tuple(one for one in Status if one is not Status.WAITING))}"
-
-# Whoever has children has waited for them, unless it is still adding the first ones.
-HAS_WAITED = "wait_kind IS NOT NULL"
 
 # Children whom the end of their parent concerns: of a failed one, not those that outlive it.
 _CONCERNED = "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)"
@@ -174,8 +171,7 @@ class WorkflowStatements:
             f"SELECT DISTINCT j.parent_id FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}", JOB
         )
 
-        # Jobs and their parents. Everybody locks jobs that have no children first, then the others,
-        # and each of the two in the order of their ids; so two batches cannot deadlock.
+        # Jobs and their parents, in the order that HAS_WAITED is about.
         self.lock_families = d.sql(
             f"""SELECT k.id FROM (SELECT f.id, max(f.above) AS above FROM (
                     SELECT r.job_id AS id, 0 AS above FROM {d.rows_of(JOB)}
@@ -325,11 +321,10 @@ class WorkflowStatements:
         runs have ended.
         """
         d = self.dialect
-        leaves = f"{success(d)} AND NOT j.{HAS_WAITED}"
         if not d.answers:
-            return d.sql(leaves, SUCCESS, counted=True)
+            return d.sql(success(d), SUCCESS, counted=True)
         return d.sql(
-            f"""WITH ended AS ({leaves} RETURNING j.parent_id),
+            f"""WITH ended AS ({success(d)} RETURNING j.parent_id),
                 parents AS MATERIALIZED (SELECT p.id, p.status FROM {d.jobs} AS p
                     WHERE {d.id_among("p.id", "SELECT DISTINCT parent_id FROM ended")}
                     ORDER BY p.id {d.for_update})
