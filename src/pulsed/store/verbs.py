@@ -85,8 +85,8 @@ def settle_children(
 ) -> Verb[Settled]:
     """End runs of one worker that succeeded, of jobs that may be children, and wake their parents.
 
-    The answer has the accepted ones; those that have children of their own are for ``settle``, and
-    so are those that somebody else waits for.
+    The answer has the accepted ones; those that have waited, and perhaps have children of their
+    own, are for ``settle``, and so are those that somebody else waits for.
     """
     values = _successes(reports)
 
