@@ -26,8 +26,8 @@ class Scale:
     steady_seconds: float = 5.0
     steady_rates: tuple[int, ...] = (100, 500, 1_000)
     """Jobs per second of the open-loop load."""
-    pickups: int = 300
-    """Jobs that an idle worker picks up."""
+    pickups: int = 1_000
+    """Jobs that an idle worker picks up; of a few, one moment of the disk decides the p99."""
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""
     idle_seconds: float = 10.0
