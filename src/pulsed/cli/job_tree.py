@@ -13,7 +13,7 @@ from pulsed.cli.output import job_as_json, raw
 from pulsed.job import JobFilter, JobRow, Status
 from pulsed.step import Checkpoint, StepKind, StepState
 from pulsed.store.base import Store
-from pulsed.workflow import FAILED_CHILD, child_id, family
+from pulsed.workflow import FAILED_CHILD, child_id, child_ids, family
 
 FEW = 5
 """How many children of a fan-out are shown, besides those that failed; of theirs, half as many."""
@@ -143,7 +143,7 @@ async def _read_children(store: Store, parent: UUID, name: str, few: int | None)
     if few is None:
         rows = await _all(store, where, total)
     else:
-        first = await store.get([child_id(parent, name, index) for index in range(few)])
+        first = await store.get(child_ids(parent, name, few))
         failed = msgspec.structs.replace(where, status=FAILED_CHILD)
         rows = [*first.values(), *await store.list_jobs(failed, limit=MOST_FAILED)]
     places = _places(parent, name, total, rows)

@@ -7,7 +7,6 @@ stored in the parent's checkpoint; the values of those that succeeded stay in th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -266,16 +265,11 @@ class _FanOut(Generic[R]):
         return value
 
     async def _outcomes(self, ids: Sequence[UUID]) -> list[Ended | None]:
+        flow = self._flow
         found: dict[UUID, Ended] = {}
-        chunks = list(_chunks(ids))
-        for start in range(0, len(chunks), 2):
-            # Two at a time: while one is decoded, the database reads the other.
-            for some in await asyncio.gather(*map(self._read, chunks[start : start + 2])):
-                found |= some
+        for chunk in _chunks(ids):
+            found |= await flow.ask(lambda chunk=chunk: flow.store.outcomes(chunk))  # type: ignore[misc]
         return [found.get(child) for child in ids]
-
-    def _read(self, ids: Sequence[UUID]) -> Coroutine[Any, Any, dict[UUID, Ended]]:
-        return self._flow.ask(lambda: self._flow.store.outcomes(ids))
 
 
 def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:

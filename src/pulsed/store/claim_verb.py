@@ -20,9 +20,7 @@ HIGHEST, LOWEST = 100, -100
 
 # Of ASSIGNMENT_COLUMNS, in the words of the driver, which compare faster than ours.
 _BY_TIME = itemgetter(10, 0)
-
 _BY_PRIORITY = itemgetter(3)
-
 _LEVEL = column_names(LEVEL)
 
 

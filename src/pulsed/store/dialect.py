@@ -22,8 +22,8 @@ FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.t
 
 HAS_WAITED = "wait_kind IS NOT NULL"
 """Of a job. Whoever has children has waited for them, unless it is still adding the first ones.
-Those are locked after the others, and each of the two kinds in the order of their ids: so two
-batches cannot deadlock, be they of children, of parents or of both."""
+Those are locked after the others, and each of the two kinds in the order of their ids, so that two
+batches of children, of parents or of both do not deadlock; docs/adr says what is left."""
 
 MIGRATION_LOCK = 0x70756C736564
 """The advisory lock of a migration: ``pulsed`` in ASCII."""

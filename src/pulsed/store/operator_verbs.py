@@ -76,7 +76,7 @@ def delete(
         standing = yield Statement(s.standing, {}, one_column(ids))
         seen.update({s.dialect.uuid(row[0]): Status(row[1]) for row in standing})
         gone = yield Statement(s.delete, {}, one_column(ids))
-        yield from _forget(s, w, [(row[0],) for row in gone])
+        yield from _forget(s, w, [row[0] for row in gone])
         woken = yield from wake_waiters(w, [row[0] for row in gone if row[1]])
         left = {s.dialect.uuid(row[0]) for row in standing} - {
             s.dialect.uuid(row[0]) for row in gone
@@ -87,11 +87,11 @@ def delete(
     return Verb("delete", Kind.TRANSACTION, script)
 
 
-def _forget(s: Statements, w: WorkflowStatements, removed: list[tuple[Any]]) -> Script[None]:
+def _forget(s: Statements, w: WorkflowStatements, removed: list[Any]) -> Script[None]:
     """Remove what belongs to jobs that are no more."""
     if removed:
         for statement in (s.delete_failures, w.forget_steps, w.forget_signals):
-            yield Statement(statement, {}, removed)
+            yield Statement(statement, {}, one_column(removed))
 
 
 def prune(
@@ -111,7 +111,7 @@ def prune(
                 params = {"status": status.value, "age": age, "most": left}
                 gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
                 if gone:
-                    yield from _forget(s, w, [(job_id,) for job_id, _ in gone])
+                    yield from _forget(s, w, [job_id for job_id, _ in gone])
                     removed[status] = len(gone)
                     reached[status] = s.dialect.time(max(ended for _, ended in gone))
         return Pruned(removed, reached)

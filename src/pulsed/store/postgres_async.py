@@ -156,17 +156,13 @@ class LoopPool:
     def _start_closing(self) -> None:
         _keep(self.loop.create_task(self.close()))
 
-    def connections(self) -> list[object]:
+    def connections(self) -> list[asyncpg.Connection]:
         """Return every open connection."""
         return [connection for lane in self._lanes.values() for connection in lane.opened]
 
     def session_pids(self) -> set[int]:
         """Return which sessions of the server are ours."""
-        return {
-            connection.get_server_pid()
-            for lane in self._lanes.values()
-            for connection in lane.opened
-        }
+        return {connection.get_server_pid() for connection in self.connections()}
 
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane."""

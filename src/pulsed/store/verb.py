@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
-from uuid import UUID
 
 T = TypeVar("T")
 
@@ -73,8 +72,8 @@ class Verb(Generic[T]):
     """May look at the whole table: its plan should follow the statistics, not the hot path's."""
 
 
-def one_column(ids: Iterable[UUID]) -> list[tuple[UUID]]:
-    """Make a batch of ids, each once."""
+def one_column(ids: Iterable[T]) -> list[tuple[T]]:
+    """Make a batch of ids, each once; they may be ours or the driver's."""
     return [(job_id,) for job_id in dict.fromkeys(ids)]
 
 

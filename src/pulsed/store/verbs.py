@@ -93,8 +93,7 @@ def settle_children(
     def script() -> Script[Settled]:
         [(count, *waiting)] = yield Statement(w.settle_children, {"worker": worker_id}, values)
         if w.settle_children.counted:
-            ids = [(job_id,) for job_id, _, _ in values]
-            parents = yield Statement(w.parents, {}, ids)
+            parents = yield Statement(w.parents, {}, one_column(value[0] for value in values))
             waiting = [[parent for (parent,) in parents if parent is not None]]
         woken = yield from wake(w, waiting[0], locked=True)
         return Settled((yield from _ended_well(s, reports, count)), Effects(woken))

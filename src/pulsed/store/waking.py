@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pulsed.job import Status
 from pulsed.lifecycle import TERMINAL
-from pulsed.store.verb import Row, Script, Statement
+from pulsed.store.verb import Row, Script, Statement, one_column
 from pulsed.store.workflow_sql import WorkflowStatements
 
 
@@ -40,7 +40,7 @@ def effects(
     """
     over = [row for row in ended if row[1] in TERMINAL]
     marked: Any = ()
-    if unsuccessful := [(row[0],) for row in over if row[1] != Status.SUCCEEDED]:
+    if unsuccessful := one_column(row[0] for row in over if row[1] != Status.SUCCEEDED):
         marked = yield Statement(w.mark_cascades, {}, unsuccessful)
     parents = {row[2] for row in over if row[2] is not None}
     waiters = yield from _waiters(w, [row[0] for row in over if row[3]])
@@ -56,14 +56,14 @@ def wake_waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[frozen
 def _waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[set[Any]]:
     if not watched:
         return set()
-    return {row[0] for row in (yield Statement(w.waiters, {}, [(job_id,) for job_id in watched]))}
+    return {row[0] for row in (yield Statement(w.waiters, {}, one_column(watched)))}
 
 
 def wake(
     w: WorkflowStatements, ids: Iterable[Any], *, locked: bool = False
 ) -> Script[frozenset[str]]:
     """Wake those of these jobs that have what they wait for; returns their queues."""
-    jobs = [(job_id,) for job_id in ids]
+    jobs = one_column(ids)
     if not jobs:
         return frozenset()
     if w.dialect.for_update and not locked:
@@ -74,4 +74,4 @@ def wake(
 def lock_families(w: WorkflowStatements, ids: Iterable[Any]) -> Script[None]:
     """Lock jobs and their parents before any of them is changed."""
     if w.dialect.for_update:
-        yield Statement(w.lock_families, {}, [(job_id,) for job_id in ids])
+        yield Statement(w.lock_families, {}, one_column(ids))

@@ -315,7 +315,7 @@ class WorkflowStatements:
         )
 
     def _settle_children(self) -> Sql:
-        """Return the end of runs that succeeded, of jobs that have no children of their own.
+        """Return the end of runs that succeeded, of jobs that have never waited.
 
         Their parents are locked behind it: PostgreSQL answers with those that wait, and how many
         runs have ended.
