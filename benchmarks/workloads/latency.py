@@ -9,6 +9,7 @@ before them were stored, so a slow moment is not hidden by a producer that waits
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -47,16 +48,19 @@ def measure_pickup(server: Server, results: Results, scale: Scale) -> None:
         _percentiles(results, "pickup", server.engine, PULSED, ours, (50, 99))
 
 
-def our_pickup(database: Database, count: int, url: str | None = None) -> Latencies:
-    """Submit and work with the database's URL, or that of a server before it."""
-    url = url or database.url
+def our_pickup(database: Database, count: int) -> Latencies:
     database.empty()
-    with WorkerProcess(url):
-        wait_until_ready(url)
-        in_processes(submit_stamps, (url, count))
-        query = "SELECT payload, result FROM pulse_jobs WHERE topic = 'stamp'"
-        while len(rows := [row for row in database.rows(query) if row[1] is not None]) < count:
-            time.sleep(0.05)
+    with WorkerProcess(database.url):
+        wait_until_ready(database.url)
+        in_processes(submit_stamps, ((database.url,), count))
+        return picked_up(database, count)
+
+
+def picked_up(database: Database, count: int) -> Latencies:
+    """Wait until so many stamps were run, and say how long each of them took."""
+    query = "SELECT payload, result FROM pulse_jobs WHERE topic = 'stamp'"
+    while len(rows := [row for row in database.rows(query) if row[1] is not None]) < count:
+        time.sleep(0.05)
     return [(_number(result) - _number(payload, "sent")) / 1e6 for payload, result in rows]
 
 
@@ -66,13 +70,18 @@ def _number(column: Any, key: str | None = None) -> int:
     return int(value[key] if key else value)
 
 
-def submit_stamps(url: str, count: int) -> None:
-    with Pulse(url) as app:
-        job = declare(app).stamp
-        app.jobs.counts()  # connects
+def submit_stamps(urls: tuple[str, ...], count: int) -> None:
+    """Submit so many to each of some places, in turns."""
+    with contextlib.ExitStack() as stack:
+        jobs = []
+        for url in urls:
+            app = stack.enter_context(Pulse(url))
+            jobs.append(declare(app).stamp)
+            app.jobs.counts()  # connects
         for gap in _gaps(count):
-            time.sleep(gap)
-            job.enqueue(time.time_ns())
+            for job in jobs:
+                time.sleep(gap)
+                job.enqueue(time.time_ns())
 
 
 def raw_pickup(database: Database, count: int) -> Latencies:

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.databases import Database, Server, enqueue
-from benchmarks.processes import ServerProcess, drain
+from benchmarks.processes import ServerProcess, WorkerProcess, drain, in_processes
 from benchmarks.results import PULSED, Results, percentile
 from benchmarks.scale import Scale
-from benchmarks.workloads.latency import our_pickup
+from benchmarks.workloads.latency import picked_up, submit_stamps, wait_until_ready
 
 SLOTS = (100, 500)
 DIRECT = f"{PULSED}, the database directly"
@@ -55,13 +55,28 @@ def measure_server(server: Server, results: Results, scale: Scale) -> None:
 
 
 def measure_server_pickup(server: Server, results: Results, scale: Scale) -> None:
-    """Let an idle worker pick up single jobs, enqueued and run on the same side of the server."""
-    database = server.database("behind")
+    """Let idle workers pick up single jobs, enqueued and run on the same side of the server.
+
+    Both sides wait all the time and get a job in turns: a moment in which the machine stands still
+    decides a p99, and must not fall on one side only.
+    """
+    straight, behind = server.database("straight"), server.database("behind")
     for _ in range(scale.repeat):
-        for subject, by_server in ((DIRECT, False), (THROUGH, True)):
-            with reached(database, by_server=by_server) as url:
-                found = our_pickup(database, scale.pickups, url)
-            for percent in (50, 99):
-                metric, value = f"p{percent} ms", percentile(found, percent)
-                results.add("server-pickup", server.engine, subject, metric, value)
+        straight.empty()
+        behind.empty()
+        with (
+            ServerProcess(behind) as serving,
+            WorkerProcess(straight.url),
+            WorkerProcess(serving.url),
+        ):
+            urls = straight.url, serving.url
+            for url in urls:
+                wait_until_ready(url)
+            in_processes(submit_stamps, (urls, scale.pickups))
+            for subject, database in ((DIRECT, straight), (THROUGH, behind)):
+                found = picked_up(database, scale.pickups)
+                for percent in (50, 99):
+                    metric, value = f"p{percent} ms", percentile(found, percent)
+                    results.add("server-pickup", server.engine, subject, metric, value)
+    server.drop("straight")
     server.drop("behind")
