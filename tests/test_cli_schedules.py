@@ -358,7 +358,7 @@ class TestFires:
         a_schedule(live, "once", at=PAST)
         assert fire(live) == 1
         (job_id,) = run("schedules", "run", "once", PULSED_URL=url).stdout.split()
-        due, by_hand = lines_of(run("schedules", "fires", "once", PULSED_URL=url))
+        by_hand, due = lines_of(run("schedules", "fires", "once", PULSED_URL=url))
         assert due["occurrence"] == "2026-01-01T00:00:00Z"
         assert due["lag"] > 0
         assert due["status"] == "PENDING"
@@ -379,8 +379,8 @@ class TestFires:
         fire(live)
         run("schedules", "run", "once", PULSED_URL=url)
         lines = run("schedules", "fires", "once", PULSED_URL=url, COLUMNS="80").stdout.splitlines()
-        assert "01-01 00:00:00" in lines[1]
-        assert "by hand" in lines[2]
+        assert "by hand" in lines[1]
+        assert "01-01 00:00:00" in lines[2]
         assert max(map(len, lines)) <= 80
 
 

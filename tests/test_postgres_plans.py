@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.dialect import PostgresDialect
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_session import Lane, Sessions
+from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Sql
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -170,6 +172,7 @@ def test_a_broad_read_is_planned_freely():
 WORKFLOWS = WorkflowStatements(PostgresDialect(SCHEMA))
 
 CHECKPOINTS = ("pulse_checkpoints_pkey", "job_id = ")
+ONE_CHECKPOINT = ("pulse_checkpoints_pkey", "AND (nth = ")
 SIGNALS = ("pulse_signals_job", "job_id = ")
 WAITERS = ("pulse_jobs_waiters", "wait_job = ")
 ONE_JOB = ("pulse_jobs_pkey", "id = $")
@@ -177,6 +180,7 @@ FAMILY = ("pulse_jobs_family", "parent_id = ANY (ARRAY[j.id])")
 OF_ONE_STATUS = ("pulse_jobs_family", "AND (parent_step = j.wait_key) AND (status = ")
 WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "read_checkpoints": [CHECKPOINTS],
+    "read_some_checkpoints": [CHECKPOINTS, ONE_CHECKPOINT],
     "read_checkpoint": [CHECKPOINTS],
     "read_generation": [ONE_JOB],
     "record": [BY_ID],
@@ -257,3 +261,35 @@ def test_statements_of_workflows_only_look_things_up_by_their_indexes(planner, r
 def test_every_statement_of_workflows_has_its_plan_tested():
     prepared = {name for name, value in vars(WORKFLOWS).items() if isinstance(value, Sql)}
     assert prepared == {*WORKFLOW_PLANS, *RARE_PLANS, *BROAD}
+
+
+# -- schedules ------------------------------------------------------------------------------------
+
+SCHEDULES = ScheduleStatements(PostgresDialect(SCHEMA))
+
+FIRES = [
+    ("pulse_jobs_occurrence", "(occurrence IS NOT NULL) AND (occurrence <= "),
+    ("pulse_jobs_occurrence", "AND (occurrence IS NULL)"),
+    ("pulse_jobs_pkey", "id = ANY"),
+]
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("rows", [0, 10, 20_000])
+def test_a_page_of_a_schedules_history_is_a_stretch_of_the_index(planner, rows, analyzed):
+    fill(planner, rows, running=0)
+    planner.execute(
+        f"""UPDATE {SCHEMA}.pulse_jobs SET schedule_id = '{UUID(int=1)}', occurrence = at
+        FROM (SELECT id AS made, now() - row_number() OVER () * interval '1 minute' AS at
+            FROM {SCHEMA}.pulse_jobs) AS fired
+        WHERE id = made"""
+    )
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    plan = explain(planner, "fires", SCHEDULES)
+    scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
+    assert is_as_expected(scans, FIRES), json.dumps(scans, indent=1)
+    (in_turn,) = (node for node in scans if "IS NOT NULL" in node.get("Index Cond", ""))
+    assert in_turn["Scan Direction"] == "Backward"
+    (above,) = (node for node in plan if in_turn in node.get("Plans", []))
+    assert above["Node Type"] == "Limit"  # as they come from the index, and no more of them

@@ -21,7 +21,7 @@ from pulsed.backoff import RetryPolicy
 from pulsed.engine.context import Context
 from pulsed.errors import FanOutFailed, InvalidPayload, LeaseLost, NoRetry, StorageError
 from pulsed.job import Failed, JobFilter, Released, Status, SucceededForGood, new_job_id
-from pulsed.rpc import remote_workflows, service_workflows
+from pulsed.rpc import parcel, remote_workflows, service_workflows
 from pulsed.rpc.convert import lease_message, new_job_message
 from pulsed.rpc.convert_workflows import checkpoint_message
 from pulsed.rpc.gate import TokenGate
@@ -323,7 +323,7 @@ async def test_a_signal_that_is_not_json_is_refused(store):
 
 
 async def test_a_long_history_comes_in_several_answers(calls, monkeypatch):
-    monkeypatch.setattr(service_workflows, "LARGEST_ANSWER", 500)
+    monkeypatch.setattr(parcel, "LARGEST_ANSWER", 500)
     run = await running(calls)
     steps = [a_step(f"s{seq}", seq=seq, value=json.dumps("x" * 200)) for seq in range(1, 8)]
     assert await recorded(calls, run, *steps)
@@ -334,7 +334,7 @@ async def test_a_long_history_comes_in_several_answers(calls, monkeypatch):
 
 
 async def test_a_history_that_is_begun_anew_meanwhile_is_read_anew(calls, monkeypatch):
-    monkeypatch.setattr(service_workflows, "LARGEST_ANSWER", 500)
+    monkeypatch.setattr(parcel, "LARGEST_ANSWER", 500)
     run = await running(calls, max_attempts=1)
     steps = [a_step(f"s{seq}", seq=seq, value=json.dumps("x" * 200)) for seq in range(1, 8)]
     assert await recorded(calls, run, *steps)

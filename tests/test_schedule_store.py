@@ -581,22 +581,41 @@ async def test_without_schedules_nothing_is_next(store):
     assert (await store.due_schedules(10)).next_run_at is None
 
 
-async def test_fires_are_read_in_pages(store, clock):
-    row, _ = await put(store, catch_up=CatchUp.ALL)
-    clock.advance(600)
-    await tick(store)
-    out_of_turn = template(row, new_job_id())
-    await store.submit([out_of_turn])
-    pages: list[UUID] = []
-    page = await store.fires(row.id, limit=4)
+async def out_of_turn(store, row) -> UUID:
+    job = template(row, new_job_id())
+    await store.submit([job])
+    return job.id
+
+
+async def in_pages(store, row, limit: int) -> list[UUID]:
+    found: list[UUID] = []
+    page = await store.fires(row.id, limit=limit)
     while page:
-        pages += [job.id for job in page]
-        before = page[-1].occurrence
-        page = await store.fires(row.id, limit=4, before=before) if before else []
-    expected = [occurrence_id(row.id, row.anchor + n * MINUTE) for n in range(10, 0, -1)]
-    assert pages[:10] == expected
-    everything = await store.fires(row.id, limit=50)
-    assert {job.id for job in everything} == {*expected, out_of_turn.id}
+        assert len(page) <= limit
+        found += [job.id for job in page]
+        last = page[-1]
+        page = await store.fires(row.id, limit=limit, before=last.moment, before_id=last.id)
+    return found
+
+
+async def test_fires_are_read_in_pages_and_runs_out_of_turn_stand_where_they_were_asked_for(
+    store, clock
+):
+    row, _ = await put(store, catch_up=CatchUp.ALL)
+    other, _ = await put(store, "other", catch_up=CatchUp.ALL)
+    clock.advance(230)
+    between = await out_of_turn(store, row)
+    await out_of_turn(store, other)
+    clock.advance(370)
+    await tick(store)
+    last = sorted([await out_of_turn(store, row), await out_of_turn(store, row)], reverse=True)
+    occurrences = [occurrence_id(row.id, row.anchor + n * MINUTE) for n in range(10, 0, -1)]
+    at_one_moment = sorted([*last, occurrences[0]], reverse=True)
+    expected = [*at_one_moment, *occurrences[1:7], between, *occurrences[7:]]
+    for limit in (1, 2, 3, 4, 50):
+        assert await in_pages(store, row, limit) == expected
+    earlier = await store.fires(row.id, limit=2, before=clock.now)
+    assert [job.id for job in earlier] == occurrences[1:3]
     assert (await read(store)).next_run_at == row.anchor + 11 * MINUTE
 
 

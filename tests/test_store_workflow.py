@@ -78,6 +78,23 @@ async def test_a_history_is_in_the_order_of_the_calls_and_the_jobs_own(store):
     assert [checkpoint.seq for checkpoint in history.checkpoints] == [1, 2, 3, 12]
 
 
+async def test_a_history_is_read_in_pages(store, clock):
+    run = await running(store)
+    steps = [a_step(f"s{10 - seq}", seq=seq, value=str(seq)) for seq in range(1, 8)]
+    assert await recorded(store, run, *steps)
+    assert await recorded(store, await running(store), a_step("of another"))
+
+    async def page(skip: int, limit: int | None) -> list[str | None]:
+        found = await store.history(run.job_id, skip=skip, limit=limit)
+        assert (found.generation, found.now) == (0, clock.now)
+        return [checkpoint.value for checkpoint in found.checkpoints]
+
+    assert [await page(skip, 3) for skip in (0, 3, 6, 9)] == [
+        ["1", "2", "3"], ["4", "5", "6"], ["7"], []
+    ]  # fmt: skip
+    assert await page(5, None) == ["6", "7"]
+
+
 async def test_a_job_without_steps_and_no_job_at_all_have_an_empty_history(store, clock):
     for job_id in (await submitted(store), new_job_id()):
         assert await store.history(job_id) == ([], 0, clock.now)

@@ -157,6 +157,11 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         """When it becomes, or became, due; None: only what it waits for makes it so."""
         return None if self.next_run_at >= FOREVER else self.next_run_at
 
+    @property
+    def moment(self) -> datetime:
+        """Where it stands in its schedule's history: at its occurrence; else at its submission."""
+        return self.submitted_at if self.occurrence is None else self.occurrence
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One failed attempt of a job, kept for the post-mortem."""

@@ -144,7 +144,7 @@ def _coming(
 @schedules.command()
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@click.option("--before", type=past, metavar="TIME", help="Only occurrences before this.")
+@click.option("--before", type=past, metavar="TIME", help="Only what was due or asked for before.")
 @json_option
 @scope_options
 def fires(
@@ -154,9 +154,9 @@ def fires(
     before: datetime | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Show the jobs it made, the latest occurrence first.
+    """Show the jobs it made, the latest first.
 
-    Runs out of turn come last.
+    A run out of turn stands where it was asked for.
 
     \b
     Examples:
@@ -171,8 +171,8 @@ def fires(
             print_json(report.fire_as_json(fire))
     elif found:
         report.show_fires(console(), found, now)
-        if len(found) == limit and (last := found[-1].occurrence):
-            say(f"there may be more: --before {last.isoformat()}")
+        if len(found) == limit:
+            say(f"there may be more: --before {found[-1].moment.isoformat()}")
     else:
         say("it has made no job yet" if before is None else "no earlier ones")
 

@@ -42,6 +42,11 @@ class ScheduleFire(NamedTuple):
     status: Status
 
     @property
+    def moment(self) -> datetime:
+        """Where it stands in the history: its occurrence, or when it was asked for out of turn."""
+        return self.fired_at if self.occurrence is None else self.occurrence
+
+    @property
     def lag(self) -> timedelta | None:
         """How long after its occurrence the job was made; None for a run out of turn."""
         return None if self.occurrence is None else self.fired_at - self.occurrence
@@ -208,7 +213,10 @@ class Schedules:
     async def afires(
         self, name: str, *, limit: int = 50, before: datetime | None = None
     ) -> Sequence[ScheduleFire]:
-        """Read what a schedule did, the latest occurrence first."""
+        """Read what a schedule did, the latest first.
+
+        ``before`` is the ``moment`` of the last one of the page before.
+        """
         checked_count("limit", limit, 1, 10_000)
         schedule = await self.aget(name)
         rows = await self._store.fires(schedule.id, limit=limit, before=before)

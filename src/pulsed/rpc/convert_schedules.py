@@ -8,7 +8,9 @@ from uuid import UUID
 import msgspec
 
 from pulsed.errors import InvalidOption
+from pulsed.job import JobRow
 from pulsed.rpc.convert import (
+    STATUS_NUMBERS,
     backoff_message,
     backoff_of,
     instant,
@@ -35,6 +37,16 @@ STATE_NUMBERS: dict[ScheduleState, Any] = {
     each: pb.ScheduleState.Value(f"SCHEDULE_STATE_{each.name}") for each in ScheduleState
 }
 STATES = {number: each for each, number in STATE_NUMBERS.items()}
+
+
+def fired_message(row: JobRow) -> pb.ListScheduleFiresResponse.Fire:
+    """Return what a schedule's history tells of a job."""
+    return pb.ListScheduleFiresResponse.Fire(
+        job_id=str(row.id),
+        occurrence=maybe_stamp(row.occurrence),
+        fired_at=stamp(row.submitted_at),
+        status=STATUS_NUMBERS[row.status],
+    )
 
 
 def spec_message(spec: ScheduleSpec) -> pb.ScheduleSpec:

@@ -345,9 +345,18 @@ class RemoteStore(RemoteWorkflows):
         answer = await self._call("CountJobs", request)
         return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
 
-    async def failures(self, job_id: UUID) -> list[Failure]:
-        answer = await self._call("ListFailures", pb.ListFailuresRequest(job_id=str(job_id)))
-        return [to.failure_of(message) for message in answer.failures]
+    async def failures(
+        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+    ) -> list[Failure]:
+        failures: list[Failure] = []
+        while True:
+            last = failures[-1].lease_token if failures else after
+            left = None if limit is None else limit - len(failures)
+            request = pb.ListFailuresRequest(job_id=str(job_id), after=last, limit=left)
+            answer = await self._call("ListFailures", request)
+            failures += map(to.failure_of, answer.failures)
+            if not answer.cut:
+                return failures
 
     async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
         acts = await self._act("CancelJobs", ids)
@@ -454,13 +463,26 @@ class RemoteStore(RemoteWorkflows):
         await self._call("ParkSchedule", request)
 
     async def fires(
-        self, schedule_id: UUID, *, limit: int = 50, before: datetime | None = None
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 50,
+        before: datetime | None = None,
+        before_id: UUID | None = None,
     ) -> list[JobRow]:
-        request = pb.ListScheduleJobsRequest(
-            schedule_id=str(schedule_id), limit=limit, before=to.maybe_stamp(before)
-        )
-        answer = await self._call("ListScheduleJobs", request)
-        return [to.job_of(message) for message in answer.jobs]
+        rows: list[JobRow] = []
+        while True:
+            request = pb.ListScheduleJobsRequest(
+                schedule_id=str(schedule_id),
+                limit=limit - len(rows),
+                before=to.maybe_stamp(before),
+                before_id=to.maybe_text(before_id),
+            )
+            answer = await self._call("ListScheduleJobs", request)
+            rows += map(to.job_of, answer.jobs)
+            if not answer.cut:
+                return rows
+            before, before_id = rows[-1].moment, rows[-1].id
 
     # -- life -----------------------------------------------------------------------------------
 

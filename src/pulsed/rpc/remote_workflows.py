@@ -41,11 +41,15 @@ class RemoteWorkflows(Store):
     async def _server_does_upkeep(self) -> bool:
         """Whether the server does what workers with a database have to do themselves."""
 
-    async def history(self, job_id: UUID) -> History:
+    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
         found: list[Any] = []
         generation = -1
         while True:
-            request = pb.GetHistoryRequest(job_id=str(job_id), skip=len(found))
+            request = pb.GetHistoryRequest(
+                job_id=str(job_id),
+                skip=skip + len(found),
+                limit=None if limit is None else limit - len(found),
+            )
             answer = await self._call("GetHistory", request)
             if found and answer.generation != generation:  # replayed afresh while we were reading
                 found.clear()

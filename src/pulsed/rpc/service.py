@@ -21,8 +21,8 @@ from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.parcel import M, Parcel
 from pulsed.rpc.service_workflows import WorkflowMethods
-from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.schedule import ScheduleRow
 from pulsed.store.base import Store
 
@@ -62,19 +62,27 @@ class Service(WorkflowMethods):
 
     async def get_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.job_ids)
-        rows = await self._store.get(checks.ids_of(request.job_ids))
-        caller.check_rows(rows.values())
-        jobs, left = _packed(list(rows.values()))
-        return pb.GetJobsResponse(jobs=jobs, left_off=[str(row.id) for row in left])
+        ids = checks.ids_of(request.job_ids)
+        jobs = Parcel(to.job_message)
+        while ids and (count := jobs.wanted):
+            rows = await self._store.get(ids[:count])
+            caller.check_rows(rows.values())
+            ids = [*rows][jobs.fill(rows.values()) :] + ids[count:]
+        return pb.GetJobsResponse(jobs=jobs.messages, left_off=map(str, ids))
 
     async def list_jobs(self, request: Any, caller: Caller) -> Any:
         where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         before = checks.job_id_of(request.before) if request.before else None
-        rows = await self._store.list_jobs(where, limit=limit, before=before)
-        jobs, left = _packed(rows)
-        return pb.ListJobsResponse(jobs=jobs, cut=bool(left))
+        jobs = Parcel(to.job_message, limit=limit)
+        while count := jobs.wanted:
+            rows = await self._store.list_jobs(where, limit=count, before=before)
+            jobs.fill(rows)
+            if len(rows) < count:
+                break
+            before = rows[-1].id
+        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut)
 
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
         where = checks.converted(to.filter_of, request.where)
@@ -85,8 +93,15 @@ class Service(WorkflowMethods):
         job_id = checks.job_id_of(request.job_id)
         if caller.is_limited:
             await self._rows([job_id], caller)
-        failures = await self._store.failures(job_id)
-        return pb.ListFailuresResponse(failures=map(to.failure_message, failures))
+        failures = Parcel(to.failure_message, limit=max(0, request.limit) or None)
+        after = request.after
+        while count := failures.wanted:
+            found = await self._store.failures(job_id, after=after, limit=count)
+            failures.fill(found)
+            if len(found) < count:
+                break
+            after = found[-1].lease_token
+        return pb.ListFailuresResponse(failures=failures.messages, cut=failures.is_cut)
 
     async def cancel_jobs(self, request: Any, caller: Caller) -> Any:
         ids = await self._ids(request, caller)
@@ -283,30 +298,30 @@ class Service(WorkflowMethods):
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
-        rows = await self._fires(request, caller)
-        return pb.ListScheduleJobsResponse(jobs=map(to.job_message, rows))
+        jobs = await self._fires(request, caller, to.job_message)
+        return pb.ListScheduleJobsResponse(jobs=jobs.messages, cut=jobs.is_cut)
 
     async def list_schedule_fires(self, request: Any, caller: Caller) -> Any:
-        return pb.ListScheduleFiresResponse(
-            fires=[
-                pb.ListScheduleFiresResponse.Fire(
-                    job_id=str(row.id),
-                    occurrence=to.maybe_stamp(row.occurrence),
-                    fired_at=to.stamp(row.submitted_at),
-                    status=to.STATUS_NUMBERS[row.status],
-                )
-                for row in await self._fires(request, caller)
-            ]
-        )
+        fires = await self._fires(request, caller, to_schedule.fired_message)
+        return pb.ListScheduleFiresResponse(fires=fires.messages, cut=fires.is_cut)
 
-    async def _fires(self, request: Any, caller: Caller) -> list[JobRow]:
-        rows = await self._store.fires(
-            checks.job_id_of(request.schedule_id),
-            limit=checked_count("limit", request.limit, 1, LARGEST_PAGE),
-            before=to.maybe_instant(request, "before"),
-        )
-        caller.check_rows(rows)
-        return rows
+    async def _fires(
+        self, request: Any, caller: Caller, pack: Callable[[JobRow], M]
+    ) -> Parcel[JobRow, M]:
+        schedule_id = checks.job_id_of(request.schedule_id)
+        jobs = Parcel(pack, limit=checked_count("limit", request.limit, 1, LARGEST_PAGE))
+        before = to.maybe_instant(request, "before")
+        before_id = checks.job_id_of(request.before_id) if request.before_id else None
+        while count := jobs.wanted:
+            rows = await self._store.fires(
+                schedule_id, limit=count, before=before, before_id=before_id
+            )
+            caller.check_rows(rows)
+            jobs.fill(rows)
+            if len(rows) < count:
+                break
+            before, before_id = rows[-1].moment, rows[-1].id
+        return jobs
 
     async def _schedule(self, request: Any) -> ScheduleRow | None:
         return await self._store.get_schedule(_app(request), request.name)
@@ -463,16 +478,3 @@ def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:
             for job_id, (done, status) in answers.items()
         ]
     )
-
-
-def _packed(rows: list[JobRow]) -> tuple[list[pb.Job], list[JobRow]]:
-    """Return as many rows as one answer takes, at least one, and the rest."""
-    packed: list[pb.Job] = []
-    size = 0
-    for number, row in enumerate(rows):
-        message = to.job_message(row)
-        size += message.ByteSize()
-        if size > LARGEST_ANSWER and packed:
-            return packed, rows[number:]
-        packed.append(message)
-    return packed, []

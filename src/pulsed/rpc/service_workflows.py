@@ -20,6 +20,7 @@ from pulsed.rpc.access import Caller
 from pulsed.rpc.checks_workflows import check_checkpoint, check_family
 from pulsed.rpc.failures import invalid
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.parcel import Parcel
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.step import Checkpoint, StepKind
 from pulsed.store.base import Store
@@ -60,16 +61,21 @@ class WorkflowMethods(ABC):
     async def get_history(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
         await self._check_readable([job_id], caller)
-        history = await self._store.history(job_id)
-        answer = pb.GetHistoryResponse(generation=history.generation, now=to.stamp(history.now))
-        size = 0
-        for checkpoint in history.checkpoints[max(0, request.skip) :]:
-            message = to_workflow.checkpoint_message(checkpoint)
-            size += message.ByteSize()
-            if size > LARGEST_ANSWER and answer.checkpoints:
-                answer.cut = True
+        steps = Parcel(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
+        answer = pb.GetHistoryResponse()
+        while count := steps.wanted:
+            skip = max(0, request.skip) + len(steps.messages)
+            history = await self._store.history(job_id, skip=skip, limit=count)
+            if steps.messages and history.generation != answer.generation:
+                steps.is_cut = True  # who asks for the rest finds that it was begun anew
                 break
-            answer.checkpoints.append(message)
+            answer.generation = history.generation
+            answer.now.CopyFrom(to.stamp(history.now))
+            steps.fill(history.checkpoints)
+            if len(history.checkpoints) < count:
+                break
+        answer.checkpoints.extend(steps.messages)
+        answer.cut = steps.is_cut
         return answer
 
     # -- other jobs -----------------------------------------------------------------------------

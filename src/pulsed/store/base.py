@@ -232,8 +232,13 @@ class Store(ABC):
         """Count jobs by status; every status is a key."""
 
     @abstractmethod
-    async def failures(self, job_id: UUID) -> list[Failure]:
-        """Read the failed attempts of a job, oldest first."""
+    async def failures(
+        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+    ) -> list[Failure]:
+        """Read the failed attempts of a job, oldest first.
+
+        ``after`` is the lease token of the last one of the page before.
+        """
 
     @abstractmethod
     async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
@@ -284,8 +289,8 @@ class Store(ABC):
     # -- workflows ------------------------------------------------------------------------------
 
     @abstractmethod
-    async def history(self, job_id: UUID) -> History:
-        """Read all checkpoints of a job, in the order of their calls."""
+    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
+        """Read the checkpoints of a job in the order of their calls: all of them, or a page."""
 
     @abstractmethod
     async def record(self, records: Sequence[Record]) -> set[Lease]:
@@ -387,9 +392,18 @@ class Store(ABC):
 
     @abstractmethod
     async def fires(
-        self, schedule_id: UUID, *, limit: int = 50, before: datetime | None = None
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 50,
+        before: datetime | None = None,
+        before_id: UUID | None = None,
     ) -> list[JobRow]:
-        """Read the jobs that a schedule made, the latest occurrence first."""
+        """Read the jobs that a schedule made, the latest ``moment`` first.
+
+        With ``before``, only those of an earlier moment; with ``before_id`` also those of the very
+        same one that come behind this job.
+        """
 
     # -- life -----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pulsed.job import Failure, JobFilter, JobRow, Status, WorkerInfo
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Pruned
 from pulsed.store.sql import JOB_COLUMNS, Statements, words
-from pulsed.store.verb import Kind, Row, Script, Statement, Verb, one_column
+from pulsed.store.verb import ANY_NUMBER, Kind, Row, Script, Statement, Verb, one_column
 from pulsed.store.waking import Effects, effects, lock_families, wake_waiters
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.timetable import EPOCH
@@ -211,9 +211,10 @@ def counts(s: Statements, where: JobFilter) -> Verb[dict[Status, int]]:
     return Verb("counts", Kind.READ, script, broad=True)
 
 
-def failures(s: Statements, job_id: UUID) -> Verb[list[Failure]]:
+def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
     """Read a job's failed attempts, oldest first."""
-    return _read("failures", s, Statement(s.read_failures, {"job": job_id}), decode.failure)
+    params = {"job": job_id, "after": after, "most": ANY_NUMBER if limit is None else limit}
+    return _read("failures", s, Statement(s.read_failures, params), decode.failure)
 
 
 def workers(s: Statements) -> Verb[list[WorkerInfo]]:

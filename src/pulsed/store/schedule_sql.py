@@ -116,9 +116,20 @@ class ScheduleStatements:
             "schedule uuid",
         )
 
-        # A fire is a job; its history is the jobs.
+        # A fire is a job; its history is the jobs. Each stands at its occurrence, a run out of turn
+        # at its submission. The first are a stretch of the index of occurrences; the others are
+        # its NULLs, and as many as somebody has asked for.
+        before = f"coalesce(:before::timestamptz, {d.forever})"
+
+        def page(moment: str, condition: str, order: str) -> str:
+            return f"""SELECT * FROM (SELECT id AS its_id, {moment} AS moment FROM {d.jobs}
+                WHERE schedule_id = :schedule::uuid AND occurrence {condition}
+                  AND {moment} <= {before} AND ({moment} < {before} OR id < :before_id::uuid)
+                ORDER BY {order} LIMIT :most::int) AS {moment}s"""
+
         self.fires = d.sql(
-            f"""SELECT {JOB_COLUMNS} FROM {d.jobs} WHERE schedule_id = :schedule::uuid
-              AND (:before::timestamptz IS NULL OR occurrence < :before::timestamptz)
-            ORDER BY occurrence DESC NULLS LAST, id DESC LIMIT :most::int"""
+            f"""SELECT {JOB_COLUMNS} FROM ({page("occurrence", "IS NOT NULL", "occurrence DESC")}
+                UNION ALL {page("submitted_at", "IS NULL", "submitted_at DESC, id DESC")}) AS page
+            JOIN {d.jobs} AS j {d.by_id} ON {d.same_id("j.id", "page.its_id")}
+            ORDER BY moment DESC, id DESC LIMIT :most::int"""
         )

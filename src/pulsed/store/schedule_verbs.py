@@ -29,6 +29,9 @@ from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Script, Statement, Verb
 from pulsed.timetable import Once
 
+NO_ID = UUID(int=0)
+"""Smaller than every id."""
+
 
 class AllStatements(NamedTuple):
     """What a verb on schedules needs: their statements, and those of jobs."""
@@ -311,12 +314,17 @@ def _cursor_values(fire: Fire) -> tuple[object, ...]:
 
 
 def fires(
-    s: AllStatements, schedule_id: UUID, limit: int, before: datetime | None
+    s: AllStatements,
+    schedule_id: UUID,
+    limit: int,
+    before: datetime | None,
+    before_id: UUID | None,
 ) -> Verb[list[JobRow]]:
-    """Read the jobs that a schedule made, the latest occurrence first."""
+    """Read the jobs that a schedule made, the latest first."""
+    last = {"before": before, "before_id": before_id or NO_ID}
 
     def script() -> Script[list[JobRow]]:
-        params = {"schedule": schedule_id, "most": limit, "before": before}
+        params = {"schedule": schedule_id, "most": limit, **last}
         found = yield Statement(s.schedules.fires, params)
         return [decode.job(s.dialect, row) for row in found]
 

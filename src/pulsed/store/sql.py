@@ -444,7 +444,8 @@ class Statements:
 
         self.read_failures = d.sql(
             f"""SELECT {FAILURE_COLUMNS} FROM {d.failures} WHERE job_id = :job::uuid
-            ORDER BY lease_token"""
+              AND lease_token > :after::bigint
+            ORDER BY lease_token LIMIT :most::int"""
         )
 
         self.announce = d.sql(

@@ -292,8 +292,10 @@ class SqlStore(Store):
     async def counts(self, where: JobFilter) -> dict[Status, int]:
         return await self.run(operator_verbs.counts(self._statements, where))
 
-    async def failures(self, job_id: UUID) -> list[Failure]:
-        return await self.run(operator_verbs.failures(self._statements, job_id))
+    async def failures(
+        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+    ) -> list[Failure]:
+        return await self.run(operator_verbs.failures(self._statements, job_id, after, limit))
 
     async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
         if not ids:
@@ -337,8 +339,10 @@ class SqlStore(Store):
 
     # -- workflows ------------------------------------------------------------------------------
 
-    async def history(self, job_id: UUID) -> History:
-        return await self.run(workflow_verbs.history(self._statements, self.workflows, job_id))
+    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
+        return await self.run(
+            workflow_verbs.history(self._statements, self.workflows, job_id, skip, limit)
+        )
 
     async def record(self, records: Sequence[Record]) -> set[Lease]:
         if not records:
@@ -420,9 +424,16 @@ class SqlStore(Store):
         await self.run(schedule_verbs.park(self._schedules, row, reason))
 
     async def fires(
-        self, schedule_id: UUID, *, limit: int = 50, before: datetime | None = None
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 50,
+        before: datetime | None = None,
+        before_id: UUID | None = None,
     ) -> list[JobRow]:
-        return await self.run(schedule_verbs.fires(self._schedules, schedule_id, limit, before))
+        return await self.run(
+            schedule_verbs.fires(self._schedules, schedule_id, limit, before, before_id)
+        )
 
 
 class JoinedStore(SqlStore):

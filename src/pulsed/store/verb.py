@@ -72,6 +72,10 @@ class Verb(Generic[T]):
     """May look at the whole table: its plan should follow the statistics, not the hot path's."""
 
 
+ANY_NUMBER = 2**31 - 1
+"""A limit that limits nothing."""
+
+
 def one_column(ids: Iterable[T]) -> list[tuple[T]]:
     """Make a batch of ids, each once; they may be ours or the driver's."""
     return [(job_id,) for job_id in dict.fromkeys(ids)]

@@ -30,6 +30,8 @@ from pulsed.workflow import FAILED_CHILD
 CHECKPOINT_COLUMNS = """name, nth, seq, kind, state, input_hash, value::text, error, tries, until,
     started_at, ended_at"""
 
+IN_ORDER = "seq, kind, name, nth"
+
 OUTCOME_COLUMNS = "id, topic, status, result::text, last_error"
 
 CHECKPOINT = """job_id uuid, token bigint, worker uuid, name text, nth int, seq int, kind text,
@@ -97,7 +99,18 @@ class WorkflowStatements:
 
         self.read_checkpoints = d.sql(
             f"""SELECT {CHECKPOINT_COLUMNS} FROM {d.checkpoints} WHERE job_id = :job::uuid
-            ORDER BY seq, kind, name, nth"""
+            ORDER BY {IN_ORDER}"""
+        )
+        # A page is chosen by what is small: of the values, which may be large, only its own are
+        # read. Not by a join: a planner that believes in short histories looks up by the job alone.
+        value = f"""(SELECT s.value FROM {d.checkpoints} AS s
+                WHERE s.job_id = page.job_id AND s.name = page.name AND s.nth = page.nth)"""
+        self.read_some_checkpoints = d.sql(
+            f"""SELECT {CHECKPOINT_COLUMNS.replace("value", value)}
+            FROM (SELECT job_id, name, nth, seq, kind, state, input_hash, error, tries, until,
+                started_at, ended_at FROM {d.checkpoints} WHERE job_id = :job::uuid
+                ORDER BY {IN_ORDER} LIMIT :most::int OFFSET :skip::int) AS page
+            ORDER BY {IN_ORDER}"""
         )
         self.read_generation = d.sql(
             f"SELECT coalesce(generation, 0) FROM {d.jobs} WHERE id = :job::uuid"

@@ -16,7 +16,7 @@ from pulsed.store import rows as decode
 from pulsed.store.base import Signalled
 from pulsed.store.insertion import insertion
 from pulsed.store.sql import Statements
-from pulsed.store.verb import Kind, Row, Rows, Script, Statement, Verb, one_column
+from pulsed.store.verb import ANY_NUMBER, Kind, Row, Rows, Script, Statement, Verb, one_column
 from pulsed.store.verbs import clock, settled_before, storable
 from pulsed.store.waking import Effects, Settled, effects, wake
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -34,13 +34,19 @@ class Cascaded(NamedTuple):
 # -- checkpoints ----------------------------------------------------------------------------------
 
 
-def history(s: Statements, w: WorkflowStatements, job_id: UUID) -> Verb[History]:
-    """Read what a job has done so far."""
+def history(
+    s: Statements, w: WorkflowStatements, job_id: UUID, skip: int = 0, limit: int | None = None
+) -> Verb[History]:
+    """Read what a job has done so far, or a page of it."""
+    wanted = Statement(w.read_checkpoints, {"job": job_id})
+    if skip or limit is not None:
+        page = {"job": job_id, "skip": skip, "most": ANY_NUMBER if limit is None else limit}
+        wanted = Statement(w.read_some_checkpoints, page)
 
     def script() -> Script[History]:
         now = yield from clock(s)
         generation = yield Statement(w.read_generation, {"job": job_id})
-        found = yield Statement(w.read_checkpoints, {"job": job_id})
+        found = yield wanted
         checkpoints = [decode.checkpoint(s.dialect, row) for row in found]
         return History(checkpoints, generation[0][0] if generation else 0, now)
 

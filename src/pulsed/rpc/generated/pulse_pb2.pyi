@@ -318,10 +318,14 @@ class CountJobsResponse(_message.Message):
     def __init__(self, counts: _Optional[_Iterable[_Union[CountJobsResponse.Count, _Mapping]]] = ...) -> None: ...
 
 class ListFailuresRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "after", "limit")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    after: int
+    limit: int
+    def __init__(self, job_id: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("job_id", "lease_token", "attempt", "worker_id", "started_at", "ended_at", "error", "traceback")
@@ -344,10 +348,12 @@ class Failure(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
 
 class ListFailuresResponse(_message.Message):
-    __slots__ = ("failures",)
+    __slots__ = ("failures", "cut")
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     failures: _containers.RepeatedCompositeFieldContainer[Failure]
-    def __init__(self, failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
+    cut: bool
+    def __init__(self, failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
 class JobIds(_message.Message):
     __slots__ = ("job_ids", "fresh")
@@ -887,12 +893,14 @@ class CheckpointResponse(_message.Message):
     def __init__(self, accepted: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class GetHistoryRequest(_message.Message):
-    __slots__ = ("job_id", "skip")
+    __slots__ = ("job_id", "skip", "limit")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     skip: int
-    def __init__(self, job_id: _Optional[str] = ..., skip: _Optional[int] = ...) -> None: ...
+    limit: int
+    def __init__(self, job_id: _Optional[str] = ..., skip: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class GetHistoryResponse(_message.Message):
     __slots__ = ("checkpoints", "cut", "generation", "now")
@@ -1173,23 +1181,27 @@ class RunScheduleNowResponse(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class ListScheduleJobsRequest(_message.Message):
-    __slots__ = ("schedule_id", "limit", "before")
+    __slots__ = ("schedule_id", "limit", "before", "before_id")
     SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_ID_FIELD_NUMBER: _ClassVar[int]
     schedule_id: str
     limit: int
     before: _timestamp_pb2.Timestamp
-    def __init__(self, schedule_id: _Optional[str] = ..., limit: _Optional[int] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    before_id: str
+    def __init__(self, schedule_id: _Optional[str] = ..., limit: _Optional[int] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., before_id: _Optional[str] = ...) -> None: ...
 
 class ListScheduleJobsResponse(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "cut")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    cut: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
 class ListScheduleFiresResponse(_message.Message):
-    __slots__ = ("fires",)
+    __slots__ = ("fires", "cut")
     class Fire(_message.Message):
         __slots__ = ("job_id", "occurrence", "fired_at", "status")
         JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1202,8 +1214,10 @@ class ListScheduleFiresResponse(_message.Message):
         status: JobStatus
         def __init__(self, job_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[JobStatus, str]] = ...) -> None: ...
     FIRES_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     fires: _containers.RepeatedCompositeFieldContainer[ListScheduleFiresResponse.Fire]
-    def __init__(self, fires: _Optional[_Iterable[_Union[ListScheduleFiresResponse.Fire, _Mapping]]] = ...) -> None: ...
+    cut: bool
+    def __init__(self, fires: _Optional[_Iterable[_Union[ListScheduleFiresResponse.Fire, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
 class WatchdogRequest(_message.Message):
     __slots__ = ("tick_seconds", "grace_seconds", "limit")
