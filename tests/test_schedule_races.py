@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 import pytest
 
-from pulsed.errors import StorageError
+from pulsed.errors import ScheduleChanged, StorageError
 from pulsed.schedule import CatchUp, ScheduleState
 from pulsed.store.blocking import run_blocking
 from pulsed.store.schedule_sql import NOT_ACTIVE
@@ -256,6 +257,21 @@ def test_two_edits_of_one_schedule_are_done_one_after_the_other(race, calm):
     assert row.revision == 2
 
 
+def test_an_edit_that_comes_during_another_finds_its_version_gone(race, calm):
+    row, _ = now(put(calm))
+
+    async def edit_what_was_seen(store: SqlStore) -> bool:
+        try:
+            await store.put_schedule(APP, "s", a_spec(priority=7), seen=row.version)
+        except ScheduleChanged:
+            return False
+        return True
+
+    first, came_through = race.run("put_schedule", 3, edit_payload, edit_what_was_seen)
+    assert not came_through
+    assert now(read(calm)) == first.row
+
+
 def test_pausing_during_an_edit_and_editing_during_a_pause(race, calm):
     now(put(calm))
     race.run("put_schedule", 3, edit_payload, pause)
@@ -323,7 +339,7 @@ async def passes(backend: Backend, scenario: Scenario, statement: str, *guards: 
     without(store, statement, *guards)
     try:
         await scenario(store, backend)
-    except (AssertionError, StorageError):
+    except (AssertionError, StorageError, pytest.fail.Exception):  # also of what was not raised
         return False
     finally:
         await store.aclose()
@@ -370,6 +386,41 @@ async def test_the_state_fences_a_fire_of_what_somebodys_hand_has_paused(backend
 
     assert await passes(backend, scenario, "advance")
     assert not await passes(backend, scenario, "advance", STATE)
+
+
+def guard_of_updates(backend: Backend, pattern: str) -> str:
+    """Return a guard of the statement that changes schedules, as this engine has it."""
+    found = re.search(pattern, backend.open()._schedules.schedules.update.text)
+    assert found is not None
+    return found[0]
+
+
+async def test_the_revision_fences_an_edit_that_was_decided_before_another(backend):
+    async def scenario(store: SqlStore, backend: Backend) -> None:
+        seen = (await put(store)).row.version
+        row = (await put(store, queue="theirs")).row
+        with pytest.raises(ScheduleChanged, match=r"'s' of app .* read it again"):
+            await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+        assert await read(store) == row
+
+    revision = guard_of_updates(backend, r"AND revision = \S+")
+    assert await passes(backend, scenario, "update")
+    assert not await passes(backend, scenario, "update", revision)
+
+
+async def test_the_id_fences_an_edit_of_a_schedule_that_was_made_anew(backend):
+    async def scenario(store: SqlStore, backend: Backend) -> None:
+        seen = (await put(store)).row.version
+        await store.delete_schedule(APP, "s")
+        row = (await put(store, queue="theirs")).row
+        assert row.revision == seen.revision
+        with pytest.raises(ScheduleChanged):
+            await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+        assert await read(store) == row
+
+    its_id = guard_of_updates(backend, r"id = \S+ AND(?= revision)")
+    assert await passes(backend, scenario, "update")
+    assert not await passes(backend, scenario, "update", its_id)
 
 
 async def test_a_pause_is_fenced_by_the_state_and_by_the_revision(backend):

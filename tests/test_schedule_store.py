@@ -13,7 +13,7 @@ import pytest
 from pulsed.backoff import RetryPolicy
 from pulsed.engine import scheduler
 from pulsed.engine.scheduler import decide, template
-from pulsed.errors import InvalidOption, StorageError, TransientStorageError
+from pulsed.errors import InvalidOption, ScheduleChanged, StorageError, TransientStorageError
 from pulsed.job import Status, Succeeded, new_job_id
 from pulsed.schedule import CatchUp, Overlap, ScheduleState, occurrence_id
 from tests.support.faults import Fault, When
@@ -561,6 +561,40 @@ async def test_a_schedule_that_another_has_fired_is_not_parked(store, clock):
     assert await read(store) == before
 
 
+# -- changing what was seen -----------------------------------------------------------------------
+
+
+async def test_a_version_is_changed_once(store, clock):
+    seen = (await put(store)).row.version
+    clock.advance(61)
+    await tick(store)
+    changed = await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)  # a fire is none
+    assert (changed.effect, changed.row.spec.priority) == ("changed", 7)
+    with pytest.raises(ScheduleChanged, match="'s' of app"):
+        await store.put_schedule(APP, "s", a_spec(priority=8), seen=seen)
+    assert await read(store) == changed.row
+
+
+@pytest.mark.parametrize("act", ["pause_schedule", "resume_schedule"])
+async def test_a_version_ends_with_a_pause_and_with_a_resume(store, act):
+    await put(store)
+    seen = (await store.pause_schedule(APP, "s")).version
+    if act == "pause_schedule":
+        seen = (await store.resume_schedule(APP, "s")).version
+    row = await getattr(store, act)(APP, "s")
+    with pytest.raises(ScheduleChanged):
+        await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+    assert await read(store) == row
+
+
+async def test_a_schedule_that_was_deleted_meanwhile_is_not_made_again(store):
+    seen = (await put(store)).row.version
+    await store.delete_schedule(APP, "s")
+    with pytest.raises(ScheduleChanged, match="deleted"):
+        await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+    assert await store.get_schedule(APP, "s") is None
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -709,6 +743,13 @@ async def test_an_ambiguous_put_of_a_changed_schedule(store, when, times):
     row, effect = await put(store, every=5 * MINUTE)
     assert (fault.hits, effect, row.revision) == (times, "changed", 1)
     assert await read(store) == row
+
+
+async def test_an_ambiguous_change_of_a_version(store, when, times):
+    seen = (await put(store)).row.version
+    fault = Fault(store, "put_schedule", when, times)
+    row, effect = await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+    assert (fault.hits, effect, row.revision) == (times, "changed", 1)
 
 
 async def test_an_ambiguous_put_of_an_unchanged_schedule(store, when, times):

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from pulsed import Backoff, Context, Pulse
+from pulsed.client.schedules import EDIT_TRIES
 from pulsed.engine.scheduler import Scheduler
-from pulsed.errors import ConfigError, InvalidJob, InvalidOption, PulsedError, ScheduleNotFound
+from pulsed.errors import (
+    ConfigError,
+    InvalidJob,
+    InvalidOption,
+    PulsedError,
+    ScheduleChanged,
+    ScheduleNotFound,
+)
 from pulsed.job import Status
 from pulsed.schedule import CatchUp, Overlap, ScheduleState, occurrence_id
 from pulsed.store.blocking import run_blocking
@@ -288,6 +299,57 @@ def test_a_job_without_a_schedule_has_no_occurrence(app):
     job = tell.enqueue()
     work_off(app, job)
     assert job.result(0) == ["None", "None"]
+
+
+def between_look_and_write(app: Pulse, monkeypatch, act: Callable[[], object], times: int) -> None:
+    """Let somebody else act while an edit is being decided, so many times."""
+    write = app.store.put_schedule
+
+    async def later(*args: Any, **options: Any) -> Any:
+        nonlocal times
+        if times > 0:
+            times -= 1
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(act).result()
+        return await write(*args, **options)
+
+    monkeypatch.setattr(app.store, "put_schedule", later)
+
+
+@pytest.fixture
+def somebody(url):
+    with Pulse(url) as app:
+        yield app
+
+
+def test_two_who_edit_different_options_at_once_lose_nothing(app, somebody, monkeypatch):
+    app.schedules.put("s", app.add.bind(1), every=60)
+    between_look_and_write(app, monkeypatch, lambda: somebody.schedules.edit("s", queue="mail"), 1)
+    edited = app.schedules.edit("s", priority=7)
+    assert (edited.spec.queue, edited.spec.priority) == ("mail", 7)
+    assert app.schedules.get("s").row == edited.row
+
+
+def test_an_edit_does_not_bring_a_deleted_schedule_back(app, somebody, monkeypatch):
+    app.schedules.put("s", app.add.bind(1), every=60)
+    between_look_and_write(app, monkeypatch, lambda: somebody.schedules.delete("s"), 1)
+    with pytest.raises(ScheduleNotFound):
+        app.schedules.edit("s", priority=7)
+    assert app.schedules.list() == []
+
+
+def test_an_edit_that_others_overtake_again_and_again_gives_up(app, somebody, monkeypatch):
+    app.schedules.put("s", app.add.bind(1), every=60)
+    numbers = itertools.count(1)
+
+    def go_on() -> None:
+        somebody.schedules.edit("s", priority=next(numbers))
+
+    between_look_and_write(app, monkeypatch, go_on, EDIT_TRIES)
+    with pytest.raises(ScheduleChanged, match="read it again"):
+        app.schedules.edit("s", queue="mail")
+    spec = app.schedules.get("s").spec
+    assert (spec.queue, spec.priority) == ("default", EDIT_TRIES)
 
 
 def test_run_now_makes_a_job_of_the_schedule_and_leaves_the_cursor(app):

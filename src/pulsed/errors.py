@@ -36,6 +36,7 @@
     │       ├── WaitTimeout (TimeoutError)  children or a job took too long
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
+    ├── ScheduleChanged                   somebody else has changed it meanwhile
     └── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
 
     Directive                           what a handler raises to say how its run ends
@@ -206,6 +207,10 @@ class CannotSuspend(WorkflowError):
 
 class ScheduleNotFound(PulsedError, LookupError):
     """The app has no schedule of that name."""
+
+
+class ScheduleChanged(PulsedError):
+    """Somebody else has changed the schedule since it was read; nothing was written."""
 
 
 class CalledInEventLoop(PulsedError, RuntimeError):

@@ -109,6 +109,13 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return Once(self.at)
 
 
+class Version(NamedTuple):
+    """Which state of which schedule somebody has seen: every change but a fire makes a new one."""
+
+    id: UUID
+    revision: int
+
+
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as the database has it."""
 
@@ -129,6 +136,11 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     declared: bool
     """Written by a program's declarations, not by hand."""
+
+    @property
+    def version(self) -> Version:
+        """What a change is compared with that was decided on this row."""
+        return Version(self.id, self.revision)
 
     @property
     def spec(self) -> ScheduleSpec:

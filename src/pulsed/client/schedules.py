@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, Unpack
@@ -22,7 +23,7 @@ from pulsed.client.schedule_spec import (
     options_of,
 )
 from pulsed.engine.scheduler import template
-from pulsed.errors import ScheduleNotFound
+from pulsed.errors import ScheduleChanged, ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_count, checked_instant, checked_name
 from pulsed.job import Status, new_job_id
@@ -30,6 +31,9 @@ from pulsed.schedule import CatchUp, ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 from pulsed.timetable import MICROSECOND, Cron, describe, upcoming, zone_of
+
+EDIT_TRIES = 10
+"""How often an edit is made again because somebody else's came between."""
 
 
 class ScheduleFire(NamedTuple):
@@ -175,10 +179,21 @@ class Schedules:
         return Schedule((await self._store.put_schedule(self._app, name, spec)).row)
 
     async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Change some of a schedule's options and keep the others; ``end=None`` takes one away."""
+        """Change some of a schedule's options and keep the others; ``end=None`` takes one away.
+
+        What others change at the same time is kept, too: the edit is made again on that.
+        """
+        for _ in range(EDIT_TRIES - 1):
+            with suppress(ScheduleChanged):
+                return await self._edited(name, options)
+        return await self._edited(name, options)
+
+    async def _edited(self, name: str, options: ScheduleOptions) -> Schedule:
         old = (await self.aget(name)).row
         spec = _edited(old.spec, options, self._client.registry())
-        put = await self._store.put_schedule(self._app, name, spec, declared=old.declared)
+        put = await self._store.put_schedule(
+            self._app, name, spec, declared=old.declared, seen=old.version
+        )
         return Schedule(put.row)
 
     async def aget(self, name: str) -> Schedule:

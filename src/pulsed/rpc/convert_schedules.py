@@ -22,7 +22,15 @@ from pulsed.rpc.convert import (
     stamp,
 )
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.schedule import CatchUp, Overlap, Plan, ScheduleRow, ScheduleSpec, ScheduleState
+from pulsed.schedule import (
+    CatchUp,
+    Overlap,
+    Plan,
+    ScheduleRow,
+    ScheduleSpec,
+    ScheduleState,
+    Version,
+)
 from pulsed.store.base import Fire
 
 CATCH_UP_NUMBERS: dict[CatchUp, Any] = {
@@ -47,6 +55,16 @@ def fired_message(row: JobRow) -> pb.ListScheduleFiresResponse.Fire:
         fired_at=stamp(row.submitted_at),
         status=STATUS_NUMBERS[row.status],
     )
+
+
+def version_message(version: Version) -> pb.ScheduleVersion:
+    """Return which state of a schedule was seen."""
+    return pb.ScheduleVersion(id=str(version.id), revision=version.revision)
+
+
+def version_of(message: Any) -> Version:
+    """Return which state of a schedule was seen."""
+    return Version(UUID(message.id), message.revision)
 
 
 def spec_message(spec: ScheduleSpec) -> pb.ScheduleSpec:

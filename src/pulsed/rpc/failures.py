@@ -29,6 +29,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (errors.InvalidJob, Code.INVALID_ARGUMENT),
     (errors.JobNotFound, Code.NOT_FOUND),
     (errors.ScheduleNotFound, Code.NOT_FOUND),
+    (errors.ScheduleChanged, Code.ABORTED),
     (errors.JobError, Code.FAILED_PRECONDITION),
     (errors.PulsedError, Code.INTERNAL),
 )

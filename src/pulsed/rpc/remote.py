@@ -50,7 +50,7 @@ from pulsed.rpc.wire import (
     METHODS,
     REQUEST_ID_KEY,
 )
-from pulsed.schedule import ScheduleRow, ScheduleSpec
+from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
 from pulsed.store.base import (
     Audit,
     Backlog,
@@ -409,10 +409,20 @@ class RemoteStore(RemoteWorkflows):
     # -- schedules ------------------------------------------------------------------------------
 
     async def put_schedule(
-        self, app: str, name: str, spec: ScheduleSpec, *, declared: bool = False
+        self,
+        app: str,
+        name: str,
+        spec: ScheduleSpec,
+        *,
+        declared: bool = False,
+        seen: Version | None = None,
     ) -> Put:
         request = pb.PutScheduleRequest(
-            app=app, name=name, spec=to_schedule.spec_message(spec), declared=declared
+            app=app,
+            name=name,
+            spec=to_schedule.spec_message(spec),
+            declared=declared,
+            seen=None if seen is None else to_schedule.version_message(seen),
         )
         answer = await self._call("PutSchedule", request)
         return Put(to_schedule.schedule_of(answer.schedule), answer.effect)

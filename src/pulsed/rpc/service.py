@@ -237,7 +237,12 @@ class Service(WorkflowMethods):
         caller.check_job(spec.topic, spec.queue)
         if caller.is_limited and (old := await self._schedule(request)) is not None:
             _check_schedule(old, caller)
-        put = await self._store.put_schedule(_app(request), name, spec, declared=request.declared)
+        seen = None
+        if request.HasField("seen"):
+            seen = checks.converted(to_schedule.version_of, request.seen)
+        put = await self._store.put_schedule(
+            _app(request), name, spec, declared=request.declared, seen=seen
+        )
         return pb.PutScheduleResponse(
             schedule=to_schedule.schedule_message(put.row), effect=put.effect
         )

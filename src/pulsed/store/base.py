@@ -27,7 +27,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
-from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec
+from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.workflow import Ended, History, Record, Signal
 
@@ -351,9 +351,19 @@ class Store(ABC):
 
     @abstractmethod
     async def put_schedule(
-        self, app: str, name: str, spec: ScheduleSpec, *, declared: bool = False
+        self,
+        app: str,
+        name: str,
+        spec: ScheduleSpec,
+        *,
+        declared: bool = False,
+        seen: Version | None = None,
     ) -> Put:
-        """Create a schedule or change it; one that says the same already is left alone."""
+        """Create a schedule or change it; one that says the same already is left alone.
+
+        With ``seen``, only that version of it is changed: raises ScheduleChanged if somebody has
+        changed or deleted it meanwhile.
+        """
 
     @abstractmethod
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.errors import InvalidOption
+from pulsed.errors import InvalidOption, ScheduleChanged
 from pulsed.job import JobRow, NewJob
 from pulsed.schedule import (
     Overlap,
@@ -17,6 +17,7 @@ from pulsed.schedule import (
     ScheduleRow,
     ScheduleSpec,
     ScheduleState,
+    Version,
     first_occurrence,
 )
 from pulsed.store import rows as decode
@@ -54,6 +55,8 @@ class Wanted(NamedTuple):
     declared: bool
     new_id: UUID
     """For a schedule that is not there yet."""
+    seen: Version | None = None
+    """The only version of it that may be changed."""
 
 
 def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
@@ -74,6 +77,8 @@ def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
                     return Put(row, "created" if row.id == wanted.new_id else meant)
                 meant = "changed"
                 return (yield from _change(s, row, wanted, now))
+            if wanted.seen is not None:
+                raise _changed(wanted)
             made = yield Statement(s.schedules.insert, _new_values(wanted, now))
             if made:
                 return Put(decode.schedule(s.dialect, made[0]), "created")
@@ -114,8 +119,7 @@ def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -
     changed = yield Statement(
         s.schedules.update,
         {
-            "id": row.id,
-            "revision": row.revision,
+            **(wanted.seen or row.version)._asdict(),
             "spec": encode_spec(wanted.spec),
             "declared": wanted.declared,
             "state": _state_after(row, cursor).value,
@@ -123,7 +127,16 @@ def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -
             "cursor": cursor,
         },
     )
+    if not changed:
+        raise _changed(wanted)
     return Put(decode.schedule(s.dialect, changed[0]), "changed")
+
+
+def _changed(wanted: Wanted) -> ScheduleChanged:
+    return ScheduleChanged(
+        f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted by somebody else "
+        "since it was read. Nothing was written: read it again, and decide on that."
+    )
 
 
 def _state_after(row: ScheduleRow, cursor: datetime | None) -> ScheduleState:

@@ -29,7 +29,7 @@ from pulsed.job import (
     WorkerInfo,
     new_job_id,
 )
-from pulsed.schedule import ScheduleRow, ScheduleSpec
+from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
     claim_verb,
@@ -385,9 +385,15 @@ class SqlStore(Store):
     # -- schedules ------------------------------------------------------------------------------
 
     async def put_schedule(
-        self, app: str, name: str, spec: ScheduleSpec, *, declared: bool = False
+        self,
+        app: str,
+        name: str,
+        spec: ScheduleSpec,
+        *,
+        declared: bool = False,
+        seen: Version | None = None,
     ) -> Put:
-        wanted = schedule_verbs.Wanted(app, name, spec, declared, new_job_id())
+        wanted = schedule_verbs.Wanted(app, name, spec, declared, new_job_id(), seen)
         put = await self.run(schedule_verbs.put(self._schedules, wanted))
         if put.effect != "unchanged":
             await self.hint({SCHEDULES})

@@ -1099,17 +1099,27 @@ class ScheduleName(_message.Message):
     name: str
     def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
+class ScheduleVersion(_message.Message):
+    __slots__ = ("id", "revision")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    revision: int
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
 class PutScheduleRequest(_message.Message):
-    __slots__ = ("app", "name", "spec", "declared")
+    __slots__ = ("app", "name", "spec", "declared", "seen")
     APP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DECLARED_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     app: str
     name: str
     spec: ScheduleSpec
     declared: bool
-    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., declared: bool = ...) -> None: ...
+    seen: ScheduleVersion
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., declared: bool = ..., seen: _Optional[_Union[ScheduleVersion, _Mapping]] = ...) -> None: ...
 
 class PutScheduleResponse(_message.Message):
     __slots__ = ("schedule", "effect")
