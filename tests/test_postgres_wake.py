@@ -16,7 +16,7 @@ from pulsed.errors import StorageError
 from pulsed.store import postgres_listen
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_notify import AT_MOST_EVERY, Notifier
+from pulsed.store.postgres_notify import AT_MOST_EVERY, REMEMBERED, Notifier
 from tests.support.jobs import a_job
 
 WITHIN = 60.0
@@ -198,7 +198,7 @@ async def test_the_reason_is_named_also_when_the_error_has_nothing_to_say(monkey
     async def never():
         raise TimeoutError
 
-    listener = postgres_listen.ChannelListener(never, "pulsed", ["default"], lambda: None, ours=set)
+    listener = postgres_listen.ChannelListener(never, "pulsed", {"default"}, lambda: None, ours=set)
     with caplog.at_level(logging.WARNING, logger="pulsed.store"):
         async with postgres_listen.running(listener):
             await until(lambda: caplog.messages)
@@ -289,6 +289,21 @@ async def test_in_a_burst_what_is_owed_goes_with_the_next_submit(monkeypatch):
         await notifier.announce({"a"})
         assert len(record.sent) == sent
         assert notifier._owed == (set() if at in (0.0, 1.1, 2.2) else {"a"})
+
+
+async def test_queues_of_any_number_are_not_remembered_for_ever(monkeypatch):
+    now = 0.0
+    record = Recorder()
+    notifier = Notifier("pulsed", record, clock=lambda: now)
+    monkeypatch.setattr(notifier, "_see_to_it", lambda: None)
+    for number in range(5 * REMEMBERED):
+        now += AT_MOST_EVERY / 10
+        await notifier.announce({f"of customer {number}"})
+        assert len(notifier._last) <= REMEMBERED + 1
+    assert len(record.sent) == 5 * REMEMBERED  # each at once
+    before = len(record.sent)
+    await notifier.announce({f"of customer {number}"})
+    assert len(record.sent) == before  # and those of this moment are still held back
 
 
 async def test_what_is_owed_can_be_flushed(monkeypatch):

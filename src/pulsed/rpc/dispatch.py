@@ -23,7 +23,7 @@ from uuid import UUID
 from pulsed.errors import StorageError
 from pulsed.job import Assignment, Released, Report, TopicPolicy
 from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH
-from pulsed.store.base import SCHEDULES, Store
+from pulsed.store.base import SCHEDULES, Listener, Store
 
 log = logging.getLogger("pulsed.server")
 
@@ -151,7 +151,7 @@ class Dispatcher:
         self._work = asyncio.Event()
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._queues: set[str] = set()
-        self._queues_changed = asyncio.Event()
+        self._listener: Listener | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
         self.streams: set[Stream] = set()
         self.on_schedules: Callable[[], None] = lambda: None
@@ -205,10 +205,10 @@ class Dispatcher:
 
     async def listen(self) -> None:
         """Hear of jobs that others submitted; for ever."""
-        while True:
-            self._queues_changed.clear()
-            async with self._store.listen((*self._queues, SCHEDULES), self.hint):
-                await self._queues_changed.wait()
+        async with self._store.listen((*self._queues, SCHEDULES), self.hint) as listener:
+            self._listener = listener
+            listener.hear(self._queues)  # also those that came while it was opened
+            await asyncio.Event().wait()
 
     async def poll(self) -> None:
         """Look from time to time, whatever was heard; for ever."""
@@ -220,7 +220,8 @@ class Dispatcher:
     def _hear(self, queues: Iterable[str]) -> None:
         if not self._queues.issuperset(queues):
             self._queues.update(queues)
-            self._queues_changed.set()
+            if self._listener is not None:
+                self._listener.hear(self._queues)
 
     # -- claiming -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ again. All verbs are coroutines; ``store.blocking`` runs them in threads without
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -464,3 +464,6 @@ class Listener(ABC):
     @abstractmethod
     def healthy(self) -> bool:
         """Whether hints arrive just now; without them, jobs start at the next poll."""
+
+    def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
+        """Wake for more queues from now on, without a moment in which nothing is heard."""

@@ -67,7 +67,7 @@ class PostgresStore(SqlStore):
         self._sessions = Sessions(options)
         self._threads = ThreadPool(self.address, options, self._sessions, clock)
         self._loops: PerLoop[LoopPool] = PerLoop()
-        self._listeners: list[tuple[frozenset[str], Callable[[], None]]] = []
+        self._listeners: list[tuple[set[str], Callable[[], None]]] = []
         self._channels: list[ChannelListener] = []
         self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
         self._notifier = Notifier(self.channel, self.perform)
@@ -146,27 +146,26 @@ class PostgresStore(SqlStore):
         self, queues: Sequence[str], wake: Callable[[], None]
     ) -> AsyncIterator[Listener]:
         loop = asyncio.get_running_loop()
+        wanted = set(queues)
 
         def wake_loop() -> None:
             with suppress(RuntimeError):  # the loop has just been closed
                 loop.call_soon_threadsafe(wake)
 
-        entry = (frozenset(queues), wake_loop)
+        entry = (wanted, wake_loop)
         self._listeners.append(entry)
         try:
-            async with self._hearing(queues, wake) as listener:
+            async with self._hearing(wanted, wake) as listener:
                 yield listener
         finally:
             if entry in self._listeners:
                 self._listeners.remove(entry)
 
     @asynccontextmanager
-    async def _hearing(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AsyncIterator[Listener]:
+    async def _hearing(self, queues: set[str], wake: Callable[[], None]) -> AsyncIterator[Listener]:
         address, options = self._listen_address, self.postgres_options
         if address is None:
-            yield Polling()
+            yield Polling(queues)
             return
         channel = ChannelListener(
             lambda: connect(address, options, self._sessions, Lane.LISTEN),

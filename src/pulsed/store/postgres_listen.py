@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,27 +24,37 @@ LONGEST_PAUSE = 30.0
 log = logging.getLogger("pulsed.store")
 
 
-class Polling(Listener):
+class Wanted(Listener):
+    """A listener for some queues; others in this process look at the same set of them."""
+
+    def __init__(self, queues: set[str]) -> None:
+        self._queues = queues
+
+    def hear(self, queues: Iterable[str]) -> None:
+        self._queues.update(queues)
+
+
+class Polling(Wanted):
     """There is no connection that could listen: jobs start at the next poll."""
 
     healthy = False
 
 
-class ChannelListener(Listener):
+class ChannelListener(Wanted):
     """A LISTEN connection, kept up for ever."""
 
     def __init__(
         self,
         connect: Callable[[], Awaitable[Any]],
         channel: str,
-        queues: Collection[str],
+        queues: set[str],
         wake: Callable[[], None],
         *,
         ours: Callable[[], Collection[int]],
     ) -> None:
+        super().__init__(queues)
         self._connect = connect
         self._channel = channel
-        self._queues = frozenset(queues)
         self._wake = wake
         self._ours = ours
         self._healthy = False

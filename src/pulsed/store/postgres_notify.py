@@ -26,6 +26,8 @@ LATE_BY = 0.002
 LINGER = 1.0
 """Seconds the thread waits for more to announce before it ends."""
 FLUSH_WITHIN = 2.0
+REMEMBERED = 1_000
+"""Queues whose last announcement is kept in mind before those are forgotten that are long over."""
 
 log = logging.getLogger("pulsed.store")
 
@@ -65,6 +67,7 @@ class Notifier:
         """Start afresh, also after a fork: what is owed is the parent's to send."""
         self._changed = threading.Condition()
         self._last: dict[str, float] = {}
+        self._forget_at = REMEMBERED
         self._owed: set[str] = set()
         self._thread: threading.Thread | None = None
         self._sending = False
@@ -99,7 +102,15 @@ class Notifier:
                 elif queue not in self._owed or self._thread is None:
                     self._owed.add(queue)
                     self._see_to_it()
+            self._forget(now)
         return at_once
+
+    def _forget(self, now: float) -> None:
+        """Forget announcements that hold nothing back any more; queues may have any names."""
+        if len(self._last) > self._forget_at:
+            recent = {name: at for name, at in self._last.items() if now - at < AT_MOST_EVERY}
+            self._last = recent
+            self._forget_at = max(REMEMBERED, 2 * len(recent))  # not again with every submit
 
     def _see_to_it(self) -> None:
         if self._thread is None:
