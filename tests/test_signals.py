@@ -1,10 +1,13 @@
-"""SIGTERM and SIGINT: what a worker makes of them, and what its forked children must not."""
+"""SIGTERM, SIGINT, SIGHUP: what a worker makes of them, and what its forked children must not."""
 
 import asyncio
 import functools
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 from pulsed import Pulse
 from pulsed.engine import signals
 from pulsed.engine.signals import ECHO, Insistence, on_stop_signals
+from pulsed.store.blocking import run_blocking
 from tests.support.commands import Command, until
 from tests.support.waiting import until as eventually
 
@@ -105,6 +109,97 @@ class TestForkedChildren:
             worker.signal(signal.SIGTERM)
             assert worker.ended() == 0
         assert worker.log.count("SIGTERM: draining") == 1
+
+
+@contextmanager
+def hang_ups(disposition: Any) -> Iterator[None]:
+    """Let processes that are started here begin with hang-ups ignored, or not."""
+    before = signal.signal(signal.SIGHUP, disposition)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+ON_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "pulsed", *sys.argv[1:]])
+"""
+
+
+def states(app: Pulse) -> list[str]:
+    return [worker.state for worker in run_blocking(app.store.workers())]
+
+
+class TestHangUp:
+    @pytest.mark.parametrize("processes", ["1", "2"])
+    def test_it_drains(self, folder, app, processes):
+        job = app.enqueue("wait")
+        with (
+            hang_ups(signal.SIG_DFL),
+            a_worker(folder, app, "--processes", processes) as worker,
+        ):
+            until((folder / "started").exists)
+            worker.said("slots; topics", times=int(processes))
+            worker.signal(signal.SIGHUP)
+            worker.said("draining 1 running jobs")
+            (folder / "go").touch()
+            assert worker.ended() == 0
+        assert job.result(60) == "gone"
+
+    def test_a_server_drains(self, folder, app):
+        with (
+            hang_ups(signal.SIG_DFL),
+            Command(folder, "server", "--listen", "127.0.0.1:0", PULSED_URL=app.url) as server,
+        ):
+            server.said("serves")
+            server.signal(signal.SIGHUP)
+            assert server.ended() == 0
+        assert "SIGHUP: draining" in server.log
+
+    @pytest.mark.parametrize("processes", ["1", "2"])
+    def test_under_nohup_it_stays_ignored(self, folder, app, processes):
+        with (
+            hang_ups(signal.SIG_IGN),
+            a_worker(folder, app, "--processes", processes) as worker,
+        ):
+            worker.said("slots; topics", times=int(processes))
+            worker.signal(signal.SIGHUP)
+            (folder / "go").touch()
+            assert app.enqueue("wait").result(60) == "gone"
+            worker.signal(signal.SIGTERM)
+            assert worker.ended() == 0
+        assert "SIGHUP" not in worker.log
+
+    def test_a_worker_whose_terminal_is_closed_finishes_what_it_runs(self, folder, app):
+        job = app.enqueue("wait")
+        ours, its = os.openpty()
+        command = [sys.executable, "-c", ON_A_TERMINAL, "worker", "shop:app"]
+        environment = {**os.environ, "PULSED_URL": app.url}
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its
+        ) as worker:
+            try:
+                os.close(its)
+                until((folder / "started").exists)
+                os.close(ours)
+                until(lambda: states(app) == ["draining"])
+                (folder / "go").touch()
+                assert worker.wait(60) == 0
+            finally:
+                worker.kill()
+        assert job.refresh().result(0) == "gone"
+
+    async def test_a_programs_own_handler_is_left_to_it(self):
+        heard: list[int] = []
+        with hang_ups(lambda number, _: heard.append(number)):
+            with on_stop_signals(asyncio.get_running_loop(), lambda *, abort: heard.append(-1)):
+                signal.raise_signal(signal.SIGHUP)
+            await asyncio.sleep(0)
+        assert heard == [signal.SIGHUP]
 
 
 class TestRepeats:

@@ -41,6 +41,7 @@ examples:
 \b
 signals:
   SIGTERM or Ctrl-C   send the workers to other servers, finish calls; exits with 0
+  SIGHUP              the same, when the terminal is closed; ignored under nohup
   the same again      end at once; exits with 130
 
 \b

@@ -39,6 +39,7 @@ examples:
 \b
 signals:
   SIGTERM or Ctrl-C   finish what runs, claim nothing more; exits with 0
+  SIGHUP              the same, when the terminal is closed; ignored under nohup
   the same again      hand back what runs, its attempt not counted; exits with 130
                       (within a second of the first it is taken for an echo, and ignored)
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: drain at the first, abort at the next; and none of it in a forked child."""
+"""SIGTERM, SIGINT, SIGHUP: drain at the first, abort at the next; none of it in a forked child."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ from typing import Any, Protocol
 
 log = logging.getLogger("pulsed.worker")
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal was closed, or a supervisor wants an end; Windows has none."""
+
+STOPS = (signal.SIGTERM, signal.SIGINT, *([HANGUP] if HANGUP is not None else ()))
+
+
+def stops() -> tuple[signal.Signals, ...]:
+    """Return the signals that ask for an end.
+
+    A hang-up is one unless somebody has said otherwise: under ``nohup`` it is ignored and has to
+    stay so, and a program with a handler of its own means something else by it.
+    """
+    taken = HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_DFL
+    return tuple(number for number in STOPS if not (taken and number is HANGUP))
+
 
 ECHO = 1.0
 """Seconds in which another signal is the same request: ``timeout`` and some service managers signal
@@ -57,9 +71,9 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[Non
         stop(abort=abort)
         abort = True
 
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOPS}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in stops()}
     _outside.update(before)
-    for number in STOPS:
+    for number in before:
         _listen(loop, number, on_signal)
     try:
         yield
