@@ -12,7 +12,7 @@ import pytest
 from pulsed.engine import claiming
 from pulsed.engine.worker import Exit
 from pulsed.job import Status
-from pulsed.rpc import dispatch, streams
+from pulsed.rpc import claims, dispatch, streams
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteOptions, RemoteStore
 from pulsed.store.base import Listener
@@ -181,35 +181,31 @@ class TestGrantsThatStand:
     async def test_it_is_answered_once_when_several_queues_have_news_at_once(
         self, client, deaf, monkeypatch
     ):
-        """News that comes to both queues while they are looked at must not serve it twice."""
-        claim = deaf.store.claim
-        looked: Counter[str] = Counter()
+        """Nor is news missed that comes while it looks."""
+        claim, jobs = deaf.store.claim, [a_job(queue=queue) for queue in ("first", "second")]
 
         async def claim_and_hear_news(worker_id, queue, topics, limit):
             claimed = await claim(worker_id, queue, topics, limit)
-            looked[queue] += 1
-            if looked[queue] == 1:
+            if queue == "second":
+                await deaf.store.submit(jobs)  # again and again, but stored once
                 deaf.server.dispatcher.hint()
             return claimed
 
         monkeypatch.setattr(deaf.store, "claim", claim_and_hear_news)
         stream = client.stream()
         await stream.hello(queues=("first", "second"))
-        await stream.grant(1, 1, wait=LONG)
-        await until(lambda: len(looked) == 2)
-        ids = {await submit_to(deaf, "first"), await submit_to(deaf, "second")}
-        (job_id,) = jobs_of(await stream.batch())
-        await stream.grant(2, 1, wait=LONG)
-        batch = await stream.batch()
-        assert batch.grant_id == 2
-        assert {job_id, *jobs_of(batch)} == ids
+        for number, job in enumerate(jobs, 1):
+            await stream.grant(number, 1, wait=LONG)
+            batch = await stream.batch()
+            assert (batch.grant_id, jobs_of(batch)) == (number, [str(job.id)])
         assert deaf.do(_unanswered) == 0
 
     async def test_who_withdraws_is_offered_nothing_more(self, client, deaf, offers):
-        stream, other = await one_that_looked(client), await one_that_looked(client)
+        stream = await one_that_looked(client)
         await let_stand(deaf, stream, 2, 2)
         await stream.call.write(pb.StreamJobsRequest(withdraw=pb.Withdraw()))
         assert jobs_of(await stream.batch()) == []
+        other = await one_that_looked(client)
         await submit_to(deaf)
         assert (await other.read()).WhichOneof("kind") == "offer"
         assert offers == ["default"]
@@ -230,36 +226,72 @@ async def job(n: int) -> int:
     return n
 
 
+def counted(monkeypatch, owner, name):
+    """Return a list that grows with every call of a function."""
+    calls: list[str] = []
+    function = getattr(owner, name)
+
+    def noted(*args):
+        calls.append(name)
+        return function(*args)
+
+    monkeypatch.setattr(owner, name, noted)
+    return calls
+
+
+def lingers(far, worker):
+    """Whether a worker may be handed jobs, or is about to let that happen."""
+    return worker._claimer._was_busy or far._here().streams[worker.id]._asked
+
+
 class TestWorkers:
-    async def test_the_next_job_comes_without_an_offer(self, far, near, offers, monkeypatch):
+    async def test_the_next_job_comes_without_an_offer(
+        self, far, near, server, offers, monkeypatch
+    ):
         monkeypatch.setattr(claiming, "LINGER", LONG)
         async with working(far, handler(job, lease=10 * LONG), poll=NEVER):
             await finished(near, await submit(far, "job", n=0))
             offered = len(offers)
             for n in range(5):
+                await until(lambda: server.do(_standing) == 1)
                 await finished(near, await submit(far, "job", n=n))
             assert len(offers) == offered
 
     async def test_one_that_lingered_in_vain_is_offered_jobs_and_given_none(
-        self, far, near, server, offers, monkeypatch
+        self, far, near, offers, monkeypatch
     ):
         monkeypatch.setattr(claiming, "LINGER", 0.01)
         async with working(far, job, poll=NEVER) as it:
             await finished(near, await submit(far, "job", n=0))
-            await until(lambda: not it.worker._claimer._was_busy)
-            await until(lambda: server.do(_unanswered) == 0)
+            await until(lambda: not lingers(far, it.worker))
             before = len(offers)
             await finished(near, await submit(far, "job", n=1))
             assert len(offers) == before + 1
 
-    async def test_more_than_it_was_handed_is_asked_for_at_once(self, far, near, monkeypatch):
-        monkeypatch.setattr(claiming, "LINGER", LONG)
-        async with working(far, handler(job, lease=10 * LONG), poll=NEVER):
+    async def test_one_that_lingered_in_vain_grants_nothing_more(self, far, near, monkeypatch):
+        monkeypatch.setattr(claiming, "LINGER", 0.01)
+        grants = counted(monkeypatch, claims, "grant_message")
+        polls = counted(monkeypatch, claiming.Claimer, "tick")
+        async with working(far, job, poll=0.01) as it:
             await finished(near, await submit(far, "job", n=0))
-            rows = await all_finished(near, await submit_many(far, "job", 20))
+            await until(lambda: not lingers(far, it.worker))
+            granted, polled = len(grants), len(polls)
+            await until(lambda: len(polls) >= polled + 5)
+            assert len(grants) == granted
+
+    async def test_more_than_it_was_handed_is_asked_for_at_once(
+        self, far, near, server, monkeypatch
+    ):
+        monkeypatch.setattr(claiming, "LINGER", LONG)
+        async with working(far, handler(job, lease=10 * LONG), poll=NEVER, concurrency=50):
+            await finished(near, await submit(far, "job", n=0))
+            await until(lambda: server.do(_standing) == 1)
+            looks = server.server.dispatcher.claims
+            rows = await all_finished(near, await submit_many(far, "job", 40))
+            assert server.server.dispatcher.claims - looks < 10
         assert {(each.status, each.attempts) for each in rows} == {(Status.SUCCEEDED, 1)}
 
-    async def test_no_job_comes_ahead_of_its_slot(self, far, near, monkeypatch):
+    async def test_no_job_comes_ahead_of_its_slot(self, far, near, server, monkeypatch):
         monkeypatch.setattr(claiming, "LINGER", LONG)
         go = asyncio.Event()
         begun: list[int] = []
@@ -269,7 +301,9 @@ class TestWorkers:
             await go.wait()
 
         async with working(far, handler(waits, lease=10 * LONG), concurrency=2, poll=NEVER):
-            ids = [await submit(far, "waits", n=n) for n in range(5)]
+            ids = [await submit(far, "waits", n=0)]
+            await until(lambda: server.do(_standing) == 1)
+            ids += await submit_many(far, "waits", 4)
             await until(lambda: len(begun) == 2)
             statuses = Counter([(await row(near, each)).status for each in ids])
             assert statuses == {Status.RUNNING: 2, Status.PENDING: 3}
@@ -280,7 +314,7 @@ class TestWorkers:
         monkeypatch.setattr(claiming, "LINGER", LONG)
         async with working(far, handler(job, lease=10 * LONG), drain_timeout=LONG) as it:
             await finished(near, await submit(far, "job", n=0))
-            await until(lambda: far._here().streams[it.worker.id]._asked)
+            await until(lambda: lingers(far, it.worker))
             began = time.monotonic()
             assert await it.stop() is Exit.DRAINED
             assert time.monotonic() - began < LONG / 2
@@ -293,7 +327,7 @@ class TestWorkers:
             far = RemoteStore(f"{server.url},{other.host}", RemoteOptions(**AT_ONCE_OPTIONS))
             async with working(far, handler(job, lease=10 * LONG), poll=NEVER) as it:
                 await finished(near, await submit(near, "job", n=0))
-                await until(lambda: far._here().streams[it.worker.id]._asked)
+                await until(lambda: lingers(far, it.worker))
                 await asyncio.to_thread(server.drain)
                 await finished(near, await submit(near, "job", n=1))
                 assert far.doubtful_claims == 0
@@ -307,7 +341,7 @@ class TestWorkers:
             far = RemoteStore(proxy.url, quick)
             async with working(far, handler(job, lease=10 * LONG)) as it:
                 await finished(near, await submit(near, "job", n=0))
-                await until(lambda: far._here().streams[it.worker.id]._asked)
+                await until(lambda: lingers(far, it.worker))
                 proxy.silence()
                 lost = await submit(server.store, "job", n=1)
                 await in_status(near, lost, Status.RUNNING)
