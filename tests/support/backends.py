@@ -277,6 +277,12 @@ def sqlite_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bac
     yield SqliteBackend(folder / "jobs.db", clock, with_tables=True)
 
 
+@pytest.fixture
+def only_sqlite(database: Path, clock: Clock) -> SqliteBackend:
+    """A file that is not there yet. Say ``backend = only_sqlite`` in tests of files alone."""
+    return SqliteBackend(database, clock)
+
+
 @contextmanager
 def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """One database for all tests of this process, emptied before each."""
