@@ -19,7 +19,6 @@ from pulsed.job import (
     Beat,
     Failed,
     Lease,
-    Released,
     Report,
     Snoozed,
     Status,
@@ -39,7 +38,13 @@ from tests.support.checkpoints import (
     suspended,
 )
 from tests.support.clock import Clock
-from tests.support.guards import check, unguarded, without
+from tests.support.guards import (
+    a_self_zombie,
+    check,
+    somebody_with_anothers_token,
+    unguarded,
+    without,
+)
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -80,18 +85,6 @@ async def success_is_refused(store: SqlStore, lease: Lease) -> None:
 
 async def progress_is_refused(store: SqlStore, lease: Lease) -> None:
     assert not await store.set_progress(lease, "7")
-
-
-async def a_self_zombie(store: SqlStore) -> Lease:
-    zombie = await running(store, ALICE)
-    await settle(store, zombie, Released())
-    await claim_one(store, ALICE)
-    return zombie.lease
-
-
-async def somebody_with_anothers_token(store: SqlStore) -> Lease:
-    run = await running(store, ALICE)
-    return run.lease._replace(worker_id=BOB)
 
 
 WRITES = {

@@ -22,24 +22,12 @@ from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_errors import translate
 from pulsed.store.verb import Kind, Sql, Statement, Verb
 from tests.support.jobs import a_job
-from tests.support.own_sessions import AT_ONCE, administering, impatient_store, sessions
+from tests.support.own_sessions import AT_ONCE, impatient, sessions
 from tests.support.raw_verbs import a_verb, both_drivers, perform, run
 from tests.support.scratch_postgres import ScratchPostgres
 
+store = impatient
 ONCE = RetryPolicy.disabled()
-
-
-@pytest.fixture
-def admin(postgres_url):
-    with administering(postgres_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-async def store(postgres_url, admin):
-    store = impatient_store(postgres_url)
-    yield store
-    await store.aclose()
 
 
 @both_drivers

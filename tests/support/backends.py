@@ -32,6 +32,8 @@ from tests.support.servers import ServerThread
 AT_ONCE = RetryPolicy(initial=0, max=0)
 """Storage retry that does not wait."""
 AT_ONCE_OPTIONS: dict[str, Any] = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE}
+QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
+"""The same, for a store behind a server."""
 
 KEPT = {"pulse_meta", "pulse_migrations"}
 """Tables that are not emptied between tests."""
