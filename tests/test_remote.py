@@ -313,7 +313,7 @@ class TestClaims:
         await listening.claim(worker_id, "default", POLICIES, 1)
         stream = listening._here().streams[worker_id]
         answer = asyncio.get_running_loop().create_future()
-        stream._asked[7] = claims.Asked(stream._call, "default", 2, answer)
+        stream._asked[7] = claims.Asked(stream._call, ["default"], 2, answer)
         stream._receive("", stream._call, pb.StreamJobsResponse(batch=pb.Batch(grant_id=7)))
         stream._receive("", stream._call, pb.StreamJobsResponse(offer=pb.Offer(queue="default")))
         await answer
