@@ -33,7 +33,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.tokens import Token
 from pulsed.workflow import Record
-from tests.support.backends import QUICK, RemoteUnderTest
+from tests.support.backends import AT_ONCE_OPTIONS, QUICK, RemoteUnderTest
 from tests.support.checkpoints import (
     FAMILY,
     a_family,
@@ -418,7 +418,7 @@ async def test_a_step_gets_no_transaction_and_is_told_why(store):
 
 async def orphans(database: Path) -> list[UUID]:
     """Cancel a parent by a process that dies before it has told the children."""
-    store = SqliteStore(database)
+    store = SqliteStore(database, SqliteOptions(**AT_ONCE_OPTIONS))
     run = await running(store)
     children = children_of(run.job_id, 2)
     await store.add_children(run.lease, children)
