@@ -293,6 +293,13 @@ def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[B
     yield backend
 
 
+@pytest.fixture
+def only_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
+    """PostgreSQL without jobs. Say ``backend = only_postgres`` in tests of it alone."""
+    with postgres_backend(request, clock) as backend:
+        yield backend
+
+
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest, Clock], Any]] = {
     "sqlite": sqlite_backend,
     "postgres": postgres_backend,

@@ -14,6 +14,8 @@ from tests.support.jobs import ALICE, BOB, claim_one, running, settle
 
 Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
+STILL_CLAIMABLE = "AND j.status NOT IN ('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+"""The guard in the UPDATE of a claim."""
 LOOKS = {"claim": "pick"}
 """On SQLite, the statement that a statement's choice of rows is in."""
 
