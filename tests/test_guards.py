@@ -43,11 +43,7 @@ pytestmark = pytest.mark.embedded("takes guards out of the statements")
 
 
 STATUS = "j.status = 'RUNNING' AND "
-
-
 OWNER = "AND j.locked_by = r.worker"
-
-
 TOKEN = "AND j.lease_token = r.token"
 
 # -- the fence of every worker write --------------------------------------------------------------

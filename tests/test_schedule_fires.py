@@ -293,8 +293,6 @@ async def test_a_plan_made_before_the_clock_went_back_changes_nothing_after(stor
 
 
 SCHEDULE = UUID("0192f0c1-2345-7abc-8def-0123456789ab")
-
-
 GOLDEN = "b31ebb40-5472-5e63-99d3-df2d27bbf769"
 
 
