@@ -382,7 +382,7 @@ async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store
         await until(lambda: fault.hits > 0)
         it.worker.stop()
         await until(lambda: it.worker.describe().state == "draining")
-        await it.stop(abort=True)
+        assert await it.stop(abort=True) is Exit.ABORTED
 
 
 async def test_an_abort_lets_a_plain_function_stop_before_its_job_is_handed_back(store: SqlStore):
