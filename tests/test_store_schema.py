@@ -1,8 +1,10 @@
 """The tables: made once by whoever comes first, and strict about what they hold."""
 
+import re
 import threading
 import uuid
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -12,6 +14,7 @@ from pulsed.errors import SchemaError
 from pulsed.job import Status
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres import PostgresStore
 from tests.support.backends import Backend, PostgresBackend, SqliteBackend, close_blocking
 from tests.support.jobs import ALICE, EVERYTHING, a_job, running, submitted
 from tests.support.processes import migrate, together
@@ -198,3 +201,41 @@ def test_both_engines_have_the_same_versions():
     ]
     assert versions[0] == versions[1]
     assert [version for version, _ in versions[0]] == list(range(1, len(versions[0]) + 1))
+
+
+@pytest.mark.parametrize("since", [2, 4])
+def test_a_large_table_can_be_migrated_by_hand_beside_the_work(
+    postgres_url, empty_postgres_url, since
+):
+    """What the docs tell operators to do ends in the very schema that a migration makes."""
+    store = PostgresStore(empty_postgres_url)
+    whole, newer = (migrations.script(store.dialect, since=each) for each in (0, since))
+    first = migrations.migrations("postgres")[since].statements[0]
+    statements = newer.split(";\n\n")
+    beside = [one for one in statements if re.search(r"(TABLE|INDEX \w+ ON) pulse_jobs ", one)]
+    rest = [one for one in statements if one not in beside]
+    with psycopg.connect(empty_postgres_url, autocommit=True) as operator:
+        operator.execute(whole[: whole.index(first)] + "COMMIT")
+        for one in beside:
+            operator.execute(one.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY"))
+        operator.execute(";\n".join(rest))
+    assert len(beside) >= 4
+    assert run_blocking(store.migrate()) == []
+    close_blocking(store)
+    by_itself = PostgresStore(postgres_url)
+    run_blocking(by_itself.migrate())
+    close_blocking(by_itself)
+    assert schema_of(empty_postgres_url) == schema_of(postgres_url)
+
+
+def schema_of(url: str) -> tuple[set[Any], set[Any]]:
+    """Return the columns and the indexes of our tables."""
+    with psycopg.connect(url) as connection:
+        columns = connection.execute(
+            "SELECT table_name, column_name, data_type, is_nullable "
+            "FROM information_schema.columns WHERE table_schema = current_schema()"
+        ).fetchall()
+        indexes = connection.execute(
+            "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema()"
+        ).fetchall()
+    return set(columns), set(indexes)
