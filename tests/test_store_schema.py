@@ -233,9 +233,11 @@ def schema_of(url: str) -> tuple[set[Any], set[Any]]:
     with psycopg.connect(url) as connection:
         columns = connection.execute(
             "SELECT table_name, column_name, data_type, is_nullable "
-            "FROM information_schema.columns WHERE table_schema = current_schema()"
+            "FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND starts_with(table_name, 'pulse_')"
         ).fetchall()
         indexes = connection.execute(
-            "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema()"
+            "SELECT indexdef FROM pg_indexes "
+            "WHERE schemaname = current_schema() AND starts_with(tablename::text, 'pulse_')"
         ).fetchall()
     return set(columns), set(indexes)
