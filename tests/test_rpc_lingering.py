@@ -166,6 +166,18 @@ class TestGrantsThatStand:
         await submit_to(deaf)
         assert (await stream.read()).WhichOneof("kind") == "offer"
 
+    async def test_when_its_time_is_over_nobody_looks_for_what_others_have_seen_to(
+        self, client, deaf, offers
+    ):
+        other, stream = await one_that_looked(client), await one_that_looked(client)
+        await let_stand(deaf, stream, 2, 2, wait=0.2)
+        await submit_to(deaf)
+        assert (await other.read()).WhichOneof("kind") == "offer"
+        await other.grant(2, 2)
+        assert len(jobs_of(await other.batch())) == 1
+        assert jobs_of(await stream.batch()) == []
+        assert offers == ["default"]
+
     async def test_one_who_took_all_that_it_could_is_offered_nothing(self, client, deaf, offers):
         stream, other = await one_that_looked(client), await one_that_looked(client)
         await let_stand(deaf, stream, 2, 1)

@@ -347,6 +347,7 @@ class Dispatcher:
         standing = [lane for lane in grant.seen if grant in lane.waiting]
         for lane in standing:
             del lane.waiting[grant]
+            grant.seen[lane] = lane.news  # it was in line: somebody has seen to all that
         if standing:
             self._answer(grant, [], full=False)
 
