@@ -196,20 +196,20 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
         await store.now()  # what waiting will not mend is said now
         await serving.start()
         host = options["listen"].rpartition(":")[0]
-        where = f"{host}:{serving.port}"
-        log.info("pulsed %s serves %s on %s", __version__, redacted(url), where)
-        return await _until_told_to_stop(serving)
+        what = f"pulsed {__version__} serves {redacted(url)} on {host}:{serving.port}"
+        return await _until_told_to_stop(serving, what)
     finally:
         await store.aclose()
 
 
-async def _until_told_to_stop(serving: Any) -> int:
+async def _until_told_to_stop(serving: Any, what: str) -> int:
     asked, insisted = asyncio.Event(), asyncio.Event()
 
     def stop(*, abort: bool) -> None:
         (insisted if abort else asked).set()
 
     with on_stop_signals(asyncio.get_running_loop(), stop):
+        log.info("%s", what)  # from here on a signal drains
         if not await _first(asked.wait(), serving.failed()):
             return Code.FAILURE  # a loop of ours ended, which it has said itself
         if not await _first(serving.drain(), insisted.wait()):
