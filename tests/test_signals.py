@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what a worker makes of them, and what its forked children must not."""
+"""SIGTERM, SIGINT and SIGHUP: what a worker makes of them, and what its forked children must not."""
 
 import asyncio
 import functools
@@ -83,6 +83,14 @@ def app(tmp_path: Path) -> Iterator[Pulse]:
         yield app
 
 
+@pytest.fixture
+def hang_up_undecided() -> Iterator[None]:
+    """Let SIGHUP mean nothing here, nor in processes started here, whatever runs the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def a_worker(folder: Path, app: Pulse, *args: str) -> Command:
     return Command(folder, "worker", "shop:app", "--poll", "50ms", *args, PULSED_URL=app.url)
 
@@ -138,6 +146,32 @@ class TestRepeats:
                 signal.raise_signal(signal.SIGTERM)
                 await eventually(functools.partial(lambda times: len(heard) == times, times))
         assert heard == [False, True, True]
+
+
+@pytest.mark.usefixtures("hang_up_undecided")
+class TestClosedTerminal:
+    def test_a_worker_finishes_what_runs(self, folder, app):
+        job = app.enqueue("wait")
+        with a_worker(folder, app) as worker:
+            until((folder / "started").exists)
+            worker.signal(signal.SIGHUP)
+            worker.said("draining 1 running jobs")
+            (folder / "go").touch()
+            assert worker.ended() == 0
+        assert (job.result(60), job.refresh().attempts) == ("gone", 1)
+
+    def test_several_processes_do_as_well(self, folder, app):
+        with a_worker(folder, app, "--processes", "2") as worker:
+            worker.said("slots; topics", times=2)
+            worker.signal(signal.SIGHUP)
+            assert worker.ended() == 0
+        assert worker.log.count("ended: drained") == 2
+
+    @pytest.mark.parametrize("meaning", [signal.SIG_IGN, lambda *_: None])
+    async def test_a_meaning_that_it_has_already_is_kept(self, meaning):
+        signal.signal(signal.SIGHUP, meaning)
+        with on_stop_signals(asyncio.get_running_loop(), lambda *, abort: None):
+            assert signal.getsignal(signal.SIGHUP) is meaning
 
 
 class TestHandlers:

@@ -39,6 +39,7 @@ examples:
 \b
 signals:
   SIGTERM or Ctrl-C   finish what runs, claim nothing more; exits with 0
+                      (SIGHUP, from a closed terminal, does the same; nohup prevents it)
   the same again      hand back what runs, its attempt not counted; exits with 130
                       (within a second of the first it is taken for an echo, and ignored)
 

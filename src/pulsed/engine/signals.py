@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: drain at the first, abort at the next; and none of it in a forked child."""
+"""SIGTERM, SIGINT and SIGHUP: drain at the first, abort at the next; none of it in a forked child."""
 
 from __future__ import annotations
 
@@ -14,11 +14,23 @@ from typing import Any, Protocol
 
 log = logging.getLogger("pulsed.worker")
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
+ALWAYS = (signal.SIGTERM, signal.SIGINT)
+HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
 
 ECHO = 1.0
 """Seconds in which another signal is the same request: ``timeout`` and some service managers signal
 a process and its group, and a terminal everybody at once."""
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that ask this process to stop.
+
+    A closed terminal sends SIGHUP. It is left alone where somebody gave it a meaning already:
+    ``nohup``, or a program that reads its configuration again.
+    """
+    if HANG_UP is None or signal.getsignal(HANG_UP) is not signal.SIG_DFL:
+        return ALWAYS
+    return (*ALWAYS, HANG_UP)
 
 
 class Insistence:
@@ -57,9 +69,9 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[Non
         stop(abort=abort)
         abort = True
 
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOPS}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in stop_signals()}
     _outside.update(before)
-    for number in STOPS:
+    for number in before:
         _listen(loop, number, on_signal)
     try:
         yield
@@ -89,7 +101,7 @@ _masks = threading.local()
 
 def _before_fork() -> None:
     """Hold signals back, so that the child gets none before its handlers are in order."""
-    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if _outside else None
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _outside) if _outside else None
 
 
 def _in_child() -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from pulsed.engine.signals import Insistence
+from pulsed.engine.signals import HANG_UP, Insistence, stop_signals
 
 log = logging.getLogger("pulsed.supervisor")
 
@@ -207,14 +207,11 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Iterator[Callable[[float], None]]:
-        """Stop on SIGTERM and SIGINT, and look at once when a child has died."""
+        """Stop on the signals that say so, and look at once when a child has died."""
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
-        handlers: dict[int, Any] = {
-            signal.SIGTERM: self._on_signal,
-            signal.SIGINT: self._on_signal,
-        }
+        handlers: dict[int, Any] = dict.fromkeys(stop_signals(), self._on_signal)
         if hasattr(signal, "SIGCHLD"):
             handlers[signal.SIGCHLD] = lambda *_: None
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -238,9 +235,9 @@ class Supervisor:
 def _exit_code(code: int) -> int:
     """Return the code of a child that was to end, as a shell would show it.
 
-    A worker that listens for SIGTERM never dies of it: one that did had not begun to work.
+    A worker that listens for a signal never dies of it: one that did had not begun to work.
     """
-    if code == -signal.SIGTERM:
+    if code < 0 and -code in (signal.SIGTERM, HANG_UP):
         return 0
     return 128 - code if code < 0 else code
 
