@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: what a worker makes of them, and what its forked children must not."""
+"""SIGTERM, SIGINT, SIGHUP: what a worker makes of them, and what its forked children must not."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: drain at the first, abort at the next; none of it in a forked child."""
+"""SIGTERM, SIGINT, SIGHUP: drain at the first, abort at the next; none of it in a forked child."""
 
 from __future__ import annotations
 
