@@ -52,5 +52,7 @@ def _show(findings: list[Finding]) -> None:
             print_hanging(screen, advice, 10 + width)
     bad = [finding for finding in findings if finding.level is not Level.OK]
     failed = [finding for finding in bad if finding.level is Level.FAIL]
-    verdict = f"{len(failed)} failed, {len(bad) - len(failed)} warnings, {len(findings)} checks"
+    warned = len(bad) - len(failed)
+    warnings = "1 warning" if warned == 1 else f"{warned} warnings"
+    verdict = f"{len(failed)} failed, {warnings}, {len(findings)} checks"
     screen.print(Text(verdict, style="bold red" if failed else "bold"))
