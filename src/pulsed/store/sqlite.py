@@ -324,6 +324,8 @@ class SqliteStore(SqlStore):
         }
 
     async def aclose(self) -> None:
+        threads, self._reading = self._reading, _reading_threads()
+        threads.shutdown(wait=False)
         readers, self._idle_readers = self._idle_readers, []
         for reader in readers:
             reader.close()
