@@ -14,7 +14,7 @@ from pulsed.errors import SchemaError, StorageError
 from pulsed.job import Status
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
-from tests.support.jobs import ALICE, EVERYTHING, a_job, claim, row, submitted
+from tests.support.jobs import EVERYTHING, a_job, claim, ids, row, submitted
 from tests.support.waiting import until
 
 
@@ -91,19 +91,26 @@ async def test_a_backup_that_is_put_in_its_place_is_used(store, path, tmp_path):
 
 
 async def test_a_claim_says_so_and_the_next_one_works(store, path):
-    """Also floors are forgotten: the jobs of another file may be older than all of ours."""
-    other = SqliteStore(path)
-    early = await submitted(other)
-    await other.aclose()
-    shutil.copy(path, path.with_name("backup"))
+    await submitted(store)
+    remove(path)
+    with pytest.raises(StorageError, match="removed or replaced"):
+        await claim(store)
+    job_id = await submitted(store)
+    assert ids(await claim(store)) == [job_id]
+
+
+async def test_jobs_of_the_new_file_may_be_older_than_all_of_the_old_one(store, path, tmp_path):
+    """A claim begins where the last one found nothing more: that place is forgotten."""
+    early = await submitted(store)
+    await store.aclose()
+    shutil.copy(path, tmp_path / "backup")
     await submitted(store)
     assert len(await claim(store, limit=10)) == 2
     assert await claim(store) == []
     remove(path)
-    path.with_name("backup").rename(path)
-    with pytest.raises(StorageError, match="removed or replaced"):
-        await claim(store)
-    assert [taken.lease.job_id for taken in await claim(store, ALICE)] == [early]
+    (tmp_path / "backup").rename(path)
+    late = await submitted(store)
+    assert ids(await claim(store, limit=10)) == [early, late]
 
 
 async def test_nothing_is_created_for_those_who_may_not(path):
