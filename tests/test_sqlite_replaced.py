@@ -99,11 +99,13 @@ async def test_a_claim_says_so_and_the_next_one_works(store, path):
     assert ids(await claim(store)) == [job_id]
 
 
-async def test_jobs_of_the_new_file_may_be_older_than_all_of_the_old_one(store, path, tmp_path):
+async def test_jobs_of_the_new_file_may_be_older_than_all_of_the_old_one(path, clock, tmp_path):
     """A claim begins where the last one found nothing more: that place is forgotten."""
+    store = SqliteStore(path, clock=clock)
     early = await submitted(store)
     await store.aclose()
     shutil.copy(path, tmp_path / "backup")
+    clock.advance(10)
     await submitted(store)
     assert len(await claim(store, limit=10)) == 2
     assert await claim(store) == []
@@ -111,6 +113,7 @@ async def test_jobs_of_the_new_file_may_be_older_than_all_of_the_old_one(store, 
     (tmp_path / "backup").rename(path)
     late = await submitted(store)
     assert ids(await claim(store, limit=10)) == [early, late]
+    await store.aclose()
 
 
 async def test_nothing_is_created_for_those_who_may_not(path):
