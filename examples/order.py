@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-os.environ["PULSED_DEMO_FOLDER"] = tempfile.mkdtemp(prefix="pulsed-order-")
+# Nothing in it is worth keeping: what happened is told.
+SCRATCH = tempfile.TemporaryDirectory(prefix="pulsed-order-", ignore_cleanup_errors=True)
+os.environ["PULSED_DEMO_FOLDER"] = SCRATCH.name
 sys.path.insert(0, str(HERE))
 
 from order_jobs import FOLDER, app, place_order  # noqa: E402 - its folder is set above
@@ -73,4 +75,5 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with SCRATCH:
+        sys.exit(main())

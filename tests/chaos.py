@@ -29,7 +29,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -342,14 +342,20 @@ def _kind_of_storm(options: argparse.Namespace) -> type[Storm]:
     return ServerStorm
 
 
+@contextmanager
+def scratch_database(engine: str) -> Iterator[str]:
+    """The URL of a database for one storm."""
+    if engine == "postgres":
+        with ScratchPostgres() as server:
+            yield server.url
+    else:
+        with tempfile.TemporaryDirectory(prefix="pulsed-chaos-") as folder:
+            yield f"sqlite:///{folder}/jobs.db"
+
+
 def run(engine: str, options: argparse.Namespace) -> bool:
     """Run the storm on one engine and print what is left of it; True if all is well."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsed-chaos-")))
-        if engine == "sqlite":
-            url = f"sqlite:///{folder / 'jobs.db'}"
-        else:
-            url = stack.enter_context(ScratchPostgres()).url
+    with scratch_database(engine) as url:
         with Pulse(url) as app:
             app.jobs.counts()  # the tables are there before anybody needs them
         storm = _kind_of_storm(options)(

@@ -11,18 +11,14 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from pulsed import Pulse
-from tests.chaos import Progress, Query, Storm, quick, reading, router
-from tests.support.scratch_postgres import ScratchPostgres
+from tests.chaos import Progress, Query, Storm, quick, reading, router, scratch_database
 
 SCHEDULES = 3
 CATCH_UP_SECONDS = 60.0
@@ -112,12 +108,7 @@ def _micros(value: Any) -> int:
 
 def run(engine: str, options: argparse.Namespace) -> bool:
     """Run the storm on one engine and print what is left of it; True if all is well."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsed-chaos-")))
-        if engine == "sqlite":
-            url = f"sqlite:///{folder / 'jobs.db'}"
-        else:
-            url = stack.enter_context(ScratchPostgres()).url
+    with scratch_database(engine) as url:
         rng = random.Random(options.seed)
         storm = ScheduleStorm(url, options.seconds, 0, options.workers, rng)
         storm.every = options.every

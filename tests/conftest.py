@@ -11,15 +11,21 @@ import pytest
 from hypothesis import settings
 from psycopg import sql
 
+from pulsed import Pulse
+from pulsed.rpc.remote import RemoteStore
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteStore
 from pulsed.store.sqlstore import SqlStore
-from tests.support.backends import BACKENDS, Backend, close_blocking
+from tests.support.backends import BACKENDS, QUICK, Backend, close_blocking
 from tests.support.clock import Clock
+from tests.support.faults import When
 from tests.support.kept_sessions import forget_sessions
 from tests.support.known_types import know_types
 from tests.support.memory_folder import use_memory
+from tests.support.own_sessions import administering
+from tests.support.raw_streams import RawClient, raw_client
 from tests.support.scratch_postgres import ScratchPostgres
+from tests.support.servers import ServerThread
 from tests.support.session_postgres import SessionPostgres
 
 SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
@@ -68,6 +74,13 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def admin(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A session that sees and can end the others, on a database with tables and without jobs."""
+    with administering(postgres_url) as connection:
+        yield connection
+
+
+@pytest.fixture
 def postgres_server() -> Iterator[ScratchPostgres]:
     """A running server of the test's own, to kill and restart; takes 0.7 s."""
     with ScratchPostgres() as server:
@@ -108,12 +121,36 @@ def url(backend: Backend) -> str:
 
 
 @pytest.fixture
+def app(url: str) -> Iterator[Pulse]:
+    """An app on that database, without jobs."""
+    with Pulse(url) as app:
+        yield app
+
+
+@pytest.fixture
 def live(backend: Backend) -> Iterator[SqlStore]:
     """A store with its tables on the real clock, for tests without an event loop."""
     store = backend.open(own_clock=False)
     run_blocking(store.now())
     yield store
     close_blocking(store)
+
+
+# -- answers that get lost ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["before", "after"])
+def when(request: pytest.FixtureRequest) -> When:
+    """Whether a connection is lost before or after the commit."""
+    value: When = request.param
+    return value
+
+
+@pytest.fixture(params=[1, 2], ids=["once", "twice"])
+def times(request: pytest.FixtureRequest) -> int:
+    """How often it is lost."""
+    count: int = request.param
+    return count
 
 
 # -- servers --------------------------------------------------------------------------------------
@@ -123,6 +160,28 @@ def live(backend: Backend) -> Iterator[SqlStore]:
 def database(tmp_path: Path) -> Path:
     """The SQLite file that a test's server serves."""
     return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def server(database: Path) -> Iterator[ServerThread]:
+    """A server of that file, in this process."""
+    with ServerThread(lambda: SqliteStore(database)) as server:
+        yield server
+
+
+@pytest.fixture
+async def far(server: ServerThread) -> AsyncIterator[RemoteStore]:
+    """That file as a worker has it, through the server."""
+    store = RemoteStore(server.url, QUICK)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def client(server: ServerThread) -> AsyncIterator[RawClient]:
+    """Somebody who knows nothing but the contract."""
+    async with raw_client(server.host) as client:
+        yield client
 
 
 @pytest.fixture

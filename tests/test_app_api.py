@@ -47,17 +47,6 @@ class Parcel:
     weight: float
 
 
-@pytest.fixture
-def url(backend: Backend) -> str:
-    return backend.app_url
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Pulse]:
-    with Pulse(url) as app:
-        yield app
-
-
 class TestEnqueue:
     def test_a_new_job_is_known_without_reading_it_back(self, app: Pulse) -> None:
         add = declare_add(app)

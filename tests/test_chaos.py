@@ -1,31 +1,18 @@
 """A short storm in every run of the suite, and a test of the checks it ends with."""
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests import chaos, chaos_schedules
-
-ROOT = Path(__file__).parent.parent
+from tests.support.programs import python
 
 
 def storm(*options: str) -> str:
     """Run a storm of a few seconds, which must end well; returns what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--seconds", "2.5", *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return python("-m", "tests.chaos", "--seconds", "2.5", *options, seconds=150).stdout
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from pulsed import Pulse, Status
+from pulsed import Status
 from pulsed.cli.logs import JsonLines, Lines
 from pulsed.cli.reloading import SourceWatch, sources_under
 from pulsed.cli.times import brief, parse_duration, past, relative
@@ -47,12 +46,6 @@ async def wait() -> str:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(APP)
     return tmp_path
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Pulse]:
-    with Pulse(url) as app:
-        yield app
 
 
 def started(folder: Path) -> None:

@@ -1,25 +1,14 @@
 """Examples are what a newcomer runs first: they must tell their whole story and exit with 0."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.support.programs import python
 
 
-def test_the_demo_kills_a_worker_and_accounts_for_every_job():
-    done = subprocess.run(
-        [sys.executable, "examples/demo.py"],
-        cwd=ROOT,
-        env={**os.environ, "PULSED_DEMO_TILE": "60", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_demo_kills_a_worker_and_accounts_for_every_job(tmp_path: Path):
+    """It leaves its picture to be looked at; here, where it goes with the test."""
+    story = {"TMPDIR": str(tmp_path), "PULSED_DEMO_TILE": "60", "COLUMNS": "200"}
+    said = python("examples/demo.py", seconds=120, **story).stdout
     for part in (
         "enqueued 29 jobs",
         "killed it with SIGKILL while",
@@ -31,20 +20,12 @@ def test_the_demo_kills_a_worker_and_accounts_for_every_job():
         "nothing was lost",
         "mandelbrot.png",
     ):
-        assert part in done.stdout
+        assert part in said
+    assert len(list(tmp_path.glob("pulsed-demo-*/mandelbrot.png"))) == 1
 
 
-def test_the_order_survives_its_worker_and_does_nothing_twice():
-    done = subprocess.run(
-        [sys.executable, "examples/order.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_order_survives_its_worker_and_does_nothing_twice(tmp_path: Path):
+    said = python("examples/order.py", seconds=120, TMPDIR=str(tmp_path)).stdout
     for part in (
         "waits for somebody to approve it",
         "killed the worker",
@@ -53,4 +34,5 @@ def test_the_order_survives_its_worker_and_does_nothing_twice():
         "what happened in the world: charge ada, ",
         "mail ada about 3 parcels",
     ):
-        assert part in done.stdout
+        assert part in said
+    assert list(tmp_path.iterdir()) == []

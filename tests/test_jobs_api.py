@@ -1,7 +1,6 @@
 """``app.jobs``: finding jobs and changing their course, one by one and in bulk."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,21 +18,9 @@ from pulsed.errors import (
 )
 from pulsed.store.blocking import run_blocking
 from tests.support.apps import declare_add, declare_fail, work_off, working
-from tests.support.backends import Backend
 from tests.support.jobs import running
 
 NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
-
-
-@pytest.fixture
-def url(backend: Backend) -> str:
-    return backend.app_url
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Pulse]:
-    with Pulse(url) as app:
-        yield app
 
 
 class TestJobs:

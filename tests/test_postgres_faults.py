@@ -12,7 +12,7 @@ import pytest
 from pulsed.job import Beat, Failed, Released, Report, Status, Succeeded
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
-from tests.support.backends import AT_ONCE, PostgresBackend
+from tests.support.backends import AT_ONCE, only_postgres
 from tests.support.cutting_proxy import CuttingProxy, Moment
 from tests.support.jobs import (
     ALICE,
@@ -29,15 +29,7 @@ from tests.support.jobs import (
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.waiting import until
 
-
-@pytest.fixture
-def backend(postgres_url, clock) -> PostgresBackend:
-    """Only this one."""
-    backend = PostgresBackend(postgres_url, clock)
-    if backend.execute("SELECT 1 WHERE to_regclass('pulse_meta') IS NOT NULL"):
-        backend.empty()
-    return backend
-
+backend = only_postgres
 
 # -- the connection is cut ------------------------------------------------------------------------
 

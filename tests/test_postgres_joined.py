@@ -146,13 +146,18 @@ async def test_a_failed_transaction_is_the_callers_to_end(store, postgres_url, c
 
 
 async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres_url, monkeypatch):
-    async def announced(queues):
-        raise AssertionError(queues)
+    announced: list[set[str]] = []
 
-    monkeypatch.setattr(store._notifier, "announce", announced)
+    async def announce(queues):
+        announced.append(set(queues))
+
+    monkeypatch.setattr(store._notifier, "announce", announce)
     connection = await asyncpg.connect(postgres_url)
-    await store.joined(connection).submit([a_job()])
+    assert await store.joined(connection).submit([a_job()]) == 1
     await connection.close()
+    assert announced == []
+    await store.submit([a_job()])
+    assert announced == [{"default"}]  # as it is told of all others
 
 
 async def test_only_submit_can_join(store, postgres_url):

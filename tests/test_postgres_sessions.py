@@ -1,9 +1,6 @@
 """What becomes of PostgreSQL connections: over loops, forks, broken servers and poolers."""
 
 import asyncio
-import subprocess
-import sys
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -19,25 +16,13 @@ from pulsed.store.migrations import newest
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.verb import Kind, Verb
 from tests.support.jobs import ALICE, POLICIES, a_job, claim, claim_one, submitted
-from tests.support.own_sessions import administering, impatient_store, sessions
+from tests.support.own_sessions import impatient, sessions
+from tests.support.programs import python
 from tests.support.raw_verbs import a_verb, both_drivers, perform
 from tests.support.transaction_pooler import pooled
 
-ROOT = Path(__file__).parent.parent
+store = impatient
 ONCE = RetryPolicy.disabled()
-
-
-@pytest.fixture
-def admin(postgres_url):
-    with administering(postgres_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-async def store(postgres_url, admin):
-    store = impatient_store(postgres_url)
-    yield store
-    await store.aclose()
 
 
 # -- scripts: what only shows in a process of its own ----------------------------------------------
@@ -54,15 +39,8 @@ def script(code, url):
     store = PostgresStore(sys.argv[1])
     def job(queue="default"): return [NewJob(id=new_job_id(), topic="t", payload="{}", queue=queue)]
     """
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", prelude + code, url],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = python("-X", "dev", "-W", "error", "-c", prelude + code, url)
+    assert done.stderr == ""
     return done.stdout
 
 

@@ -18,6 +18,7 @@ from pulsed.store.sqlstore import SqlStore
 from tests.support import crashing_app
 from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal, hold_interpreter, sibling, slow_at_first, work
+from tests.support.programs import ROOT
 from tests.support.workers import (
     finished,
     in_status,
@@ -28,8 +29,6 @@ from tests.support.workers import (
     until,
     working,
 )
-
-ROOT = Path(__file__).parent.parent
 
 
 class Processes:

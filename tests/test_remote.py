@@ -22,11 +22,11 @@ from pulsed.rpc import claims, remote
 from pulsed.rpc.access import unauthenticated
 from pulsed.rpc.address import Address
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.rpc.remote import RemoteStore
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteStore
 from tests.support.apps import declare_add, work_off
-from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
+from tests.support.backends import QUICK
 from tests.support.jobs import EVERYTHING, POLICIES, a_job, claim_one, row, running, submitted
 from tests.support.servers import ServerThread
 from tests.support.workers import (
@@ -37,20 +37,10 @@ from tests.support.workers import (
     working,
 )
 
-QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
-
 
 @pytest.fixture
-def server(database):
-    with ServerThread(lambda: SqliteStore(database)) as server:
-        yield server
-
-
-@pytest.fixture
-async def store(server):
-    store = RemoteStore(server.url, QUICK)
-    yield store
-    await store.aclose()
+def store(far):
+    return far
 
 
 class TestAddresses:
@@ -204,7 +194,7 @@ class TestServers:
     async def test_a_worker_keeps_its_jobs_through_a_restart_of_the_server(self, database):
         server = ServerThread(lambda: SqliteStore(database))
         port = server.server.port
-        store = RemoteStore(server.url, RemoteOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+        store = RemoteStore(server.url, QUICK)
         go = asyncio.Event()
         started: list[int] = []
 
@@ -323,7 +313,7 @@ class TestClaims:
         await listening.claim(worker_id, "default", POLICIES, 1)
         stream = listening._here().streams[worker_id]
         answer = asyncio.get_running_loop().create_future()
-        stream._asked[7] = claims.Asked(stream._call, "default", 2, answer)
+        stream._asked[7] = claims.Asked(stream._call, ["default"], 2, answer)
         stream._receive("", stream._call, pb.StreamJobsResponse(batch=pb.Batch(grant_id=7)))
         stream._receive("", stream._call, pb.StreamJobsResponse(offer=pb.Offer(queue="default")))
         await answer

@@ -240,7 +240,7 @@ class TestSlowness:
         ):
             far = remote(proxy.url, keepalive=60)
             job_id = await submit_with(near, "job", {"backoff": NO_WAIT}, n=1)
-            async with working(far, job, fence=False) as it:
+            async with working(far, job, fence=False, concurrency=1) as it:
                 await until(lambda: started)
                 proxy.hold()
                 go.set()

@@ -41,7 +41,8 @@ def held(store: Any, fence: Fence, lease: float = 30.0) -> tuple[Leases, list[Le
     given_up: list[Lease] = []
     leases = Leases(store, given_up.extend, lambda *_: None, fence=fence)
     mine = Lease(UUID(int=1), 1, ALICE)
-    leases.add([Assignment(mine, "t", "default", 0, "{}", 1, 3, lease, None, {}, NOW, NOW)])
+    run = Assignment(mine, "t", "default", 0, "{}", 1, 3, lease, None, {}, NOW, NOW)
+    leases.add([run], time.monotonic())
     leases._sure_until = dict.fromkeys(leases._sure_until, time.monotonic() - 1)
     return leases, given_up
 

@@ -22,6 +22,7 @@ from tests.support import crashing_app
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock
 from tests.support.crashing_app import Journal, late_report, slow_at_first
+from tests.support.programs import ROOT
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.servers import ServerThread
 from tests.support.workers import (
@@ -99,7 +100,7 @@ async def test_jobs_of_remote_workers_live_through_an_outage_of_the_database(
 def worker_process(url: str, journal: Journal) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-m", crashing_app.__name__, url, str(journal.path), ""],
-        cwd=Path(__file__).parent.parent,
+        cwd=ROOT,
         stderr=subprocess.DEVNULL,
     )
     try:

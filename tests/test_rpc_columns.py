@@ -15,7 +15,6 @@ from pulsed.job import Assignment, Failed, Lease, Report, Status, Succeeded, new
 from pulsed.rpc import checks, columns
 from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteStore
 from pulsed.store.sqlite import SqliteStore
 from tests.support.jobs import ALICE, BOB, POLICIES, TOPIC, a_job, claim, ids, row
 from tests.support.raw_streams import raw_client
@@ -102,25 +101,6 @@ class TestBatches:
     def test_a_worker_that_does_not_read_columns_gets_none(self):
         batch = columns.batch_message(1, [assignment(n) for n in range(50)], 0, columns=False)
         assert (len(batch.columns), len(batch.assignments)) == (0, 50)
-
-
-@pytest.fixture
-def server(database):
-    with ServerThread(lambda: SqliteStore(database)) as server:
-        yield server
-
-
-@pytest.fixture
-async def far(server):
-    far = RemoteStore(server.url)
-    yield far
-    await far.aclose()
-
-
-@pytest.fixture
-async def client(server):
-    async with raw_client(server.host) as client:
-        yield client
 
 
 async def claimed(near, count: int) -> list[Assignment]:

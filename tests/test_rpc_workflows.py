@@ -26,14 +26,14 @@ from pulsed.rpc.convert import lease_message, new_job_message
 from pulsed.rpc.convert_workflows import checkpoint_message
 from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.rpc.remote import RemoteStore
 from pulsed.step import StepKind, StepState
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.tokens import Token
 from pulsed.workflow import Record
-from tests.support.backends import AT_ONCE_OPTIONS, RemoteUnderTest
+from tests.support.backends import AT_ONCE_OPTIONS, QUICK, RemoteUnderTest
 from tests.support.checkpoints import (
     FAMILY,
     a_family,
@@ -53,36 +53,14 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
-from tests.support.raw_streams import raw_client
 from tests.support.servers import ServerThread
 from tests.support.workers import finished, handler, submit, until, working
 from tests.support.workflows import call_of, names_of
 
-QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
-
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
-def server(database):
-    with ServerThread(lambda: SqliteStore(database)) as server:
-        yield server
-
-
-@pytest.fixture
-async def store(server):
-    store = RemoteStore(server.url, QUICK)
-    yield store
-    await store.aclose()
-
-
-@pytest.fixture
-async def client(server):
-    async with raw_client(server.host) as client:
-        yield client
+def store(far):
+    return far
 
 
 class Calls(RemoteStore):
@@ -440,7 +418,7 @@ async def test_a_step_gets_no_transaction_and_is_told_why(store):
 
 async def orphans(database: Path) -> list[UUID]:
     """Cancel a parent by a process that dies before it has told the children."""
-    store = SqliteStore(database)
+    store = SqliteStore(database, SqliteOptions(**AT_ONCE_OPTIONS))
     run = await running(store)
     children = children_of(run.job_id, 2)
     await store.add_children(run.lease, children)

@@ -12,9 +12,8 @@ import psycopg
 import pytest
 
 from tests.support import scratch_postgres
+from tests.support.programs import ROOT
 from tests.support.scratch_postgres import ScratchPostgres
-
-ROOT = Path(__file__).parent.parent
 
 
 def wait_until(condition, seconds=60.0):

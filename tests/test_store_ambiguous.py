@@ -23,7 +23,7 @@ from pulsed.job import (
     WorkerInfo,
 )
 from pulsed.store import migrations
-from tests.support.faults import Fault, When
+from tests.support.faults import Fault
 from tests.support.jobs import (
     ALICE,
     EVERYTHING,
@@ -38,18 +38,6 @@ from tests.support.jobs import (
     submitted,
 )
 from tests.support.waiting import until
-
-
-@pytest.fixture(params=["before", "after"])
-def when(request) -> When:
-    value: When = request.param
-    return value
-
-
-@pytest.fixture(params=[1, 2], ids=["once", "twice"])
-def times(request) -> int:
-    count: int = request.param
-    return count
 
 
 async def test_submit(store, when, times):
@@ -96,10 +84,8 @@ async def test_settle_of_a_batch_in_which_one_had_lost_its_lease(store, when):
     assert await store.settle(reports) == {runs[0].job_id, runs[2].job_id}
 
 
-async def test_settle_whose_job_was_claimed_again_before_the_retry_is_lost(store):
-    """Nobody can tell any more what became of the first try: the new lease decides."""
-    run = await running(store, backoff=NO_WAIT, max_attempts=5)
-    fault = Fault(store, "settle", "after")
+def claimed_before_it_asks_again(store) -> None:
+    """Let somebody claim between a try whose answer got lost and the next one."""
     perform = store.perform
 
     async def and_then_somebody_claims(verb):
@@ -110,6 +96,13 @@ async def test_settle_whose_job_was_claimed_again_before_the_retry_is_lost(store
             raise
 
     store.perform = and_then_somebody_claims
+
+
+async def test_settle_whose_job_was_claimed_again_before_the_retry_is_lost(store):
+    """Nobody can tell any more what became of the first try: the new lease decides."""
+    run = await running(store, backoff=NO_WAIT, max_attempts=5)
+    fault = Fault(store, "settle", "after")
+    claimed_before_it_asks_again(store)
     assert not await settle(store, run, Failed("x"))
     assert fault.hits == 1
     assert (await row(store, run.job_id)).status is Status.RUNNING
@@ -199,16 +192,7 @@ async def test_replay_whose_job_is_already_running_again(store):
     dead = await running(store, max_attempts=1)
     await settle(store, dead, Failed("x"))
     Fault(store, "replay", "after")
-    perform = store.perform
-
-    async def and_then_somebody_claims(verb):
-        try:
-            return await perform(verb)
-        except TransientStorageError:
-            await claim_one(store)
-            raise
-
-    store.perform = and_then_somebody_claims
+    claimed_before_it_asks_again(store)
     assert await store.replay([dead.job_id]) == {dead.job_id: (True, Status.RUNNING)}
 
 

@@ -12,7 +12,7 @@ from pulsed.lifecycle import TERMINAL
 from pulsed.store import migrations
 from pulsed.store.dialect import SqliteDialect
 from pulsed.store.sql import Statements
-from tests.support.backends import PostgresBackend, SqliteBackend
+from tests.support.backends import SqliteBackend, only_postgres
 from tests.support.faults import Fault
 from tests.support.jobs import (
     EVERYTHING,
@@ -27,6 +27,7 @@ from tests.support.jobs import (
 )
 from tests.support.schedules import jobs_of, put, tick
 
+postgres = only_postgres
 AT_ONCE = dict.fromkeys(TERMINAL, 0.0)
 HOUR = 3600.0
 
@@ -233,16 +234,14 @@ async def test_many_at_once_remove_each_job_once(backend, clock):
         await each.aclose()
 
 
-async def test_a_job_that_somebody_holds_is_passed_over(postgres_url, clock):
+async def test_a_job_that_somebody_holds_is_passed_over(postgres, clock):
     """A prune waits for nobody: a replay that is under way, or one that is frozen in its act."""
-    backend = PostgresBackend(postgres_url, clock)
-    store = backend.open()
+    store = postgres.open()
     await store.now()
-    backend.empty()
     first, second = await ended(store, Status.DEAD_LETTERED, 2)
     clock.advance(1)
-    with closing(backend.connect()) as other, other.transaction():
-        other.execute(f"SELECT FROM pulse_jobs WHERE id = {backend.literal(first)} FOR UPDATE")
+    with closing(postgres.connect()) as other, other.transaction():
+        other.execute(f"SELECT FROM pulse_jobs WHERE id = {postgres.literal(first)} FOR UPDATE")
         pruned = await asyncio.wait_for(store.prune(AT_ONCE, limit=10), 60)
         assert pruned.total == 1
     assert await left(store) == {first}
@@ -252,13 +251,11 @@ async def test_a_job_that_somebody_holds_is_passed_over(postgres_url, clock):
     await store.aclose()
 
 
-async def test_an_old_snapshot_does_not_slow_the_next_batch(postgres_url, clock):
+async def test_an_old_snapshot_does_not_slow_the_next_batch(postgres, clock):
     """While one is held, what was removed stays in the index; only the first batch wades in it."""
-    backend = PostgresBackend(postgres_url, clock)
-    store = backend.open()
+    store = postgres.open()
     await store.now()
-    backend.empty()
-    backend.execute(
+    postgres.execute(
         f"""INSERT INTO pulse_jobs (id, queue, topic, status, payload, next_run_at, submitted_at,
             completed_at) SELECT gen_random_uuid(), 'default', 't', 'SUCCEEDED', '{{}}', now(),
             now(), '{clock.now}'::timestamptz + i * interval '1 ms'
@@ -279,7 +276,7 @@ async def test_an_old_snapshot_does_not_slow_the_next_batch(postgres_url, clock)
         connection.execute("DEALLOCATE pruning")
         return plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
 
-    with closing(backend.connect()) as holder, closing(backend.connect()) as looking:
+    with closing(postgres.connect()) as holder, closing(postgres.connect()) as looking:
         holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT FROM pulse_jobs LIMIT 1")
         pruned = await store.prune({Status.SUCCEEDED: 0.0}, limit=3500)
@@ -345,12 +342,10 @@ async def test_a_turn_taken_under_a_clock_that_ran_ahead_does_not_last(store, cl
     assert not await store.take_turn(length=50)
 
 
-async def test_a_watchdog_frozen_in_its_transaction_holds_up_nobody(postgres_url, clock):
-    backend = PostgresBackend(postgres_url, clock)
-    store = backend.open()
+async def test_a_watchdog_frozen_in_its_transaction_holds_up_nobody(postgres, clock):
+    store = postgres.open()
     await store.now()
-    backend.empty()
-    with closing(backend.connect()) as frozen, frozen.transaction():
+    with closing(postgres.connect()) as frozen, frozen.transaction():
         frozen.execute("UPDATE pulse_meta SET last_tick = last_tick")
         assert not await asyncio.wait_for(store.take_turn(length=50), 60)
     assert await store.take_turn(length=50)

@@ -20,9 +20,8 @@ from pulsed import Pulse
 from pulsed.errors import CalledInEventLoop
 from pulsed.job import Status, new_job_id
 from tests.support.backends import Backend
+from tests.support.programs import ROOT, python
 from tests.support.scratch_postgres import free_port
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -97,12 +96,7 @@ FORKING = """
 
 
 def test_parent_and_child_may_both_enqueue_after_a_fork(backend: Backend):
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORKING), backend.app_url],
-        cwd=ROOT,
-        check=True,
-        timeout=60,
-    )
+    python("-c", textwrap.dedent(FORKING), backend.app_url)
     assert names(backend) == ["before", "child", "parent after", "parent meanwhile"]
 
 

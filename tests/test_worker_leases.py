@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.leases import Leases
+from pulsed.engine.leases import Fence, Leases
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.job import Assignment, Beat, Lease, Status, Succeeded
 from pulsed.store.sqlstore import SqlStore
@@ -43,14 +43,7 @@ async def stolen(backend: Backend, store: SqlStore, job_id: UUID, topic: str) ->
     clock = backend.clock
     clock.advance(LEASE + 1)
     assert await reap(store) == [job_id]
-    claimed: list[Assignment] = []
-
-    async def got() -> bool:  # not at once: a server may hold it for the worker that it offers it
-        claimed.extend(await claim(store, BOB, topics=[a_policy(topic)]))
-        return bool(claimed)
-
-    await until(got)
-    (assignment,) = claimed
+    (assignment,) = await claim(store, BOB, topics=[a_policy(topic)])
     assert assignment.job_id == job_id
     return assignment
 
@@ -114,8 +107,22 @@ def test_the_shortest_lease_sets_the_pace():
     leases = some_leases(Answering())
     for added, pace in [([an_assignment(1, 60)], 20), ([*map(an_assignment, (2, 3), (6, 30))], 2)]:
         before = time.monotonic()
-        leases.add(added)
-        assert before + pace <= leases._next_beat <= time.monotonic() + pace
+        leases.add(added, before)
+        assert leases._next_beat == before + pace
+
+
+def test_a_lease_counts_from_when_it_was_asked_for():
+    """By then it may have been granted: an answer can be long under way, or a process frozen."""
+    given_up: list[Any] = []
+    store: Any = Answering()
+    leases = Leases(store, given_up.extend, lambda *_: None, fence=Fence.UNCONFIRMED)
+    store.broken = True
+    asked_at = time.monotonic() - 29
+    leases.add([an_assignment(1, 30)], asked_at)
+    leases.add([an_assignment(2, 60)], asked_at)
+    assert leases._next_beat == asked_at + 10
+    leases.attempt()
+    assert given_up == [an_assignment(1, 30).lease]
 
 
 async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
@@ -123,7 +130,7 @@ async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
     leases = some_leases(store)
     leases.start()
     try:
-        leases.add([an_assignment(1, 1.2)])
+        leases.add([an_assignment(1, 1.2)], time.monotonic())
         await until(lambda: len(store.beats) >= 3)
         gaps = [b - a for a, b in pairwise(store.beats)]
         assert min(gaps) > 0.3
@@ -141,14 +148,41 @@ def test_a_newer_lease_on_the_same_job_supersedes_the_older_one():
     first = an_assignment(1, 30)
     newer = first.lease._replace(token=first.lease_token + 1)
     second = msgspec.structs.replace(first, lease=newer)
-    assert leases.add([first]) == []
-    assert leases.add([second]) == [first.lease]
+    assert leases.add([first], 0.0) == []
+    assert leases.add([second], 0.0) == [first.lease]
     leases.drop([first.lease])
     assert leases.holds(second.lease)
     assert not leases.holds(first.lease)
 
 
 # -- losing a lease -------------------------------------------------------------------------------
+
+
+async def test_what_took_longer_to_arrive_than_its_lease_lasts_is_given_back_not_begun(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    """Somebody else may run it by now; the worker may have been frozen when the answer came."""
+    lease = 0.5
+    ran: list[Lease] = []
+    claim = store.claim
+
+    async def claim_and_freeze(*asked: Any) -> list[Assignment]:
+        claimed = await claim(*asked)
+        if claimed and not frozen:
+            frozen.append(claimed[0].lease)
+            await asyncio.sleep(1.2 * lease)
+        return claimed
+
+    async def job() -> None:
+        ran.append(frozen[0])
+
+    frozen: list[Lease] = []
+    monkeypatch.setattr(store, "claim", claim_and_freeze)
+    async with working(store, handler(job, lease=lease)):
+        done = await finished(store, await submit(store, "job"))
+    assert len(ran) == 1
+    assert done.attempts == 1  # the first one was given back, and does not count
+    assert done.lease_token > frozen[0].token
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
@@ -172,7 +206,7 @@ async def test_a_run_that_lost_its_lease_is_stopped_and_reports_nothing(
 
     fn = function if plain else coroutine
     job_id = await submit_with(store, fn.__name__, {"backoff": NO_WAIT})
-    async with working(store, fn) as it:
+    async with working(store, fn, concurrency=1) as it:
         await in_status(store, job_id, Status.RUNNING)
         it.worker._claimer.stopping = True  # leave the job to Bob
         theirs = await stolen(backend, store, job_id, fn.__name__)
@@ -197,7 +231,7 @@ async def test_a_report_under_a_lost_lease_is_refused(
         return "mine"
 
     job_id = await submit_with(store, "slow", {"backoff": NO_WAIT})
-    async with working(store, slow) as it:
+    async with working(store, slow, concurrency=1) as it:
         await in_status(store, job_id, Status.RUNNING)
         it.worker._claimer.stopping = True
         theirs = await stolen(backend, store, job_id, "slow")
@@ -274,7 +308,7 @@ async def test_progress_under_a_lost_lease_is_refused(store: SqlStore, backend: 
             refused.append(str(error))
 
     job_id = await submit_with(store, "slow", {"backoff": NO_WAIT})
-    async with working(store, slow) as it:
+    async with working(store, slow, concurrency=1) as it:
         await in_status(store, job_id, Status.RUNNING)
         it.worker._claimer.stopping = True
         await stolen(backend, store, job_id, "slow")

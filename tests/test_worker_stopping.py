@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from typing import Any
 from uuid import UUID
 
@@ -187,7 +188,7 @@ async def test_a_run_that_is_stopped_before_it_began_still_ends(store: SqlStore)
         job_id = await submit(store, "slow")
         await store.cancel([])
         claimed = await store.claim(worker.id, "default", worker.registry.policies(), 1)
-        worker._start(claimed)
+        worker._start(claimed, time.monotonic())
         worker._runner.by_lease()[claimed[0].lease].tell_to_stop(Stop.CANCELLED)
         assert (await finished(store, job_id)).status is Status.CANCELLED
         assert worker.describe().running == 0
@@ -381,7 +382,7 @@ async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store
         await until(lambda: fault.hits > 0)
         it.worker.stop()
         await until(lambda: it.worker.describe().state == "draining")
-        await it.stop(abort=True)
+        assert await it.stop(abort=True) is Exit.ABORTED
 
 
 async def test_an_abort_lets_a_plain_function_stop_before_its_job_is_handed_back(store: SqlStore):

@@ -97,4 +97,5 @@ async def test_recovery_goes_on_when_presence_cannot_be_shown(
     await claim_one(store, BOB, topics=[a_policy("quick")])
     clock.advance(LEASE + 1)
     async with working(store, quick, tick=0.05):
-        await finished(store, job_id)
+        job = await finished(store, job_id)
+    assert (job.status, job.attempts) == (Status.SUCCEEDED, 2)

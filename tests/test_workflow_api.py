@@ -22,6 +22,7 @@ from pulsed.errors import ConfigError, InvalidHandler
 from pulsed.job import JobFilter
 from pulsed.store.sqlstore import SqlStore
 from tests.support.apps import working
+from tests.support.jobs import NO_WAIT
 from tests.support.workers import finished, handler, in_status, submit, until
 from tests.support.workers import working as working_on
 from tests.support.workflows import call_of, names_of
@@ -65,7 +66,7 @@ async def test_a_declared_step_is_a_step_in_a_job_and_itself_elsewhere(app: Puls
 
     assert await add(1, b=1) == 2
     calls.clear()
-    job = await work.using(max_attempts=2).aenqueue()
+    job = await work.using(max_attempts=2, backoff=NO_WAIT).aenqueue()
     async with working(app):
         assert await job.aresult(20) == [2, 5, 23]
     assert calls == [(1, 1), (2, 3), (10, 1), (10, 2)]
@@ -84,7 +85,7 @@ async def test_keyword_arguments_of_a_declared_step_count_as_its_input(app: Puls
         await add(b=numbers.pop())
         raise ConnectionError
 
-    job = await work.using(max_attempts=2).aenqueue()
+    job = await work.using(max_attempts=2, backoff=NO_WAIT).aenqueue()
     async with working(app):
         await until_status(job, Status.DEAD_LETTERED)
     assert "has other arguments" in (job.last_error or "")

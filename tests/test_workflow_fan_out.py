@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff
 from pulsed.engine import fan_out as fan_out_module
 from pulsed.engine.context import Context
 from pulsed.engine.fan_out import FanOut
@@ -17,6 +16,7 @@ from pulsed.step import StepState
 from pulsed.store.sqlstore import SqlStore
 from pulsed.workflow import child_id, child_ids, collect_all, threshold
 from tests.support.clock import Clock
+from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,
     handler,
@@ -29,8 +29,6 @@ from tests.support.workers import (
     working,
 )
 from tests.support.workflows import call_of, names_of, steps_of
-
-AGAIN_AT_ONCE = Backoff.fixed(0)
 
 
 async def _child(n: int) -> int:
@@ -63,7 +61,7 @@ async def test_a_fan_out_returns_the_values_in_the_order_of_the_calls(store: Sql
         return squares.values
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+    async with working(store, handler(work, backoff=NO_WAIT)):
         job = await in_status(store, job_id, Status.WAITING)
         assert (job.attempts, job.wait_kind) == (0, "FAN_OUT")
         async with working(store, CHILD, **BOTH):
@@ -106,7 +104,7 @@ async def test_the_first_failure_fails_it_and_stops_the_rest(store: SqlStore):
             raise ConnectionError
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE), CHILD, **BOTH):
+    async with working(store, handler(work, backoff=NO_WAIT), CHILD, **BOTH):
         assert (await finished(store, job_id)).status is Status.SUCCEEDED
     first, second = errors
     assert str(first) == str(second)
@@ -194,7 +192,7 @@ async def test_a_fan_out_that_takes_too_long_stops_its_children(store: SqlStore,
             raise ConnectionError
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):  # nobody runs the children
+    async with working(store, handler(work, backoff=NO_WAIT)):  # nobody runs the children
         await in_status(store, job_id, Status.WAITING)
         clock.advance(60)
         assert (await finished(store, job_id)).status is Status.SUCCEEDED
@@ -263,7 +261,7 @@ async def test_children_that_were_made_before_a_crash_are_not_made_twice(
         return (await ctx.fan_out(calls(1, 2))).values
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE), CHILD, **BOTH):
+    async with working(store, handler(work, backoff=NO_WAIT), CHILD, **BOTH):
         assert result(await finished(store, job_id)) == [1, 4]
     assert len(await children(store, job_id)) == 2
 

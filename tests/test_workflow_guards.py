@@ -24,7 +24,7 @@ from tests.support.checkpoints import (
     suspended,
     take,
 )
-from tests.support.guards import without
+from tests.support.guards import a_self_zombie, somebody_with_anothers_token, without
 from tests.support.jobs import ALICE, BOB, claim, claim_one, row, running, settle
 
 pytestmark = pytest.mark.embedded("takes guards out of the statements")
@@ -67,17 +67,6 @@ async def children_are_refused(store: SqlStore, lease: Lease) -> None:
 
 async def watching_is_refused(store: SqlStore, lease: Lease) -> None:
     await refused(store.watch(lease, lease.job_id))
-
-
-async def a_self_zombie(store: SqlStore) -> Lease:
-    zombie = await running(store, ALICE)
-    await settle(store, zombie, Released())
-    await claim_one(store, ALICE)
-    return zombie.lease
-
-
-async def somebody_with_anothers_token(store: SqlStore) -> Lease:
-    return (await running(store, ALICE)).lease._replace(worker_id=BOB)
 
 
 WRITES = {

@@ -15,11 +15,11 @@ from tests.support import crashing_app
 from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal
 from tests.support.crashing_workflow import POINTS, pack, router, shipment
+from tests.support.programs import ROOT
 from tests.support.workers import finished, result, submit, until, working
 
 pytestmark = pytest.mark.embedded("kills inside of transactions")
 
-ROOT = Path(__file__).parent.parent
 
 Pulse("sqlite:///nowhere.db").include(router)  # without an app nobody can bind a call
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import Backoff, RetryPolicy
+from pulsed.backoff import RetryPolicy
 from pulsed.engine import patience
 from pulsed.engine.context import Context
 from pulsed.errors import LeaseLost, TransientStorageError
@@ -21,6 +21,7 @@ from pulsed.store.sqlite import SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.step_thread import StepThread
 from tests.support.backends import Backend
+from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,
     handler,
@@ -36,7 +37,6 @@ from tests.support.workflows import names_of, parked, steps_of
 
 pytestmark = pytest.mark.embedded("a transaction cannot reach through a server")
 
-AGAIN_AT_ONCE = Backoff.fixed(0)
 INSERT = "INSERT INTO effects (n) VALUES (1)"
 
 
@@ -77,7 +77,7 @@ async def test_the_effect_and_the_checkpoint_are_committed_together_and_once(
         return int(value)
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+    async with working(store, handler(work, backoff=NO_WAIT)):
         assert result(await finished(store, job_id)) == 5
     assert effects() == 1
     assert await names_of(store, job_id) == [fn.__name__]

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff
 from pulsed.engine.context import Context
 from pulsed.errors import (
     InvalidOption,
@@ -24,6 +23,7 @@ from pulsed.step import StepKind, StepState
 from pulsed.store.sqlstore import SqlStore
 from pulsed.workflow import Signal
 from tests.support.clock import Clock
+from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,
     handler,
@@ -36,18 +36,12 @@ from tests.support.workers import (
     until,
     working,
 )
-from tests.support.workflows import names_of, parked, steps_of
-
-AGAIN_AT_ONCE = Backoff.fixed(0)
+from tests.support.workflows import names_of, nothing, parked, steps_of
 
 
 async def signal(store: SqlStore, job_id: UUID, name: str, payload: str) -> None:
     message = Signal(id=new_job_id(), job_id=job_id, name=name, payload=payload)
     assert (await store.signal(message)).stored
-
-
-def nothing() -> None:
-    return None
 
 
 # -- sleeping -------------------------------------------------------------------------------------
@@ -304,7 +298,7 @@ async def test_each_wait_takes_one_signal_in_the_order_they_were_sent(
     for n in (1, 2, 3):
         await signal(store, job_id, "n", str(n))
         clock.advance(1)
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+    async with working(store, handler(work, backoff=NO_WAIT)):
         assert result(await finished(store, job_id)) == [1, 2, 3]
 
 
@@ -320,7 +314,7 @@ async def test_a_signal_that_does_not_come_in_time(store: SqlStore, clock: Clock
             raise ConnectionError
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+    async with working(store, handler(work, backoff=NO_WAIT)):
         job = await in_status(store, job_id, Status.WAITING)
         assert job.next_run_at == clock.after(60)
         clock.advance(60)
@@ -404,7 +398,7 @@ async def test_waiting_for_a_job_returns_its_result(store: SqlStore):
 
     target = await submit(store, "other", n=1)
     job_id = await submit(store, "work", job=str(target))
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+    async with working(store, handler(work, backoff=NO_WAIT)):
         job = await in_status(store, job_id, Status.WAITING)
         assert (job.wait_kind, job.wait_key) == ("JOB", str(target))
         async with working(store, other):
@@ -437,7 +431,7 @@ async def test_waiting_for_a_job_that_does_not_succeed(store: SqlStore, clock: C
 
     target = await submit_with(store, "other", {"delay": 60}, n=-1)
     job_id = await submit(store, "work", job=str(target))
-    async with working(store, handler(work, backoff=AGAIN_AT_ONCE)):
+    async with working(store, handler(work, backoff=NO_WAIT)):
         await in_status(store, job_id, Status.WAITING)
         if how == "fails":
             async with working(store, other):

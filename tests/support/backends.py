@@ -32,6 +32,8 @@ from tests.support.servers import ServerThread
 AT_ONCE = RetryPolicy(initial=0, max=0)
 """Storage retry that does not wait."""
 AT_ONCE_OPTIONS: dict[str, Any] = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE}
+QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
+"""The same, for a store behind a server."""
 
 KEPT = {"pulse_meta", "pulse_migrations"}
 """Tables that are not emptied between tests."""
@@ -277,12 +279,25 @@ def sqlite_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bac
     yield SqliteBackend(folder / "jobs.db", clock, with_tables=True)
 
 
+@pytest.fixture
+def only_sqlite(database: Path, clock: Clock) -> SqliteBackend:
+    """A file that is not there yet. Say ``backend = only_sqlite`` in tests of files alone."""
+    return SqliteBackend(database, clock)
+
+
 @contextmanager
 def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """One database for all tests of this process, emptied before each."""
     backend = PostgresBackend(request.getfixturevalue("postgres_url"), clock)
     backend.empty()
     yield backend
+
+
+@pytest.fixture
+def only_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
+    """PostgreSQL without jobs. Say ``backend = only_postgres`` in tests of it alone."""
+    with postgres_backend(request, clock) as backend:
+        yield backend
 
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest, Clock], Any]] = {

@@ -5,12 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from pulsed.job import Lease, Released
+from pulsed.store.base import Store
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Sql
 from tests.support.backends import Backend
+from tests.support.jobs import ALICE, BOB, claim_one, running, settle
 
 Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
+STILL_CLAIMABLE = "AND j.status NOT IN ('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
+"""The guard in the UPDATE of a claim."""
 LOOKS = {"claim": "pick"}
 """On SQLite, the statement that a statement's choice of rows is in."""
 
@@ -53,3 +58,19 @@ async def check(
     with pytest.raises(fails):
         await scenario(broken, backend)
     await broken.aclose()
+
+
+# -- leases that are not worth anything any more --------------------------------------------------
+
+
+async def a_self_zombie(store: Store) -> Lease:
+    """A worker that has claimed its own job a second time, and reports on the first."""
+    zombie = await running(store, ALICE)
+    await settle(store, zombie, Released())
+    await claim_one(store, ALICE)
+    return zombie.lease
+
+
+async def somebody_with_anothers_token(store: Store) -> Lease:
+    """A worker that has the right token of somebody else's job."""
+    return (await running(store, ALICE)).lease._replace(worker_id=BOB)

@@ -1,10 +1,11 @@
 """The sessions that a store has on a PostgreSQL server, seen from one of our own."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
+import pytest
 
 from pulsed.backoff import RetryPolicy
 from pulsed.store.blocking import run_blocking
@@ -24,9 +25,14 @@ def administering(url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def impatient_store(url: str) -> PostgresStore:
-    """A store that tries again without a pause."""
-    return PostgresStore(url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+@pytest.fixture
+async def impatient(
+    postgres_url: str, admin: psycopg.Connection[Any]
+) -> AsyncIterator[PostgresStore]:
+    """A store that tries again without a pause. Say ``store = impatient``."""
+    store = PostgresStore(postgres_url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+    yield store
+    await store.aclose()
 
 
 def sessions(admin: psycopg.Connection[Any], role: str = "%") -> set[int]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
 from pulsed.engine.scheduler import Scheduler, decide
 from pulsed.job import JobRow, NewJob
-from pulsed.schedule import ScheduleRow, ScheduleSpec
+from pulsed.schedule import ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Fire, Put, Store
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Rows, Script, Statement, Verb
 from tests.support.jobs import EVERYTHING, TOPIC
 
 APP = "default"
+ACTIVE, PAUSED = ScheduleState.ACTIVE, ScheduleState.PAUSED
+DONE, ERROR = ScheduleState.DONE, ScheduleState.ERROR
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
 
@@ -58,6 +60,11 @@ async def jobs_of(store: Store, name: str = "s") -> list[JobRow]:
 async def all_jobs(store: Store) -> list[JobRow]:
     """Read all jobs, whatever became of their schedules."""
     return await store.list_jobs(EVERYTHING, limit=10_000)
+
+
+def occurrences(jobs: Iterable[Any]) -> list[datetime]:
+    """Return the instants that jobs are for, in the order of the jobs."""
+    return [job.occurrence for job in jobs]
 
 
 def after_statements(

@@ -70,7 +70,9 @@ class SessionPostgres:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _start(self) -> None:
-        self._started = server = ScratchPostgres(owner=self._owner)
+        # Deadlocks that tests provoke are found soon, not after the usual second.
+        settings = {"deadlock_timeout": "50ms"}
+        self._started = server = ScratchPostgres(owner=self._owner, settings=settings)
         server.start()
         note = {
             "url": server.url,

@@ -10,6 +10,10 @@ from pulsed.store.base import Store
 from tests.support.workers import finished, submit, working
 
 
+def nothing() -> None:
+    """Be the least that a step can be."""
+
+
 async def steps_of(store: Store, job_id: UUID) -> list[Checkpoint]:
     """Return the checkpoints of a job, in the order of their calls."""
     return (await store.history(job_id)).checkpoints

@@ -42,44 +42,38 @@ def duration(value: str | float) -> float:
 
 def past(value: str | datetime) -> datetime:
     """Read an option's instant; ``2h`` is two hours before now."""
-    if isinstance(value, datetime):
-        return value
-    seconds = parse_duration(value)
-    instant = parse_instant(value) if seconds is None else _ago(seconds)
-    if instant is None:
-        raise click.BadParameter(
-            f"{value!r} is no time; write 30m, 2h or 3d for so long ago, or 2026-11-15T09:00:00Z."
-        )
-    return instant
+    return _instant(value, -1, "write 30m, 2h or 3d for so long ago, or 2026-11-15T09:00:00Z.")
 
 
 def future(value: str | datetime) -> datetime:
     """Read an option's instant in full."""
-    instant = parse_instant(value) if isinstance(value, str) else value
-    if instant is None:
-        raise click.BadParameter(f"{value!r} is no time; write 2026-11-15T09:00:00Z.")
-    return instant
+    return _instant(value, None, "write 2026-11-15T09:00:00Z.")
 
 
 def coming(value: str | datetime) -> datetime:
     """Read an option's instant; ``2h`` is two hours from now."""
+    return _instant(value, 1, "write 30m, 2h or 3d from now, or 2026-11-15T09:00:00Z.")
+
+
+def _instant(value: str | datetime, direction: int | None, advice: str) -> datetime:
+    """Read an instant, or a duration from now in one direction if there is one."""
     if isinstance(value, datetime):
         return value
-    seconds = parse_duration(value)
-    instant = parse_instant(value) if seconds is None else _ago(-seconds)
+    seconds = None if direction is None else parse_duration(value)
+    if direction is not None and seconds is not None:
+        return _from_now(direction * seconds)
+    instant = parse_instant(value)
     if instant is None:
-        raise click.BadParameter(
-            f"{value!r} is no time; write 30m, 2h or 3d from now, or 2026-11-15T09:00:00Z."
-        )
+        raise click.BadParameter(f"{value!r} is no time; {advice}")
     return instant
 
 
-def _ago(seconds: float) -> datetime:
+def _from_now(seconds: float) -> datetime:
     try:
-        return datetime.now(UTC) - timedelta(seconds=seconds)
+        return datetime.now(UTC) + timedelta(seconds=seconds)
     except OverflowError:
         farthest = datetime.max.replace(tzinfo=UTC)
-        return datetime.min.replace(tzinfo=UTC) if seconds > 0 else farthest
+        return farthest if seconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def brief(seconds: float) -> str:

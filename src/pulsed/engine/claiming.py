@@ -2,7 +2,8 @@
 
 A job claimed ahead of its slot would lose an attempt when a sibling kills the process. So the
 claimer waits for slots, asks for all of them at once, and when the queues are empty sleeps until
-a hint or the next poll. It outlives every storage error.
+a hint or the next poll. After there was something to do it first lingers: a store that can may
+then hand it the next jobs without being asked. It outlives every storage error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
@@ -25,6 +26,14 @@ log = logging.getLogger("pulsed.worker")
 
 GATHER = 0.005
 """Seconds to let more slots become free before a few of them are filled."""
+
+LINGER = 5.0
+"""Seconds in which a worker that had something to do may be handed more. If it freezes meanwhile,
+what it was handed waits for its lease to expire, so the time is short and the jobs are few."""
+LINGER_FOR = 2
+"""Jobs that it may be handed: two, for one alone then says that there are no more."""
+LEASES_TO_LINGER = 6
+"""No longer than a sixth of a lease: a lease counts from when its job was asked for."""
 
 PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
@@ -43,7 +52,7 @@ class Claimer:
         slots: int,
         poll: float,
         free_slots: Callable[[], int],
-        start: Callable[[list[Assignment]], None],
+        start: Callable[[list[Assignment], float], None],
     ) -> None:
         self._store = store
         self._worker_id = worker_id
@@ -59,6 +68,9 @@ class Claimer:
         self._doubts = store.doubtful_claims
         self._in_doubt_until = 0.0
         self._failures = 0
+        self._was_busy = False
+        shortest = min((topic.lease for topic in topics), default=0.0)
+        self._linger_at_most = min(LINGER, shortest / LEASES_TO_LINGER)
         self.stopping = False
 
     def wake(self) -> None:
@@ -72,6 +84,7 @@ class Claimer:
     def stop(self) -> None:
         """Claim nothing more."""
         self.stopping = True
+        self._store.withdraw(self._worker_id)
         self._woken.set()
         self._slot_freed.set()
 
@@ -79,7 +92,7 @@ class Claimer:
         """Claim until told to stop. A claim that is under way is always finished."""
         while not self.stopping:
             try:
-                drained = await self.tick()
+                drained = await self.tick() and not await self.linger()
                 self._failures = 0
             except Exception as error:  # a worker must not go deaf, whatever it is
                 self._failures += 1
@@ -104,11 +117,24 @@ class Claimer:
             free = self._free_slots()
             if free <= 0 or self.stopping:
                 return False
-            claimed = await self._claim(queue, free)
-            self._start(claimed)
-            if len(claimed) == free:  # as many as asked for: there may be more
+            claimed = await self._begin(
+                self._store.claim(self._worker_id, queue, self._topics, free)
+            )
+            if claimed == free:  # as many as asked for: there may be more
                 return False
         return True
+
+    async def linger(self) -> bool:
+        """Be within reach for a moment, if there was something to do; True if jobs came."""
+        most = min(self._free_slots(), LINGER_FOR)
+        if self.stopping or self.in_doubt or most <= 0 or not self._was_busy:
+            return False
+        self._was_busy = False
+        queues, seconds = tuple(self._queues), self._linger_at_most
+        awaiting = self._store.await_jobs(
+            self._worker_id, queues, self._topics, most, seconds=seconds
+        )
+        return await self._begin(awaiting) > 0
 
     @property
     def in_doubt(self) -> bool:
@@ -127,15 +153,20 @@ class Claimer:
             await self._store.settle([Report(lease, Released()) for lease in unknown])
         return unknown
 
-    async def _claim(self, queue: str, limit: int) -> list[Assignment]:
+    async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:
+        """Begin what a claim brings; returns how many that are."""
+        asked_at = time.monotonic()
         try:
-            claimed = await self._store.claim(self._worker_id, queue, self._topics, limit)
+            claimed = await claim
         finally:
             if self._store.doubtful_claims != self._doubts:
                 self._doubts = self._store.doubtful_claims
                 longest = max((topic.lease for topic in self._topics), default=30.0)
                 self._in_doubt_until = time.monotonic() + max(longest, 2 * self._poll)
-        return claimed
+        if claimed:
+            self._was_busy = True
+            self._start(claimed, asked_at)
+        return len(claimed)
 
     async def _wait_for_slots(self) -> None:
         """Wait for a free slot; let a few more become free if they do so at once."""

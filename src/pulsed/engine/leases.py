@@ -26,8 +26,8 @@ SHORTEST_BEAT = 0.05
 """Seconds that a beat gets at least."""
 
 SURE_FOR = 0.85
-"""How much of a lease may pass without an answer before a run fences itself: its store granted the
-lease a little earlier than we heard of it, and stopping takes a moment."""
+"""How much of a lease may pass without an answer before a run fences itself: stopping takes a
+moment."""
 
 AFTER_FAILURE = 0.25
 """How much of the interval to wait after a beat that failed: the lease is running out."""
@@ -87,9 +87,11 @@ class Leases:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def add(self, assignments: Iterable[Assignment]) -> list[Lease]:
-        """Keep these leases alive from now on; returns those of ours that they supersede."""
-        now = time.monotonic()
+    def add(self, assignments: Iterable[Assignment], since: float) -> list[Lease]:
+        """Keep these leases alive from now on; returns those of ours that they supersede.
+
+        They may be as old as ``since``, when they were asked for.
+        """
         superseded = []
         with self._changed:
             held, topics = self._held, self._topics
@@ -101,11 +103,11 @@ class Leases:
                     superseded.append(older[0])
                 held[lease.job_id] = (lease, interval, topic)
                 if self._fence is not Fence.NEVER:
-                    self._sure_until[lease.job_id] = now + assignment.lease_seconds * SURE_FOR
+                    self._sure_until[lease.job_id] = since + assignment.lease_seconds * SURE_FOR
                 topics.add(topic)
                 shortest = min(shortest, interval)
-            if now + shortest < self._next_beat:
-                self._interval, self._next_beat = shortest, now + shortest
+            if since + shortest < self._next_beat:
+                self._interval, self._next_beat = shortest, since + shortest
                 self._changed.notify()
         return superseded
 

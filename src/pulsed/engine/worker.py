@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -247,14 +248,18 @@ class Worker:
             return 0  # the database takes no reports: more work would only wait for it
         return self.options.concurrency - len(self._runner.runs)
 
-    def _start(self, assignments: list[Assignment]) -> None:
-        for lost in self._leases.add(assignments):
+    def _start(self, assignments: list[Assignment], asked_at: float) -> None:
+        for lost in self._leases.add(assignments, asked_at):
             # We went silent ourselves, and have just claimed our own job.
             self._lost(self._runner.by_lease().get(lost))
-        if self._abort_asked.is_set():  # it came too late: nothing begins any more
-            for assignment in assignments:
+        waited = time.monotonic() - asked_at
+        late = [each for each in assignments if waited > each.lease_seconds]
+        if self._abort_asked.is_set():  # they came too late: nothing begins any more
+            late = assignments
+        if late:
+            for assignment in late:
                 self._settler.put(Report(assignment.lease, Released()))
-            return
+            assignments = [each for each in assignments if each not in late]
         find, store, workflows = self.registry.get, self.store, self._workflows
         self._runner.start(
             [

@@ -54,10 +54,7 @@ def encode_payload(what: str, value: Any) -> str:
         raise _too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
-    if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
-        check_size(what, data)
-        check_depth(what, data)
-    text = data.decode()
+    text = _checked_text(what, data)
     # NaN and infinity are encoded as null, or as these words where they are keys of an object.
     if "null" in text or r"\u0000" in text or 'nan":' in text or 'inf":' in text:
         check_values(what, value)
@@ -82,6 +79,10 @@ def encode_cleaned(what: str, value: Any) -> str:
         raise _too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
+    return _checked_text(what, data)
+
+
+def _checked_text(what: str, data: bytes) -> str:
     if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
         check_size(what, data)
         check_depth(what, data)

@@ -2,7 +2,8 @@
 
 A worker that claims again and again keeps a stream of its own. When a queue is empty the server
 remembers to send an offer; until then there is nothing to ask, and claims of that queue are
-answered here. So an idle worker polls nobody.
+answered here. So an idle worker polls nobody. One that was busy a moment ago may let a grant
+stand: the next job then comes without an offer.
 """
 
 from __future__ import annotations
@@ -52,9 +53,12 @@ def hello_message(
     )
 
 
-def grant_message(grant_id: int, queues: Sequence[str], most: int) -> pb.StreamJobsRequest:
-    """Return a grant that is answered at once."""
-    return pb.StreamJobsRequest(grant=pb.Grant(id=grant_id, credits=most, queues=queues))
+def grant_message(
+    grant_id: int, queues: Sequence[str], most: int, wait: float = 0.0
+) -> pb.StreamJobsRequest:
+    """Return a grant that is answered at once, or may stand for so many seconds."""
+    grant = pb.Grant(id=grant_id, credits=most, queues=queues, wait_seconds=wait)
+    return pb.StreamJobsRequest(grant=grant)
 
 
 def claim_blocking(
@@ -123,7 +127,7 @@ class Asked(NamedTuple):
     """A grant without an answer, and the stream that it went to."""
 
     call: Any
-    queue: str
+    queues: Sequence[str]
     credits: int
     answer: asyncio.Future[Any]
 
@@ -150,7 +154,7 @@ class ClaimStream:
         self._writing = asyncio.Lock()
         """A stream takes one message at a time, and the Hello first."""
         self._readers: set[asyncio.Task[None]] = set()
-        self._farewells: set[asyncio.Future[None]] = set()
+        self._sayings: set[asyncio.Future[None]] = set()
         self._numbers = itertools.count(1)
         self._asked: dict[int, Asked] = {}
         self._quiet: dict[str, float] = {}
@@ -168,16 +172,36 @@ class ClaimStream:
         since = self._quiet.get(name)
         if since is not None and time.monotonic() - since < ASK_AGAIN:
             return NOTHING
-        return await self._exchange(await self._opened(topics), name, limit)
+        return await self._exchange(await self._opened(topics), [name], limit)
 
-    async def _exchange(self, call: Any, name: str, limit: int) -> Any:
+    async def await_jobs(
+        self, queues: Sequence[str], topics: Sequence[TopicPolicy], limit: int, seconds: float
+    ) -> Any:
+        """Let a grant stand, if there is a stream that it can be sent to."""
+        if self._call is None or self._topics != list(topics):
+            return NOTHING
+        return await self._exchange(self._call, queues, limit, wait=seconds)
+
+    def withdraw(self) -> None:
+        """Have a grant that stands answered now, and be offered nothing more."""
+        if self._call is not None:
+            self._keep(asyncio.ensure_future(self._write_withdrawal(self._call)))
+
+    async def _write_withdrawal(self, call: Any) -> None:
+        with contextlib.suppress(grpc.RpcError, TransientStorageError):
+            async with self._writing:
+                await _send(call, pb.StreamJobsRequest(withdraw=pb.Withdraw()))
+
+    async def _exchange(
+        self, call: Any, queues: Sequence[str], limit: int, *, wait: float = 0.0
+    ) -> Any:
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = Asked(call, name, limit, answer)
+        self._asked[number] = Asked(call, queues, limit, answer)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(wait + self._seconds):
                 async with self._writing:
-                    await _send(call, grant_message(number, [name], limit))
+                    await _send(call, grant_message(number, queues, limit, wait))
                 return await answer
         except TimeoutError:
             self._part_from(call)
@@ -241,8 +265,8 @@ class ClaimStream:
                 asked = self._asked.get(message.batch.grant_id)
                 if asked is not None and not asked.answer.done():
                     # Noted now: an offer may be right behind, and is the later word.
-                    if size_of(message.batch) < asked.credits and call is self._call:
-                        self._quiet[asked.queue] = time.monotonic()
+                    if call is self._call:
+                        self._note(asked, size_of(message.batch))
                     asked.answer.set_result(message.batch)
             case "offer":
                 self._quiet.pop(message.offer.queue, None)
@@ -251,10 +275,21 @@ class ClaimStream:
                 log.info("the server at %s is going away: %s", host, message.go_away.reason)
                 self._leave(host)
                 self._forget(call)
-                farewell = asyncio.ensure_future(self._say_goodbye(call))
-                self._farewells.add(farewell)
-                farewell.add_done_callback(self._farewells.discard)
+                self._keep(asyncio.ensure_future(self._say_goodbye(call)))
                 self._wake()
+
+    def _note(self, asked: Asked, found: int) -> None:
+        """Remember where there is nothing more; as many as were asked for means there may be."""
+        for name in asked.queues:
+            if found < asked.credits:
+                self._quiet[name] = time.monotonic()
+            else:
+                self._quiet.pop(name, None)
+
+    def _keep(self, saying: asyncio.Future[None]) -> None:
+        """Hold on to something that is being said, and that nobody waits for."""
+        self._sayings.add(saying)
+        saying.add_done_callback(self._sayings.discard)
 
     async def _say_goodbye(self, call: Any) -> None:
         """Close our side and let the server close its own: it then knows what we have got.

@@ -44,7 +44,8 @@ class Grant:
     queues: tuple[str, ...]
     wait: float
     lost_answers: int = 0
-    stands_in: list[Lane] = field(default_factory=list)
+    seen: dict[Lane, int] = field(default_factory=dict)
+    """Its lanes, and which of their news it knows."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -72,6 +73,8 @@ class Stream:
         self.fail = fail
         self.grants: deque[Grant] = deque()
         self.unanswered = 0
+        self.withdrawn = False
+        """It is about to stop: there is no use in an offer, until it grants again."""
         self.closed = False
 
 
@@ -96,9 +99,9 @@ class Lane:
         else:
             self._again = True
 
-    def add(self, waiter: Grant | Stream, seen: int) -> None:
-        """Join the end of the line, unless there was news since ``seen``: then look again."""
-        self.waiting[waiter] = None
+    def add(self, stream: Stream, seen: int) -> None:
+        """Put it at the end of the line; after news since ``seen``, let the first one look."""
+        self.waiting[stream] = None
         if self.news != seen and self._turn is None:
             self._advance()
 
@@ -180,18 +183,23 @@ class Dispatcher:
     def grant(self, grant: Grant) -> None:
         """Take a grant; it will be answered once."""
         grant.stream.unanswered += 1
+        grant.stream.withdrawn = False
         self._hear(grant.queues)
-        self._enqueue(grant)
+        if not self._stands_at_once(grant):
+            self._enqueue(grant)
 
     def answer_all(self, stream: Stream | None = None) -> None:
         """Answer every grant that stands, or those of one stream: somebody is going away."""
+        for each in self.streams if stream is None else [stream]:
+            each.withdrawn = True
+            for grant in each.grants:
+                grant.wait = 0.0
+            for lane in list(self._lanes.values()):
+                lane.leave(each)
         for lane in list(self._lanes.values()):
             for waiter in list(lane.waiting):
                 if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
-        for each in self.streams if stream is None else [stream]:
-            for grant in each.grants:
-                grant.wait = 0.0
         if self._serving is not None and stream in (None, self._serving.stream):
             self._serving.wait = 0.0
 
@@ -242,7 +250,7 @@ class Dispatcher:
     def _enqueue(self, grant: Grant) -> None:
         stream = grant.stream
         if stream.closed:
-            for lane in grant.stands_in:
+            for lane in grant.seen:
                 lane.leave(grant)
             return
         stream.grants.append(grant)
@@ -255,11 +263,12 @@ class Dispatcher:
         stream = grant.stream
         claimed: list[Assignment] = []
         credit = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
-        looked: list[tuple[Lane, int]] = []
+        looked: list[Lane] = []
         try:
             for queue in grant.queues:
                 lane = self._lane(queue, stream.key)
-                looked.append((lane, lane.news))
+                looked.append(lane)
+                grant.seen[lane] = lane.news
                 wanted = credit - len(claimed)
                 self.claims += 1
                 found = await self._claim(grant, queue, wanted)
@@ -270,7 +279,7 @@ class Dispatcher:
                     break
         except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
             # The claim may have been committed: the worker must look for jobs it does not know of.
-            for lane, _ in looked:  # the others wait for the poll: what failed now fails again
+            for lane in looked:  # the others wait for the poll: what failed now fails again
                 lane.looked(grant, full=False)
                 lane.looked(stream, full=False)
             self._settled(grant)
@@ -278,7 +287,7 @@ class Dispatcher:
                 stream.deliver(grant, claimed)
             stream.fail(error)
             return
-        self._finish(grant, claimed, looked, full=len(claimed) == credit)
+        self._finish(grant, claimed, full=len(claimed) == credit)
 
     async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
         stream, doubts = grant.stream, self._store.doubtful_claims
@@ -287,51 +296,59 @@ class Dispatcher:
         finally:
             grant.lost_answers += self._store.doubtful_claims - doubts
 
-    def _finish(
-        self,
-        grant: Grant,
-        claimed: list[Assignment],
-        looked: list[tuple[Lane, int]],
-        *,
-        full: bool,
-    ) -> None:
+    def _finish(self, grant: Grant, claimed: list[Assignment], *, full: bool) -> None:
         stream = grant.stream
         if stream.closed:
             self.give_back(claimed)
             return
         if not claimed and grant.wait > 0 and not grant.lost_answers:
-            self._let_stand(grant, looked)
+            self._let_stand(grant)
             return
+        self._answer(grant, claimed, full=full)
+
+    def _answer(self, grant: Grant, claimed: list[Assignment], *, full: bool) -> None:
+        stream = grant.stream
         self._settled(grant)
         stream.deliver(grant, claimed)
-        if stream.wants_offers and not full:
-            for lane, seen in looked:
+        if stream.wants_offers and not stream.withdrawn and not full:
+            for lane, seen in grant.seen.items():
                 lane.add(stream, seen)
 
-    def _let_stand(self, grant: Grant, looked: list[tuple[Lane, int]]) -> None:
+    def _stands_at_once(self, grant: Grant) -> bool:
+        """Let a grant stand without a look, if its stream is in line: it looked, and found less."""
+        lanes = [self._lane(queue, grant.stream.key) for queue in grant.queues]
+        if grant.wait <= 0 or not all(grant.stream in lane.waiting for lane in lanes):
+            return False
+        grant.seen = {lane: lane.news for lane in lanes}
+        self._let_stand(grant)
+        return True
+
+    def _let_stand(self, grant: Grant) -> None:
         if grant.timer is None:
             loop = asyncio.get_running_loop()
             grant.timer = loop.call_later(grant.wait, self._expire, grant)
-        grant.stands_in = [lane for lane, _ in looked]
-        for lane, seen in looked:
-            lane.add(grant, seen)
+        if any(lane.news != seen for lane, seen in grant.seen.items()):
+            self._enqueue(grant)  # something came while it looked
+            return
+        for lane in grant.seen:
+            lane.waiting.pop(grant.stream, None)  # there is no use in an offer while this stands
+            lane.waiting[grant] = None
 
     def _serve_standing(self, grant: Grant) -> None:
         """Look again for a grant whose turn it is in one of its lanes."""
-        for lane in grant.stands_in:
+        for lane in grant.seen:
             lane.waiting.pop(grant, None)
         self._enqueue(grant)
 
     def _expire(self, grant: Grant) -> None:
         """Answer a grant that found nothing in all its time."""
         grant.wait = 0.0  # if it is being looked at just now, that look is the last
-        standing = [lane for lane in grant.stands_in if grant in lane.waiting]
+        standing = [lane for lane in grant.seen if grant in lane.waiting]
         for lane in standing:
-            lane.waiting.pop(grant)
+            del lane.waiting[grant]
+            grant.seen[lane] = lane.news  # it was in line: somebody has seen to all that
         if standing:
-            self._settled(grant)
-            if not grant.stream.closed:
-                grant.stream.deliver(grant, [])
+            self._answer(grant, [], full=False)
 
     @staticmethod
     def _settled(grant: Grant) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -184,21 +184,51 @@ class RemoteStore(RemoteWorkflows):
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> list[Assignment]:
         async def attempt() -> Any:
-            host = self._endpoints.current
-            try:
+            with self._doubting() as host:
                 if is_blocking() or not self._here().wakes:
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
-            except grpc.RpcError as failure:
-                self.doubtful_claims += 1
-                raise self._failed(failure, "claim", host) from failure
-            except BaseException as error:  # whatever it is, the claim may have been committed
-                self.doubtful_claims += 1
-                if isinstance(error, TransientStorageError):
-                    self._endpoints.leave(host)
-                raise
 
         batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
+        return self._assignments(batch, worker_id)
+
+    async def await_jobs(
+        self,
+        worker_id: UUID,
+        queues: Sequence[str],
+        topics: Sequence[TopicPolicy],
+        limit: int,
+        *,
+        seconds: float,
+    ) -> list[Assignment]:
+        try:
+            with self._doubting():
+                stream = self._stream_of(worker_id)
+                batch = await stream.await_jobs(queues, topics, limit, seconds)
+        except TransientStorageError:  # a claim will say what it is, if it lasts
+            return []
+        return self._assignments(batch, worker_id)
+
+    def withdraw(self, worker_id: UUID) -> None:
+        if (stream := self._here().streams.get(worker_id)) is not None:
+            stream.withdraw()
+
+    @contextmanager
+    def _doubting(self) -> Iterator[str]:
+        """Take a claim without an answer for one that may have been committed; gives the host."""
+        host = self._endpoints.current
+        try:
+            yield host
+        except grpc.RpcError as failure:
+            self.doubtful_claims += 1
+            raise self._failed(failure, "claim", host) from failure
+        except BaseException as error:
+            self.doubtful_claims += 1
+            if isinstance(error, TransientStorageError):
+                self._endpoints.leave(host)
+            raise
+
+    def _assignments(self, batch: Any, worker_id: UUID) -> list[Assignment]:
         self.doubtful_claims += batch.lost_answers
         return columns.assignments_of(batch, worker_id)
 

@@ -153,6 +153,25 @@ class Store(ABC):
     ) -> list[Assignment]:
         """Lease up to ``limit`` due jobs of a queue, best first, counting an attempt for each."""
 
+    async def await_jobs(
+        self,
+        worker_id: UUID,
+        queues: Sequence[str],
+        topics: Sequence[TopicPolicy],
+        limit: int,
+        *,
+        seconds: float,
+    ) -> list[Assignment]:
+        """Lease the next jobs that arrive in queues which were just found empty.
+
+        That saves a round trip to a store that is far away. Others return at once, with nothing.
+        """
+        del worker_id, queues, topics, limit, seconds
+        return []
+
+    def withdraw(self, worker_id: UUID) -> None:  # noqa: B027 - nothing to do where nobody awaits
+        """Let ``await_jobs`` return: this worker claims nothing more."""
+
     @abstractmethod
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None

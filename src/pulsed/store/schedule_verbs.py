@@ -181,11 +181,8 @@ def pause(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
     """Stop firing; the cursor stays where it is."""
 
     def script() -> Script[ScheduleRow | None]:
-        found = yield Statement(s.schedules.get, {"app": app, "name": name})
-        if not found:
-            return None
-        row = decode.schedule(s.dialect, found[0])
-        if row.state in (ScheduleState.PAUSED, ScheduleState.DONE):
+        row = yield from _locked(s, app, name)
+        if row is None or row.state in (ScheduleState.PAUSED, ScheduleState.DONE):
             return row
         return (yield from _set_state(s, row, ScheduleState.PAUSED, row.next_run_at))
 
@@ -197,17 +194,20 @@ def resume(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
 
     def script() -> Script[ScheduleRow | None]:
         now = yield from verbs.clock(s.jobs)
-        found = yield Statement(s.schedules.get, {"app": app, "name": name})
-        if not found:
-            return None
-        row = decode.schedule(s.dialect, found[0])
-        if row.state in (ScheduleState.ACTIVE, ScheduleState.DONE):
+        row = yield from _locked(s, app, name)
+        if row is None or row.state in (ScheduleState.ACTIVE, ScheduleState.DONE):
             return row
         cursor = _cursor_after(row, row.spec, now, row.anchor)
         state = ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE
         return (yield from _set_state(s, row, state, cursor))
 
     return Verb("resume_schedule", Kind.TRANSACTION, script)
+
+
+def _locked(s: AllStatements, app: str, name: str) -> Script[ScheduleRow | None]:
+    """Read a schedule that nobody else changes until this transaction ends."""
+    found = yield Statement(s.schedules.get, {"app": app, "name": name})
+    return decode.schedule(s.dialect, found[0]) if found else None
 
 
 def park(s: AllStatements, row: ScheduleRow, reason: str) -> Verb[None]:

@@ -1,0 +1,120 @@
+"""A schedule that cannot be fired is put aside with its reason, and goes on once it is mended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pulsed.errors import InvalidOption
+from tests.support.schedules import (
+    ACTIVE,
+    APP,
+    ERROR,
+    put,
+    read,
+    tick,
+)
+
+BROKEN = {
+    "no json at all": '"nonsense"',
+    "another type": '{"topic":5,"payload":"{}","every":60000000}',
+    "no timetable": '{"topic":"t","payload":"{}"}',
+    "unknown zone": '{"topic":"t","payload":"{}","cron":"* * * * *","zone":"Mars/Base"}',
+    "bad cron": '{"topic":"t","payload":"{}","cron":"99 * * * *"}',
+    "huge priority": '{"topic":"t","payload":"{}","every":60000000,"priority":1e30}',
+    "large priority": json.dumps(
+        {"topic": "t", "payload": "{}", "every": 60_000_000, "priority": 2**63}
+    ),
+    "endless jitter": '{"topic":"t","payload":"{}","every":60000000,"jitter":1e300}',
+    "interval of nothing": '{"topic":"t","payload":"{}","every":0}',
+}
+
+
+def break_spec(backend: Any, name: str, text: str) -> None:
+    backend.execute(f"UPDATE pulse_schedules SET spec = '{text}' WHERE name = '{name}'")
+
+
+@pytest.mark.parametrize("why", list(BROKEN))
+async def test_a_broken_schedule_is_parked_with_its_reason_and_the_others_go_on(
+    store, backend, clock, why
+):
+    await put(store, "broken")
+    await put(store, "good")
+    break_spec(backend, "broken", BROKEN[why])
+    clock.advance(61)
+    (job,) = await tick(store)
+    assert job.schedule_id == (await read(store, "good")).id
+    row = await read(store, "broken")
+    assert row.state is ERROR
+    assert row.error
+    assert row.next_run_at == clock.after(-1)
+    assert await tick(store) == []
+
+
+async def test_an_edit_heals_and_keeps_the_due_occurrence_if_the_times_are_the_same(store, clock):
+    await put(store)
+    clock.advance(61)
+    await store.park_schedule(await read(store), "because")
+    row = await read(store)
+    assert (row.state, row.error) == (ERROR, "because")
+    healed, _ = await put(store, payload='{"n":1}')
+    assert (healed.state, healed.error) == (ACTIVE, None)
+    assert len(await tick(store)) == 1
+
+
+async def test_an_edit_heals_a_spec_that_cannot_be_read(store, backend, clock):
+    await put(store)
+    break_spec(backend, "s", BROKEN["another type"])
+    clock.advance(61)
+    await tick(store)
+    with pytest.raises(InvalidOption):
+        await store.resume_schedule(APP, "s")
+    row, effect = await put(store)
+    assert (row.state, row.error, effect) == (ACTIVE, None, "changed")
+    clock.advance(60)
+    assert len(await tick(store)) == 1
+
+
+async def test_resume_heals(store, clock):
+    await put(store)
+    clock.advance(61)
+    await store.park_schedule(await read(store), "because")
+    row = await store.resume_schedule(APP, "s")
+    assert (row.state, row.error, row.next_run_at) == (ACTIVE, None, clock.after(59))
+
+
+async def test_a_schedule_that_changed_meanwhile_is_not_parked(store, clock):
+    await put(store)
+    clock.advance(61)
+    stale = await read(store)
+    await put(store, payload='{"n":1}')
+    await store.park_schedule(stale, "too late")
+    assert (await read(store)).state is ACTIVE
+
+
+async def test_a_schedule_that_another_has_fired_is_not_parked(store, clock):
+    await put(store)
+    clock.advance(61)
+    stale = await read(store)
+    await tick(store)
+    before = await read(store)
+    await store.park_schedule(stale, "I could not")
+    assert await read(store) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "next_run_at = last_occurrence",
+        "next_run_at = NULL",
+        "state = 'ASLEEP'",
+    ],
+)
+async def test_the_table_refuses_a_row_that_makes_no_sense(store, backend, clock, change):
+    await put(store)
+    clock.advance(60)
+    await tick(store)
+    with pytest.raises(Exception, match=r"(?i)constraint"):
+        backend.execute(f"UPDATE pulse_schedules SET {change}")

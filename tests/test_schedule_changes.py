@@ -1,0 +1,237 @@
+"""What people do to schedules: create, change, pause, resume, delete and read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from pulsed.engine.scheduler import template
+from pulsed.errors import InvalidOption
+from pulsed.job import new_job_id
+from pulsed.schedule import CatchUp, occurrence_id
+from tests.support.schedules import (
+    ACTIVE,
+    APP,
+    DONE,
+    MINUTE,
+    PAUSED,
+    SECOND,
+    a_spec,
+    all_jobs,
+    jobs_of,
+    occurrences,
+    put,
+    read,
+    tick,
+)
+
+# -- creating and changing ------------------------------------------------------------------------
+
+
+async def test_a_new_schedule_begins_one_interval_after_its_creation(store, clock):
+    row, effect = await put(store)
+    assert effect == "created"
+    assert (row.state, row.error, row.missed, row.revision) == (ACTIVE, None, 0, 0)
+    assert (row.anchor, row.created_at) == (clock.now, clock.now)
+    assert row.next_run_at == clock.after(60)
+    assert (row.last_occurrence, row.last_fired_at) == (None, None)
+    assert await read(store) == row
+
+
+async def test_what_is_said_again_changes_nothing(store, clock):
+    first, _ = await put(store, headers={"b": "1", "a": "2"})
+    clock.advance(90)  # due, and still unchanged
+    again, effect = await put(store, headers={"a": "2", "b": "1"})
+    assert (again, effect) == (first, "unchanged")
+
+
+async def test_an_unchanged_declaration_after_a_fire_does_not_move_the_cursor(store, clock):
+    await put(store)
+    clock.advance(61)
+    await tick(store)
+    before = await read(store)
+    assert (await put(store)).effect == "unchanged"
+    assert await read(store) == before
+
+
+async def test_an_edit_of_the_payload_keeps_a_due_occurrence_due(store, clock):
+    row, _ = await put(store)
+    clock.advance(90)
+    changed, effect = await put(store, payload='{"n":1}', priority=3)
+    assert effect == "changed"
+    assert (changed.next_run_at, changed.anchor) == (row.next_run_at, row.anchor)
+    assert changed.revision == row.revision + 1
+    (job,) = await tick(store)
+    assert (job.payload, job.priority, job.occurrence) == ('{"n":1}', 3, row.next_run_at)
+
+
+@pytest.mark.parametrize(
+    "says, kept",
+    [
+        ({"end": datetime(2031, 1, 1, tzinfo=UTC)}, True),
+        ({"every": 2 * MINUTE}, False),
+        ({"start": datetime(2029, 1, 1, tzinfo=UTC)}, False),
+    ],
+)
+async def test_the_anchor_stays_unless_interval_or_start_change(store, clock, says, kept):
+    row, _ = await put(store)
+    clock.advance(130)
+    await tick(store)
+    changed, _ = await put(store, **says)
+    expected = row.anchor if kept else says.get("start", clock.now)
+    assert changed.anchor == expected
+    assert changed.next_run_at is not None
+    interval = says.get("every", MINUTE)
+    assert (changed.next_run_at - expected) % interval == timedelta(0)
+    assert changed.next_run_at > clock.now
+
+
+async def test_another_timetable_takes_effect_at_its_next_instant(store, clock):
+    await put(store)
+    clock.advance(90)
+    changed, _ = await put(store, cron="0 * * * *")
+    assert changed.next_run_at == datetime(2030, 1, 1, 1, tzinfo=UTC)
+    assert await tick(store) == []
+
+
+async def test_schedules_of_two_apps_may_have_the_same_name(store):
+    mine = await put(store)
+    theirs = await store.put_schedule("other", "s", a_spec())
+    assert theirs.effect == "created"
+    assert theirs.row.id != mine.row.id
+    assert [row.app for row in await store.list_schedules()] == [APP, "other"]
+    assert await store.list_schedules("other") == [theirs.row]
+    assert await store.get_schedule("nobody", "s") is None
+
+
+async def test_what_would_never_run_is_refused_and_changes_nothing(store, clock):
+    with pytest.raises(InvalidOption, match="never run"):
+        await put(store, end=clock.after(30))
+    assert await store.list_schedules() == []
+    row, _ = await put(store)
+    with pytest.raises(InvalidOption, match="never run again"):
+        await put(store, end=clock.after(30))
+    assert await read(store) == row
+
+
+async def test_a_declaration_that_has_outlived_its_end_is_done_and_not_an_error(store, clock):
+    """A worker must start although a schedule of its program has ended."""
+    row, effect = await put(store, declared=True, end=clock.after(30))
+    assert (row.state, row.next_run_at, effect) == (DONE, None, "created")
+
+
+async def test_a_schedule_that_is_done_starts_again_when_it_is_given_new_times(store, clock):
+    await put(store, at=clock.now)
+    await tick(store)
+    assert (await read(store)).state is DONE
+    row, _ = await put(store, at=clock.after(60))
+    assert (row.state, row.next_run_at) == (ACTIVE, clock.after(60))
+    clock.advance(60)
+    await tick(store)
+    assert occurrences(await jobs_of(store)) == [clock.after(-60), clock.now]
+
+
+# -- pausing, resuming, deleting ------------------------------------------------------------------
+
+
+async def test_a_paused_schedule_is_not_fired_and_goes_on_with_what_is_to_come(store, clock):
+    row, _ = await put(store, catch_up=CatchUp.ALL)
+    clock.advance(90)  # due when it is paused
+    paused = await store.pause_schedule(APP, "s")
+    assert (paused.state, paused.next_run_at) == (PAUSED, row.next_run_at)
+    assert await store.pause_schedule(APP, "s") == paused
+    clock.advance(600)
+    assert await tick(store) == []
+    resumed = await store.resume_schedule(APP, "s")
+    assert (resumed.state, resumed.missed) == (ACTIVE, 0)
+    assert resumed.next_run_at == row.anchor + 12 * MINUTE  # in phase, later than now
+    assert await store.resume_schedule(APP, "s") == resumed
+    assert await tick(store) == []
+    clock.advance(30)
+    assert len(await tick(store)) == 1
+
+
+async def test_an_edit_of_a_paused_schedule_leaves_it_paused(store, clock):
+    await put(store)
+    await store.pause_schedule(APP, "s")
+    row, _ = await put(store, every=5 * MINUTE)
+    assert row.state is PAUSED
+    clock.advance(3600)
+    assert await tick(store) == []
+
+
+async def test_an_instant_that_passed_during_a_pause_is_due_on_resume(store, clock):
+    await put(store, at=clock.after(60))
+    await store.pause_schedule(APP, "s")
+    clock.advance(3600)
+    await store.resume_schedule(APP, "s")
+    assert len(await tick(store)) == 1
+
+
+async def test_resuming_after_the_end_is_the_end(store, clock):
+    await put(store, end=clock.after(120))
+    await store.pause_schedule(APP, "s")
+    clock.advance(600)
+    row = await store.resume_schedule(APP, "s")
+    assert (row.state, row.next_run_at) == (DONE, None)
+    assert await store.resume_schedule(APP, "s") == row
+    assert await store.pause_schedule(APP, "s") == row
+
+
+async def test_acts_on_a_schedule_that_is_not_there(store):
+    assert await store.pause_schedule(APP, "s") is None
+    assert await store.resume_schedule(APP, "s") is None
+    assert await store.delete_schedule(APP, "s") is False
+
+
+async def test_a_deleted_schedule_leaves_its_jobs_and_a_new_one_is_another(store, clock):
+    old, _ = await put(store)
+    clock.advance(60)
+    await tick(store)
+    assert await store.delete_schedule(APP, "s") is True
+    assert await store.get_schedule(APP, "s") is None
+    assert [job.schedule_id for job in await all_jobs(store)] == [old.id]
+    new, effect = await put(store)
+    assert (effect, new.id != old.id) == ("created", True)
+    assert await jobs_of(store) == []
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_comes_with_the_longest_waiting_first(store, clock):
+    for name, seconds in (("b", 20), ("a", 30), ("c", 10)):
+        await put(store, name, every=seconds * SECOND)
+    await put(store, "paused", every=SECOND)
+    await store.pause_schedule(APP, "paused")
+    due = await store.due_schedules(10)
+    assert (due.rows, due.next_run_at, due.now) == ([], clock.after(10), clock.now)
+    clock.advance(25)
+    due = await store.due_schedules(10)
+    assert [row.name for row in due.rows] == ["c", "b"]
+    assert [row.name for row in (await store.due_schedules(1)).rows] == ["c"]
+
+
+async def test_without_schedules_nothing_is_next(store):
+    assert (await store.due_schedules(10)).next_run_at is None
+
+
+async def test_fires_are_read_in_pages(store, clock):
+    row, _ = await put(store, catch_up=CatchUp.ALL)
+    clock.advance(600)
+    await tick(store)
+    out_of_turn = template(row, new_job_id())
+    await store.submit([out_of_turn])
+    pages: list[UUID] = []
+    page = await store.fires(row.id, limit=4)
+    while page:
+        pages += [job.id for job in page]
+        before = page[-1].occurrence
+        page = await store.fires(row.id, limit=4, before=before) if before else []
+    expected = [occurrence_id(row.id, row.anchor + n * MINUTE) for n in range(10, 0, -1)]
+    assert pages[:10] == expected
+    everything = await store.fires(row.id, limit=50)
+    assert {job.id for job in everything} == {*expected, out_of_turn.id}
+    assert (await read(store)).next_run_at == row.anchor + 11 * MINUTE

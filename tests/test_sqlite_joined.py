@@ -1,0 +1,93 @@
+"""A job inside of the caller's own transaction shares its fate."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import (
+    ConfigError,
+    StorageError,
+    TransientStorageError,
+)
+from tests.support.backends import only_sqlite
+from tests.support.jobs import (
+    EVERYTHING,
+    a_job,
+)
+
+backend = only_sqlite
+
+
+async def test_a_job_in_the_callers_transaction_exists_if_that_commits(backend, store):
+    await store.counts(EVERYTHING)
+    with closing(backend.connect()) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        kept, dropped = a_job(), a_job()
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO orders VALUES (1)")
+        assert await store.joined(connection).submit([kept]) == 1
+        assert connection.in_transaction
+        assert await store.get([kept.id]) == {}
+        connection.execute("COMMIT")
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO orders VALUES (2)")
+        assert await store.joined(connection).submit([dropped]) == 1
+        connection.execute("ROLLBACK")
+        assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
+    assert set(await store.get([kept.id, dropped.id])) == {kept.id}
+
+
+async def test_the_callers_row_factory_and_isolation_are_respected(backend, store):
+    await store.counts(EVERYTHING)
+    with closing(sqlite3.connect(backend.path)) as connection:  # the driver begins by itself
+        connection.row_factory = sqlite3.Row
+        assert await store.joined(connection).submit([a_job(), a_job()]) == 2
+        assert connection.in_transaction
+        connection.rollback()
+    assert await store.list_jobs(EVERYTHING) == []
+
+
+async def test_inside_a_callers_transaction_only_submit_is_possible(backend, store):
+    await store.counts(EVERYTHING)
+    with closing(backend.connect()) as connection:
+        joined = store.joined(connection)
+        with pytest.raises(StorageError, match="only submit"):
+            await joined.counts(EVERYTHING)
+        with pytest.raises(StorageError, match="only submit"):
+            await joined.cancel([a_job().id])
+
+
+async def test_inside_a_callers_transaction_nothing_is_retried(backend):
+    store = backend.open(retry=RetryPolicy(max_attempts=50, initial=0, max=0))
+    await store.counts(EVERYTHING)
+    holder, caller = backend.connect(), backend.connect()
+    holder.execute("BEGIN IMMEDIATE")
+    caller.execute("PRAGMA busy_timeout = 0")
+    tries = 0
+
+    def count(statement: str) -> None:
+        nonlocal tries
+        tries += statement.startswith("INSERT")
+
+    caller.set_trace_callback(count)
+    with pytest.raises(TransientStorageError):
+        await store.joined(caller).submit([a_job()])
+    assert tries == 1, tries
+    for connection in (holder, caller):
+        connection.close()
+    await store.aclose()
+
+
+async def test_a_callers_connection_to_a_file_without_tables_says_so(tmp_path, store):
+    with (
+        closing(sqlite3.connect(tmp_path / "other.db")) as connection,
+        pytest.raises(StorageError, match=r"pulsed migrate up"),
+    ):
+        await store.joined(connection).submit([a_job()])
+
+
+def test_a_connection_of_another_kind_is_refused(backend):
+    with pytest.raises(ConfigError, match=r"sqlite3\.Connection"):
+        backend.open().joined(object())
