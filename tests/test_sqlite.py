@@ -46,9 +46,9 @@ async def test_a_database_in_memory_begins_anew_after_closing(clock):
     await store.aclose()
 
 
-async def test_no_thread_is_left_after_closing(path):
+async def test_no_thread_is_left_after_closing(tmp_path):
     before = set(threading.enumerate())
-    store = SqliteStore(path)
+    store = SqliteStore(tmp_path / "jobs.db")
     await row(store, await submitted(store))
     ours = set(threading.enumerate()) - before
     assert len(ours) > 1
