@@ -360,3 +360,11 @@ class TestErrors:
         assert result.exit_code == 2
         assert result.stderr.startswith("pulsed: ")
         assert "pulsed jobs list --help" in result.stderr.replace("root", "pulsed")
+
+
+def test_no_help_breaks_off_in_the_middle_of_a_sentence():
+    for group in ("", "jobs", "schedules", "token", "migrate"):
+        shown = run(*group.split(), "--help").stdout
+        commands = shown.partition("Commands:")[2].partition("examples:")[0]
+        assert commands
+        assert "..." not in commands

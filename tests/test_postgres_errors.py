@@ -302,3 +302,26 @@ def _rows(statement):
 def test_a_servers_detail_is_not_repeated():
     error = psycopg.errors.CheckViolation("no")
     assert "payload" not in str(translate(error, "submit", "database"))
+
+
+@both_drivers
+async def test_an_address_where_nobody_answers_is_named_once(mode):
+    store = PostgresStore("postgresql://ada@127.0.0.1:1/shop", PostgresOptions(retry=ONCE))
+    with pytest.raises(TransientStorageError) as refused:
+        await perform(store, mode, a_verb("SELECT 1"))
+    assert str(refused.value).startswith(
+        "test failed on the PostgreSQL database 'shop' at 127.0.0.1:1: "
+    )
+    assert "connection to server at" not in str(refused.value)
+    assert "?" not in str(refused.value)
+    await store.aclose()
+
+
+def test_of_several_hosts_each_has_its_reason():
+    text = (
+        'connection failed: connection to server at "a" (10.0.0.1), port 5432 failed: timeout '
+        'connection to server at "b" (10.0.0.2), port 5432 failed: Connection refused'
+    )
+    said = str(translate(psycopg.OperationalError(text), "submit", "database"))
+    assert "10.0.0.1" in said
+    assert "10.0.0.2" in said

@@ -19,7 +19,7 @@ from pulsed.errors import (
 from pulsed.job import Lease, Report, Succeeded, new_job_id
 from pulsed.store import retrying as module
 from pulsed.store.blocking import blocking, run_blocking
-from pulsed.store.retrying import retrying
+from pulsed.store.retrying import QUIET, Complaints, retrying
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.sqlstore import StoreOptions
 from tests.support.jobs import ALICE, POLICIES, a_job
@@ -197,11 +197,30 @@ async def test_a_budget_of_nothing_means_once(waits):
     assert (trouble.tries, waits) == (1, [])
 
 
-async def test_each_retry_is_logged_with_its_reason(waits, caplog):
-    await retrying(RetryPolicy(), Trouble(BLINK), what="settle")
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert "settle failed (the connection was reset); trying again in 0." in record.getMessage()
+class TestComplaints:
+    def test_a_retry_is_logged_with_its_reason(self, caplog):
+        Complaints().add("settle", BLINK, 0.5)
+        Complaints().add("settle", TransientStorageError("settle failed on the moon: dust."), 0.5)
+        assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+            ("WARNING", "settle failed (the connection was reset); trying again in 0.50 s"),
+            ("WARNING", "settle failed on the moon: dust; trying again in 0.50 s"),
+        ]
+
+    def test_an_outage_is_one_line_now_and_then(self, caplog):
+        now = 0.0
+        complaints = Complaints(lambda: now)
+        for now in range(int(3 * QUIET)):  # noqa: B007 - what the clock says
+            complaints.add("beat", BLINK, 0.5)
+        told = [each.getMessage() for each in caplog.records]
+        assert len(told) == 3
+        assert "more retries" not in told[0]
+        assert all("(9 more retries since the last time)" in line for line in told[1:])
+
+    async def test_retries_of_whatever_kind_are_logged(self, waits, caplog, monkeypatch):
+        monkeypatch.setattr("pulsed.store.retrying.complaints", Complaints())
+        await retrying(RetryPolicy(), Trouble(BLINK), what="settle")
+        (record,) = caplog.records
+        assert "settle failed (the connection was reset); trying again in 0." in record.getMessage()
 
 
 def test_a_blocking_caller_waits_in_its_own_thread():
@@ -220,7 +239,7 @@ class Troubled(SqliteStore):
     tries = 0
 
     async def perform(self, verb: Any) -> Any:
-        if verb.name in {"read_applied", "migrate"}:
+        if verb.name in {"schema_check", "migrate"}:
             return await super().perform(verb)
         self.tries += 1
         raise BLINK

@@ -46,6 +46,18 @@ async def test_a_database_in_memory_begins_anew_after_closing(clock):
     await store.aclose()
 
 
+async def test_no_thread_is_left_after_closing(tmp_path):
+    before = set(threading.enumerate())
+    store = SqliteStore(tmp_path / "jobs.db")
+    await row(store, await submitted(store))
+    ours = set(threading.enumerate()) - before
+    assert len(ours) > 1
+    await store.aclose()
+    for each in ours:
+        await asyncio.to_thread(each.join, 60)
+    assert not any(each.is_alive() for each in ours)
+
+
 async def test_a_store_can_be_used_again_after_closing(store):
     job_id = await submitted(store)
     await store.aclose()

@@ -232,7 +232,7 @@ async def test_migrate(backend, when, times):
     if backend.engine == "sqlite":  # the other database is not empty any more
         backend.with_tables = False
     store = backend.open()
-    faults = [Fault(store, "read_applied", when, times), Fault(store, "migrate", when, times)]
+    faults = [Fault(store, "schema_check", when, times), Fault(store, "migrate", when, times)]
     job = a_job()
     assert await store.submit([job]) == 1
     assert faults[0].hits == times

@@ -62,6 +62,8 @@ class TestURLs:
             ("sqlite:///", "does not name a file"),
             ("sqlite:///jobs.db?mode=ro", "arguments of Pulse"),
             ("mysql://localhost/jobs", "It can be sqlite:///"),
+            ("mysql://localhost/jobs", "pulse://host:50051, for a pulsed server"),
+            ("sqlite:/jobs.db", "has 1 slash: write sqlite:///jobs.db"),
             ("postgresql+asyncpg://localhost/jobs", "Leave out '.asyncpg'"),
         ],
     )

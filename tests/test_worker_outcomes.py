@@ -50,6 +50,41 @@ async def test_a_failed_attempt_is_tried_again_after_its_backoff(store: SqlStore
     assert all("in flaky" in (failure.traceback or "") for failure in failures)
 
 
+def plain() -> None:
+    raise ConnectionError("503")
+
+
+async def at_once() -> None:
+    plain()
+
+
+async def later() -> None:
+    await asyncio.sleep(0)
+    plain()
+
+
+@pytest.mark.parametrize("fails", [plain, at_once, later])
+async def test_a_traceback_begins_in_the_handler(store: SqlStore, fails: Callable[[], Any]):
+    job_id = await submit(store, fails.__name__)
+    async with working(store, handler(fails, max_attempts=1)):
+        await in_status(store, job_id, Status.DEAD_LETTERED)
+    (failure,) = await store.failures(job_id)
+    lines = (failure.traceback or "").splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].endswith(f"in {fails.__name__}")
+    assert lines[-1] == "ConnectionError: 503"
+
+
+async def test_a_traceback_of_a_call_that_did_not_get_there_is_whole(store: SqlStore):
+    async def greet(name: str) -> None: ...
+
+    job_id = await submit(store, "greet", nobody=1)
+    async with working(store, handler(greet, max_attempts=1)):
+        await in_status(store, job_id, Status.DEAD_LETTERED)
+    (failure,) = await store.failures(job_id)
+    assert "in decode" in (failure.traceback or "")
+
+
 async def test_retry_after_overrules_the_backoff(store: SqlStore, clock: Clock):
     async def limited() -> None:
         raise RetryAfter(120, "slow down")

@@ -279,7 +279,7 @@ class Pulse:
         return await self.worker(**options).run()
 
     def run(self, **options: Unpack[WorkerSettings]) -> Exit:
-        """Run a worker until SIGINT or SIGTERM; a second signal does not wait for running jobs."""
+        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs."""
         from pulsed.engine import loop  # noqa: PLC0415 - producers need none
 
         refuse_in_event_loop("arun")

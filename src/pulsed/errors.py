@@ -19,6 +19,7 @@
     │   ├── StorageFull                 no room left on its disk
     │   ├── StorageReadOnly             it may be read only
     │   ├── NotADatabase                the file is something else
+    │   ├── DatabaseReplaced            the file is not the one that was opened
     │   ├── AccessDenied                a pulsed server does not let us do that
     │   └── SchemaError                 the tables are missing, too old or too new
     ├── JobError                        about one job, whose id is in ``job_id``
@@ -122,6 +123,10 @@ class StorageReadOnly(StorageError):
 
 class NotADatabase(StorageError):
     """The file exists but is not an SQLite database."""
+
+
+class DatabaseReplaced(StorageError):
+    """The SQLite file was removed or replaced while it was open; the next try opens the new one."""
 
 
 class AccessDenied(StorageError):

@@ -104,7 +104,7 @@ class Process:
 
     async def _performing(self, verb: Verb[Any]) -> Any:
         self._check()
-        strikes = verb.name != "read_applied" and self._fate.strikes(verb.name)
+        strikes = verb.name != "schema_check" and self._fate.strikes(verb.name)
         if strikes and self._fate.when.endswith("before"):
             self._strike()
         answer = await self._perform(verb)

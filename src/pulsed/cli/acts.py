@@ -38,8 +38,8 @@ FRESH = click.option(
 )
 
 
-def _command(act: Act, text: str, example: str) -> click.Command:
-    @click.command(act.verb, help=f"{text}\n\n\b\nExamples:\n{example}")
+def _command(act: Act, short: str, text: str, example: str) -> click.Command:
+    @click.command(act.verb, short_help=short, help=f"{text}\n\n\b\nExamples:\n{example}")
     @click.argument("ids", metavar="[ID…|-]", nargs=-1)
     @click.option("--all-matching", is_flag=True, help="All jobs that the filters below match.")
     @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -66,6 +66,7 @@ def _command(act: Act, text: str, example: str) -> click.Command:
 
 retry = _command(
     RETRY,
+    "Send dead-lettered or cancelled jobs back to work.",
     "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow goes on "
     "from its stored steps, unless it is told --fresh.",
     "  pulsed jobs retry 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
@@ -74,12 +75,14 @@ retry = _command(
 )
 cancel = _command(
     CANCEL,
+    "Cancel waiting jobs, ask running ones to stop.",
     "Cancel waiting jobs, and ask running ones to stop.",
     "  pulsed jobs cancel 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs cancel --all-matching --tag campaign-7 --yes",
 )
 delete = _command(
     DELETE,
+    "Delete jobs that are not running.",
     "Delete jobs that are not running, with their results and failures.",
     "  pulsed jobs delete 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs delete --all-matching --status succeeded --until 30d",

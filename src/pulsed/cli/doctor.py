@@ -7,7 +7,7 @@ from rich.text import Text
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code
-from pulsed.cli.output import console, json_option, print_hanging, print_json
+from pulsed.cli.output import console, print_hanging, print_json
 from pulsed.cli.plain import harmless
 from pulsed.engine.doctor import Finding, Level, examine, is_healthy
 from pulsed.store.blocking import run_blocking
@@ -25,7 +25,7 @@ environment:
 
 
 @click.command(epilog=EXAMPLES)
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, one for each check.")
 @database_options
 def doctor(database: Database, as_json: bool) -> int:  # noqa: FBT001
     """Check the database, its jobs and its workers. Exits with 6 if a check fails."""
@@ -52,5 +52,7 @@ def _show(findings: list[Finding]) -> None:
             print_hanging(screen, advice, 10 + width)
     bad = [finding for finding in findings if finding.level is not Level.OK]
     failed = [finding for finding in bad if finding.level is Level.FAIL]
-    verdict = f"{len(failed)} failed, {len(bad) - len(failed)} warnings, {len(findings)} checks"
+    warned = len(bad) - len(failed)
+    warnings = "1 warning" if warned == 1 else f"{warned} warnings"
+    verdict = f"{len(failed)} failed, {warnings}, {len(findings)} checks"
     screen.print(Text(verdict, style="bold red" if failed else "bold"))

@@ -99,7 +99,7 @@ def list_(
             print_json(job_as_json(job))
 
 
-@jobs.command()
+@jobs.command(short_help="Show one job, and why it is not running.")
 @click.argument("job_id", metavar="ID")
 @click.option("--all", "all_children", is_flag=True, help="All children of its fan-outs.")
 @json_option

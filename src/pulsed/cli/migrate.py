@@ -32,7 +32,7 @@ def migrate() -> None:
     """Create or update the database's tables, or see what that would do."""
 
 
-@migrate.command()
+@migrate.command(short_help="Bring the tables up to date.")
 @database_options
 def up(database: Database) -> None:
     """Bring the tables up to date; safe to run from anywhere, any number of times at once."""
@@ -65,7 +65,7 @@ def status(database: Database, as_json: bool) -> int:  # noqa: FBT001
     return Code.OK
 
 
-@migrate.command()
+@migrate.command(short_help="Print the SQL of the migrations.")
 @click.option("--since", type=int, default=0, help="Leave out migrations up to this version.")
 @database_options
 def sql(database: Database, since: int) -> None:

@@ -17,7 +17,7 @@ from pulsed.retention import Retention, described
 from pulsed.store.blocking import run_blocking
 
 
-@click.command()
+@click.command(short_help="Remove jobs that ended some time ago.")
 @click.option(
     "--older-than",
     type=duration,

@@ -18,7 +18,11 @@ from pulsed.store.blocking import run_blocking
 
 
 # A payload may be a negative number.
-@click.command("signal", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "signal",
+    short_help="Send a workflow a signal that it waits for.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("job_id", metavar="ID")
 @click.argument("name")
 @click.argument("payload", metavar="[JSON|@FILE|-]", default="null")

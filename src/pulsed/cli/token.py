@@ -81,7 +81,7 @@ def new(
         print(secret)
 
 
-@token.command("list")
+@token.command("list", short_help="Show whom the server knows, and what they may do.")
 @json_option
 @database_options
 def list_tokens(database: Database, as_json: bool) -> None:  # noqa: FBT001

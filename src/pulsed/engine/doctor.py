@@ -270,7 +270,8 @@ async def _backlog(store: Store) -> list[Finding]:
     orphans = [(each, nobody_for(each.queue, each.topic, living)) for each in waiting]
     found = [_orphaned(each, why, now) for each, why in orphans if why]
     due = sum(each.due for each in waiting)
-    return found or [Finding("backlog", Level.OK, f"{due:,} jobs are due, each has its worker")]
+    served = f"{due:,} {_plural(due)} due, each has its worker"
+    return found or [Finding("backlog", Level.OK, served)]
 
 
 def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import traceback
+from pathlib import Path
+from types import TracebackType
 
 from pulsed.handler import clean_text
+
+OURS = f"{Path(__file__).parents[1]}{os.sep}"
+"""Where the code of pulsed is."""
 
 
 def describe(error: BaseException) -> str:
@@ -22,8 +28,17 @@ def message(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """Return the traceback."""
+    """Return the traceback, from the handler on."""
     try:
-        return clean_text("".join(traceback.format_exception(error)))
+        begin = _in_the_handler(error.__traceback__)
+        return clean_text("".join(traceback.format_exception(type(error), error, begin)))
     except BaseException:  # noqa: BLE001 - somebody else's code
         return "(its traceback cannot be shown)"
+
+
+def _in_the_handler(begin: TracebackType | None) -> TracebackType | None:
+    """Skip the calls by which a worker gets there; all of it is ours if it did not get there."""
+    here = begin
+    while here is not None and here.tb_frame.f_code.co_filename.startswith(OURS):
+        here = here.tb_next
+    return here or begin

@@ -14,25 +14,24 @@ from typing import Any, Protocol
 
 log = logging.getLogger("pulsed.worker")
 
-HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
-"""The terminal was closed, or a supervisor wants an end; Windows has none."""
-
-STOPS = (signal.SIGTERM, signal.SIGINT, *([HANGUP] if HANGUP is not None else ()))
-
-
-def stops() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask for an end.
-
-    A hang-up is one unless somebody has said otherwise: under ``nohup`` it is ignored and has to
-    stay so, and a program with a handler of its own means something else by it.
-    """
-    taken = HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_DFL
-    return tuple(number for number in STOPS if not (taken and number is HANGUP))
-
+ALWAYS = (signal.SIGTERM, signal.SIGINT)
+HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal was closed; Windows has none."""
 
 ECHO = 1.0
 """Seconds in which another signal is the same request: ``timeout`` and some service managers signal
 a process and its group, and a terminal everybody at once."""
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that ask this process to stop.
+
+    A closed terminal sends SIGHUP. It is left alone where somebody gave it a meaning already:
+    ``nohup``, or a program that reads its configuration again.
+    """
+    if HANG_UP is None or signal.getsignal(HANG_UP) is not signal.SIG_DFL:
+        return ALWAYS
+    return (*ALWAYS, HANG_UP)
 
 
 class Insistence:
@@ -71,7 +70,7 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[Non
         stop(abort=abort)
         abort = True
 
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in stops()}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in stop_signals()}
     _outside.update(before)
     for number in before:
         _listen(loop, number, on_signal)
@@ -103,7 +102,7 @@ _masks = threading.local()
 
 def _before_fork() -> None:
     """Hold signals back, so that the child gets none before its handlers are in order."""
-    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if _outside else None
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _outside) if _outside else None
 
 
 def _in_child() -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from pulsed.engine.signals import HANGUP, Insistence, stops
+from pulsed.engine.signals import HANG_UP, Insistence, stop_signals
 
 log = logging.getLogger("pulsed.supervisor")
 
@@ -211,7 +211,7 @@ class Supervisor:
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
-        handlers: dict[int, Any] = dict.fromkeys(stops(), self._on_signal)
+        handlers: dict[int, Any] = dict.fromkeys(stop_signals(), self._on_signal)
         if hasattr(signal, "SIGCHLD"):
             handlers[signal.SIGCHLD] = lambda *_: None
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -237,7 +237,7 @@ def _exit_code(code: int) -> int:
 
     A worker that listens for a signal never dies of it: one that did had not begun to work.
     """
-    if -code in (signal.SIGTERM, HANGUP):
+    if -code in (signal.SIGTERM, HANG_UP):
         return 0
     return 128 - code if code < 0 else code
 

@@ -23,6 +23,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (errors.StorageFull, Code.RESOURCE_EXHAUSTED),
     (errors.StorageReadOnly, Code.FAILED_PRECONDITION),
     (errors.NotADatabase, Code.FAILED_PRECONDITION),
+    (errors.DatabaseReplaced, Code.FAILED_PRECONDITION),
     (errors.SchemaError, Code.FAILED_PRECONDITION),
     (errors.AccessDenied, Code.PERMISSION_DENIED),
     (errors.StorageError, Code.INTERNAL),

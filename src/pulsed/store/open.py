@@ -46,7 +46,10 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
         return _postgres(url, settings)
     if scheme in ("pulse", "pulses"):
         raise ConfigError(f"pulse:// names a server; what is needed here is a database: {FORMS}.")
-    raise InvalidURL(f"{redacted(url)!r} is not a database URL.{_hint(url)} It can be {FORMS}.")
+    raise InvalidURL(
+        f"{redacted(url)!r} is not a database URL.{_hint(url)} It can be {FORMS}; or "
+        "pulse://host:50051, for a pulsed server."
+    )
 
 
 def redacted(url: str) -> str:
@@ -70,7 +73,7 @@ def sqlite_path(url: str) -> str | None:
     if not rest.startswith("///"):
         name = rest.lstrip("/")
         raise InvalidURL(
-            f"{url!r} has {len(rest) - len(name)} slashes: write sqlite:///{name} for a file in "
+            f"{url!r} has {_slashes(len(rest) - len(name))}: write sqlite:///{name} for a file in "
             f"the current directory, sqlite:////{name} for one in the root directory."
         )
     path = unquote(rest.removeprefix("///"))
@@ -80,6 +83,10 @@ def sqlite_path(url: str) -> str | None:
             f"URL, and a path looks like this: {FORMS}."
         )
     return path
+
+
+def _slashes(number: int) -> str:
+    return "1 slash" if number == 1 else f"{number} slashes"
 
 
 def _sqlite(url: str, settings: StoreSettings) -> Store:

@@ -58,6 +58,12 @@ _KEPT_OUT_WORDS = (
 )
 _MAY_NOT_WORDS = "permission denied"
 
+# What libpq says around the reason: the address, which our errors name as well, and a question.
+_BEFORE_THE_REASON = re.compile(
+    r'^connection failed: connection to server at "[^"]*"( \([^)]*\))?, port \d+ failed: (FATAL: )?'
+)
+_BEHIND_THE_REASON = re.compile(r" Is the server running .*\?$")
+
 
 def translate(error: BaseException, verb: str, where: str, *, broad: bool = False) -> StorageError:
     """Turn a driver's error into one of ours. A ``broad`` verb may look at the whole table."""
@@ -147,4 +153,6 @@ def _message(error: BaseException) -> str:
     if isinstance(error, asyncpg.PostgresError) and error.args:
         return str(error.args[0])
     text = " ".join(str(error).split())
+    if text.count("connection to server at") == 1:  # of several hosts, each has its own reason
+        text = _BEHIND_THE_REASON.sub("", _BEFORE_THE_REASON.sub("", text))
     return text.rstrip(".") or type(error).__name__

@@ -7,6 +7,7 @@ pass through at once. Verbs are idempotent, so a try whose answer was lost does 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,12 +22,46 @@ T = TypeVar("T")
 log = logging.getLogger("pulsed.store")
 
 
+QUIET = 10.0
+"""Seconds between two lines about retries, in one process."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
     """How patient every store is."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
+
+
+class Complaints:
+    """Logs retries, but not each of them.
+
+    While a database is away, every loop of a worker tries several times a second. One line tells
+    that; the others are there for those who look at DEBUG.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._quiet_until = -math.inf
+        self._kept_back = 0
+
+    def add(self, what: str, error: TransientStorageError, delay: float) -> None:
+        """Log that ``what`` is tried again after ``delay`` seconds."""
+        reason = str(error).removesuffix(".")
+        # Most errors say themselves what has failed.
+        told = reason if reason.startswith(what) else f"{what} failed ({reason})"
+        if self._clock() < self._quiet_until:
+            self._kept_back += 1
+            log.debug("%s; trying again in %.2f s", told, delay)
+            return
+        more = f" ({self._kept_back:,} more retries since the last time)" if self._kept_back else ""
+        log.warning("%s; trying again in %.2f s%s", told, delay, more)
+        self._quiet_until = self._clock() + QUIET
+        self._kept_back = 0
+
+
+complaints = Complaints()
 
 
 async def retrying(
@@ -48,5 +83,5 @@ async def retrying(
             too_late = give_up_at is not None and time.monotonic() + delay >= give_up_at
             if failures >= policy.max_attempts or too_late:
                 raise
-            log.warning("%s failed (%s); trying again in %.2f s", what, error, delay)
+            complaints.add(what, error, delay)
         await pause(delay)

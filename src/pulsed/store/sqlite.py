@@ -7,6 +7,7 @@ connection of its own, because in WAL mode readers and the writer do not wait fo
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -21,6 +22,7 @@ from typing import Any, Literal, TypeVar
 from pulsed.backoff import Backoff
 from pulsed.errors import (
     ConfigError,
+    DatabaseReplaced,
     NotADatabase,
     SchemaError,
     StorageError,
@@ -36,6 +38,7 @@ from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.runner import drive
+from pulsed.store.sqlite_file import FileConnection, is_replaced, remember
 from pulsed.store.sqlite_place import file_system
 from pulsed.store.sqlite_step import step_transaction
 from pulsed.store.sqlite_values import execute
@@ -47,6 +50,8 @@ from pulsed.store.verb import Kind, Rows, Script, Sql, Statement, Verb
 from pulsed.timetable import to_micros
 
 T = TypeVar("T")
+
+log = logging.getLogger("pulsed.store")
 
 OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables; everything else that pulsed uses is older."""
@@ -94,13 +99,14 @@ class SqliteStore(SqlStore):
         super().__init__(SqliteDialect(), self.sqlite_options, clock=clock)
         # Resolved, because SQLite names its log after the file that a link points to.
         self.path = None if path is None else Path(path).resolve()
+        self._name = None if self.path is None else str(self.path)
         self._log = None if self.path is None else f"{self.path}-wal"
         self._writer = Writer(
             self._open_writer,
             self.micros,
             execute_on,
             self.translated,
-            self._checkpoint,
+            self._after_commit,
             self.sqlite_options.synchronous,
         )
         self._idle_readers: list[sqlite3.Connection] = []
@@ -108,6 +114,7 @@ class SqliteStore(SqlStore):
         self._step_threads = PerLoop[StepThread]()
         self._listeners: list[Callable[[], None]] = []
         self._checkpoint_at = CHECKPOINT_AT
+        self._replacements = 0
         watch_forks(self)
 
     def forget_inherited(self) -> list[object]:
@@ -122,6 +129,18 @@ class SqliteStore(SqlStore):
         return inherited
 
     # -- running verbs --------------------------------------------------------------------------
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+        known = self._replacements
+        try:
+            return await super().run(verb, within=within)
+        except StorageError as error:
+            if known == self._replacements:
+                raise
+            # Or somebody else has noticed it, and we met the new file before its tables.
+            if isinstance(error, DatabaseReplaced):
+                log.warning("%s", error)
+        return await super().run(verb, within=within)
 
     async def perform(self, verb: Verb[T]) -> T:
         if verb.kind is Kind.READ and self.path is not None:
@@ -144,7 +163,7 @@ class SqliteStore(SqlStore):
 
     def _read(self, verb: Verb[T]) -> T:
         try:
-            connection = self._idle_readers.pop() if self._idle_readers else self._open_reader()
+            connection = self._a_reader()
             now = self.micros()
             try:
                 return drive(verb, lambda statement: execute_on(connection, statement, now))
@@ -152,6 +171,16 @@ class SqliteStore(SqlStore):
                 self._give_back(connection)
         except sqlite3.Error as error:
             raise self.translated(error, verb.name) from error
+
+    def _a_reader(self) -> sqlite3.Connection:
+        if not self._idle_readers:
+            return self._open_reader()
+        connection = self._idle_readers.pop()
+        if self._is_replaced(connection):
+            connection.close()
+            self._writer.reopen()
+            raise self._replaced()
+        return connection
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         if len(self._idle_readers) < MOST_IDLE_READERS:
@@ -209,9 +238,34 @@ class SqliteStore(SqlStore):
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=FileConnection,
         )
         connection.create_function("pulse_backoff", 6, _backoff)
+        if self.path is not None:
+            remember(connection, self.path)
         return connection
+
+    def _after_commit(self, connection: sqlite3.Connection) -> None:
+        """Take nothing for stored that went into a file without a name, and keep the log short."""
+        if self._is_replaced(connection):
+            raise self._replaced()
+        self._checkpoint(connection)
+
+    def _is_replaced(self, connection: sqlite3.Connection) -> bool:
+        return self._name is not None and is_replaced(connection, self._name)
+
+    def _replaced(self) -> DatabaseReplaced:
+        """Forget what was known about the old file."""
+        self._replacements += 1
+        self._schema_is_good = False
+        self._floors.clear()
+        readers, self._idle_readers = self._idle_readers, []
+        for reader in readers:
+            reader.close()
+        return DatabaseReplaced(
+            f"{self.path} was removed or replaced while it was in use. Jobs that were only "
+            "there are gone; this process goes on with the file that is there now, or makes one."
+        )
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Write the log back when it has filled its file.
@@ -270,6 +324,8 @@ class SqliteStore(SqlStore):
         }
 
     async def aclose(self) -> None:
+        threads, self._reading = self._reading, _reading_threads()
+        threads.shutdown(wait=False)
         readers, self._idle_readers = self._idle_readers, []
         for reader in readers:
             reader.close()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pulsed.errors import StorageError, TransientStorageError
+from pulsed.errors import DatabaseReplaced, StorageError, TransientStorageError
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
 
@@ -133,10 +133,17 @@ class Writer:
                 self._calls.put(False)
                 self._thread = None
                 self._calls = SimpleQueue()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Close the connection; the next verb opens another one."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _enqueue(self, request: Request[Any]) -> None:
         if request.verb.urgent:
@@ -170,6 +177,10 @@ class Writer:
             self._roll_back()
             for request in group:
                 request.error = self._translate(error, request.verb.name)
+        except DatabaseReplaced as error:
+            self._drop()
+            for request in group:
+                request.error = error
         except Exception as error:  # noqa: BLE001 - goes to the callers
             self._roll_back()
             for request in group:

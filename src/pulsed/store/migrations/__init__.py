@@ -81,7 +81,7 @@ def read_applied(d: Dialect) -> Verb[list[Applied]]:
         rows = yield Statement(select, {})
         return [Applied(row[0], row[1], d.time(row[2]), row[3]) for row in rows]
 
-    return Verb("read_applied", Kind.SINGLE, script)
+    return Verb("schema_check", Kind.SINGLE, script)
 
 
 def migrate(d: Dialect) -> Verb[list[Migration]]:
