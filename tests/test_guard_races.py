@@ -5,7 +5,7 @@ import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import pytest
 
@@ -23,6 +23,7 @@ from pulsed.step import StepKind
 from pulsed.store.dialect import HAS_WAITED
 from pulsed.store.floors import NOTHING
 from pulsed.store.sqlstore import SqlStore
+from pulsed.workflow import child_id
 from tests.support.backends import PostgresBackend, SqliteBackend, only_postgres
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -196,7 +197,7 @@ WORKFLOWS_LAST = f"k.{HAS_WAITED}, "
         ("settle_succeeded", Succeeded(), new_job_id, "ORDER BY u.job_id"),
         (
             *("settle_children", Succeeded()),
-            *(lambda: uuid5(new_job_id(), "child"), "ORDER BY u.job_id"),
+            *(lambda: child_id(new_job_id(), "child", 0), "ORDER BY u.job_id"),
         ),
     ],
 )

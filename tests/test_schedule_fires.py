@@ -293,7 +293,7 @@ async def test_a_plan_made_before_the_clock_went_back_changes_nothing_after(stor
 
 
 SCHEDULE = UUID("0192f0c1-2345-7abc-8def-0123456789ab")
-GOLDEN = "b31ebb40-5472-5e63-99d3-df2d27bbf769"
+GOLDEN = "01b8dafc-a280-831e-bb40-5472be6399d3"
 
 
 async def test_the_id_of_an_occurrence_is_the_same_to_the_byte_on_every_engine(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsed.engine.scheduler import decide, job_of
+from pulsed.job import new_job_id
 from pulsed.schedule import (
     MOST_COUNTED,
     NAMESPACE,
@@ -223,19 +224,20 @@ def test_a_plan_is_the_occurrences_split_up(timetable, start, late, catch_up, li
 
 SCHEDULE = UUID("0192f0c1-2345-7abc-8def-0123456789ab")
 GOLDEN = {
-    EPOCH: "3a797cb3-6d7b-5147-a9a6-7a9c1b7b9794",
-    datetime(2026, 3, 29, 1, tzinfo=UTC): "34c70ecc-90ae-5632-bdfa-ba1e14d9f647",
-    datetime(2026, 3, 29, 1, 0, 0, 1, tzinfo=UTC): "ec196c0d-0413-5670-85e7-7ca3524907f9",
-    datetime(2030, 1, 1, tzinfo=UTC): "713d4685-820a-5a1c-8f25-78ba44612dea",
+    EPOCH: "00000000-0000-8a79-bcb3-6d7b414729a6",
+    datetime(2026, 3, 29, 1, tzinfo=UTC): "019d371a-da80-84c7-8ecc-90ae3632bdfa",
+    datetime(2026, 3, 29, 1, 0, 0, 1, tzinfo=UTC): "019d371a-da80-8c19-ac0d-0413e67005e7",
+    datetime(2030, 1, 1, tzinfo=UTC): "01b8dac5-b400-813d-8685-820a9a1c8f25",
 }
 
 
-def by_hand(name: str) -> UUID:
-    """What a version 5 UUID is, without the library."""
+def by_hand(micros: int) -> UUID:
+    """Milliseconds in 48 bits, then a hash, with the marks of a version 8 UUID in it."""
+    name = f"{SCHEDULE}|{micros}"
     digest = hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()
-    value = int.from_bytes(digest[:16], "big")
+    value = int.from_bytes((micros // 1000).to_bytes(6, "big") + digest[:10], "big")
     value &= ~(0xF << 76) & ~(0x3 << 62)
-    return UUID(int=value | 5 << 76 | 2 << 62)
+    return UUID(int=value | 8 << 76 | 2 << 62)
 
 
 @pytest.mark.parametrize("occurrence", list(GOLDEN), ids=str)
@@ -244,7 +246,15 @@ def test_the_id_of_an_occurrence_never_changes(occurrence):
     assert str(occurrence_id(SCHEDULE, occurrence)) == GOLDEN[occurrence]
     delta = occurrence - EPOCH
     micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-    assert occurrence_id(SCHEDULE, occurrence) == by_hand(f"{SCHEDULE}|{micros}")
+    assert occurrence_id(SCHEDULE, occurrence) == by_hand(micros)
+
+
+def test_the_id_of_an_occurrence_sorts_with_the_jobs_of_its_time():
+    enqueued = new_job_id()
+    then = datetime.fromtimestamp((enqueued.int >> 80) / 1000, UTC)
+    moment = timedelta(milliseconds=2)
+    assert occurrence_id(SCHEDULE, then - moment) < enqueued
+    assert occurrence_id(SCHEDULE, then + moment) > enqueued
 
 
 def test_the_id_of_an_instant_does_not_depend_on_the_zone_it_is_written_in():

@@ -77,7 +77,14 @@ def test_the_ids_of_many_children_are_those_of_each():
     for family in ("fan_out|1", "ships|2|3", "größe|1"):
         each = [child_id(parent, family, index) for index in range(1_001)]
         assert child_ids(parent, family, 1_001) == each
-        assert {made.version for made in each} == {5}
+        assert {made.version for made in each} == {8}
+        assert {made.int >> 80 for made in each} == {parent.int >> 80}
+        assert len(set(each)) == len(each)
+
+
+def test_the_id_of_a_child_never_changes():
+    parent = UUID("01a1e3d0-72cc-729d-a090-a62dcece4ce7")
+    assert str(child_id(parent, "fan_out|1", 0)) == "01a1e3d0-72cc-8f66-a64f-62a6b15ca053"
 
 
 async def test_an_empty_fan_out_is_over_at_once(store: SqlStore):

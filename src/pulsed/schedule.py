@@ -7,10 +7,10 @@ cursor goes.
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from datetime import datetime, timedelta
 from enum import StrEnum
+from hashlib import sha1
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -19,6 +19,7 @@ import msgspec
 
 from pulsed.backoff import Backoff
 from pulsed.errors import InvalidOption, checked_seconds
+from pulsed.job import computed_id
 from pulsed.timetable import (
     MICROSECOND,
     Cron,
@@ -281,4 +282,6 @@ def _within(occurrence: datetime | None, end: datetime | None) -> datetime | Non
 
 def occurrence_id(schedule_id: UUID, occurrence: datetime) -> UUID:
     """Return the id of the job of one occurrence: the same from whoever fires it."""
-    return uuid.uuid5(NAMESPACE, f"{schedule_id}|{to_micros(occurrence)}")
+    micros = to_micros(occurrence)
+    name = NAMESPACE.bytes + f"{schedule_id}|{micros}".encode()
+    return computed_id(max(0, micros // 1000), sha1(name, usedforsecurity=False).digest())

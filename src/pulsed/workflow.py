@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha1
 from typing import NamedTuple, TypeAlias
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import msgspec
 
 from pulsed.errors import InvalidOption
-from pulsed.job import Lease, Status, uuid_of
+from pulsed.job import Lease, Status, computed_id
 from pulsed.step import Checkpoint, StepKey
 
 
@@ -72,8 +72,12 @@ def fan_out_of(family: str) -> str:
 
 
 def child_id(parent: UUID, family: str, index: int) -> UUID:
-    """Return the id of a fan-out's child: the same whoever makes it, and however often."""
-    return uuid5(parent, f"{family}|{index}")
+    """Return the id of a fan-out's child: the same whoever makes it, and however often.
+
+    It begins as the parent's does: a family stands together in every list.
+    """
+    name = parent.bytes + f"{family}|{index}".encode()
+    return computed_id(parent.int >> 80, sha1(name, usedforsecurity=False).digest())
 
 
 def child_ids(parent: UUID, family: str, count: int) -> list[UUID]:
@@ -81,18 +85,14 @@ def child_ids(parent: UUID, family: str, count: int) -> list[UUID]:
 
     All of their names begin alike, and are hashed that far once.
     """
+    begun = parent.int >> 80
     beginning = sha1(parent.bytes + f"{family}|".encode(), usedforsecurity=False)
     ids = []
     for index in range(count):
         digest = beginning.copy()
         digest.update(b"%d" % index)
-        number = int.from_bytes(digest.digest()[:16], "big") & _OF_A_NAME
-        ids.append(uuid_of(number | _VERSION_5))
+        ids.append(computed_id(begun, digest.digest()))
     return ids
-
-
-_OF_A_NAME = ~(0xF << 76 | 0b11 << 62)
-_VERSION_5 = 0x5 << 76 | 0b10 << 62
 
 
 # -- fan-outs -------------------------------------------------------------------------------------

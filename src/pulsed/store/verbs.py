@@ -11,6 +11,7 @@ from uuid import UUID
 from pulsed.errors import LONGEST_DELAY
 from pulsed.handler import clean_text
 from pulsed.job import (
+    COMPUTED,
     LEASE_EXPIRED,
     Beat,
     Cancelled,
@@ -150,7 +151,11 @@ def may_be_a_child(job_id: UUID) -> bool:
 
     Only a hint at the shorter way. The statements decide by the row.
     """
-    return job_id.bytes[6] >> 4 == 5
+    return job_id.bytes[6] >> 4 in _COMPUTED
+
+
+_COMPUTED = (COMPUTED, 0x5)
+"""Versions of UUIDs; workers in other languages may use the older one."""
 
 
 def settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[UUID]]:
