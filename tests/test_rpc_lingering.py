@@ -212,6 +212,18 @@ class TestGrantsThatStand:
             assert (batch.grant_id, jobs_of(batch)) == (number, [str(job.id)])
         assert deaf.do(_unanswered) == 0
 
+    async def test_news_in_several_queues_call_one_that_looks_in_all_of_them(self, client, deaf):
+        one, other = client.stream(), client.stream()
+        for stream in (one, other):
+            await stream.hello(queues=BOTH)
+            await let_stand(deaf, stream, 1, 2)
+        looks = deaf.server.dispatcher.claims
+        job_id = await submit_to(deaf, "second")
+        assert jobs_of(await one.batch()) == [job_id]
+        await one.grant(2, 1, queues=["third"])  # is looked at after whoever was called
+        await one.batch()
+        assert deaf.server.dispatcher.claims == looks + len(BOTH) + 1
+
     async def test_one_that_has_enough_leaves_no_other_queue_deaf(self, client, deaf):
         """It was called because of the second queue, and found enough in the first."""
         stream = await one_that_hears_of_the_second_queue_first(client)
