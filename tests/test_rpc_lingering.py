@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 
+import grpc
 import pytest
 
 from pulsed.engine import claiming
 from pulsed.engine.worker import Exit
+from pulsed.errors import TransientStorageError
 from pulsed.job import Status
 from pulsed.rpc import claims, dispatch, streams
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -37,6 +39,7 @@ from tests.support.workers import (
 LONG = 60.0
 """Seconds that a grant may stand at most."""
 KEEPALIVE = 0.4
+BOTH = ("first", "second")
 
 
 @pytest.fixture
@@ -134,6 +137,15 @@ async def one_that_looked(client, **hello):
     return stream
 
 
+async def one_that_hears_of_the_second_queue_first(client):
+    """Return a stream that claims from the first one first, but asked for the second one before."""
+    stream = client.stream()
+    await stream.hello(queues=BOTH)
+    await stream.grant(1, 1, queues=["second"])
+    assert jobs_of(await stream.batch()) == []
+    return stream
+
+
 class TestGrantsThatStand:
     async def test_it_stands_without_a_look_where_its_stream_has_looked(self, client, deaf):
         stream = await one_that_looked(client)
@@ -212,6 +224,76 @@ class TestGrantsThatStand:
             assert (batch.grant_id, jobs_of(batch)) == (number, [str(job.id)])
         assert deaf.do(_unanswered) == 0
 
+    async def test_news_in_several_queues_call_one_that_looks_in_all_of_them(self, client, deaf):
+        one, other = client.stream(), client.stream()
+        for stream in (one, other):
+            await stream.hello(queues=BOTH)
+            await let_stand(deaf, stream, 1, 2)
+        looks = deaf.server.dispatcher.claims
+        job_id = await submit_to(deaf, "second")
+        assert jobs_of(await one.batch()) == [job_id]
+        await one.grant(2, 1, queues=["third"])  # is looked at after whoever was called
+        await one.batch()
+        assert deaf.server.dispatcher.claims == looks + len(BOTH) + 1
+
+    async def test_one_that_has_enough_leaves_no_other_queue_deaf(self, client, deaf):
+        """It was called because of the second queue, and found enough in the first."""
+        stream = await one_that_hears_of_the_second_queue_first(client)
+        await let_stand(deaf, stream, 2, 1)
+        first = await submit_to(deaf, "first")
+        assert jobs_of(await stream.batch()) == [first]
+        assert deaf.do(_turns) == 0
+        await let_stand(deaf, stream, 3, 1)
+        second = await submit_to(deaf, "second")
+        assert jobs_of(await stream.batch()) == [second]
+
+    async def test_one_whose_look_failed_leaves_no_other_queue_deaf(
+        self, client, deaf, monkeypatch
+    ):
+        stream = await one_that_hears_of_the_second_queue_first(client)
+        await let_stand(deaf, stream, 2, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(deaf.store, "claim", _away)
+            await submit_to(deaf, "first")
+            with pytest.raises(grpc.RpcError):
+                await stream.batch()
+        assert deaf.do(_turns) == 0
+
+    async def test_an_offer_that_its_answer_overtook_is_made_again(self, client, deaf, monkeypatch):
+        """The worker takes the answer for the later word: nothing is left in the first queue."""
+        claim, job = deaf.store.claim, a_job(queue="first")
+
+        async def claim_and_hear_news(worker_id, queue, topics, limit):
+            claimed = await claim(worker_id, queue, topics, limit)
+            if queue == "second" and await deaf.store.submit([job]):
+                deaf.server.dispatcher.hint()
+            return claimed
+
+        monkeypatch.setattr(deaf.store, "claim", claim_and_hear_news)
+        await submit_to(deaf, "second")
+        stream = client.stream()
+        await stream.hello(queues=BOTH, wants_offers=True)
+        await stream.grant(1, 2, queues=["first"])
+        await stream.batch()
+        await stream.grant(2, 2, wait=LONG)
+        assert len(jobs_of(await stream.batch())) == 1
+        offered = [(await stream.read()).offer.queue for _ in BOTH]
+        assert set(offered) == set(BOTH)
+
+    async def test_all_are_answered_when_the_server_is_going_away(self, client, deaf):
+        """Also one whose turn it becomes because another one leaves, and one that comes late."""
+        for _ in range(5):
+            await one_that_looked(client)
+        lingering = [await one_that_looked(client) for _ in range(5)]
+        for stream in lingering:
+            await let_stand(deaf, stream, 2, 2)
+        deaf.do(_hint_and_answer_all)
+        for number in (2, 3):
+            for stream in lingering:
+                batch = await stream.batch()
+                assert (batch.grant_id, jobs_of(batch)) == (number, [])
+                await stream.grant(number + 1, 2, wait=LONG)
+
     async def test_who_withdraws_is_offered_nothing_more(self, client, deaf, offers):
         stream = await one_that_looked(client)
         await let_stand(deaf, stream, 2, 2)
@@ -228,6 +310,20 @@ class TestGrantsThatStand:
         assert (await stream.read()).WhichOneof("kind") == "offer"
         await stream.call.write(pb.StreamJobsRequest(withdraw=pb.Withdraw()))
         assert (await other.read()).WhichOneof("kind") == "offer"
+
+
+async def _turns(server):
+    """How many lanes wait for somebody to look."""
+    return sum(lane._turn is not None for lane in server.dispatcher._lanes.values())
+
+
+async def _hint_and_answer_all(server):
+    server.dispatcher.hint()
+    server.dispatcher.answer_all()
+
+
+async def _away(*_):
+    raise TransientStorageError("away")
 
 
 async def _unanswered(server):

@@ -249,6 +249,32 @@ class TestEnds:
         found = await in_status(near, job_id, Status.PENDING)
         assert found.attempts == 0
 
+    async def test_so_is_what_was_claimed_before_a_claim_from_the_next_queue_failed(
+        self, client, near, server, monkeypatch
+    ):
+        job_id = await submitted(near, queue="first", max_attempts=1)
+        claim = server.store.claim
+        claimed, go = asyncio.Event(), asyncio.Event()
+
+        async def fail_at_the_second(worker_id, queue, *args):
+            if queue == "first":
+                return await claim(worker_id, queue, *args)
+            claimed.set()
+            await go.wait()
+            raise StorageError("on fire")
+
+        monkeypatch.setattr(server.store, "claim", fail_at_the_second)
+        stream = client.stream()
+        await stream.hello(queues=("first", "second"))
+        await stream.grant(1, 2)
+        await until(claimed.is_set)
+        assert (await row(near, job_id)).status is Status.RUNNING
+        stream.call.cancel()
+        await until(lambda: not server.server.dispatcher.streams)
+        server.do(lambda _: _set(go))
+        found = await in_status(near, job_id, Status.PENDING)
+        assert found.attempts == 0
+
     async def test_a_worker_that_does_not_read_is_dropped_and_its_jobs_are_given_back(
         self, client, near, server, monkeypatch
     ):

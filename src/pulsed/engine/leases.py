@@ -106,8 +106,9 @@ class Leases:
                     self._sure_until[lease.job_id] = since + assignment.lease_seconds * SURE_FOR
                 topics.add(topic)
                 shortest = min(shortest, interval)
-            if since + shortest < self._next_beat:
-                self._interval, self._next_beat = shortest, since + shortest
+            due = max(since + shortest, time.monotonic())  # that it came late, no beat could help
+            if due < self._next_beat:
+                self._interval, self._next_beat = shortest, due
                 self._changed.notify()
         return superseded
 

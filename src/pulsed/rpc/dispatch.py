@@ -89,34 +89,50 @@ class Lane:
         self._serve = serve
         self._turn: Grant | Stream | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._again = False
 
     def hint(self) -> None:
         """Jobs may have arrived: let the first in line look."""
         self.news += 1
         if self._turn is None:
             self._advance()
-        else:
-            self._again = True
 
     def add(self, stream: Stream, seen: int) -> None:
         """Put it at the end of the line; after news since ``seen``, let the first one look."""
         self.waiting[stream] = None
-        if self.news != seen and self._turn is None:
+        if self._turn is stream:  # its answer has overtaken that offer, and says there is nothing
+            self.pass_on(stream)
+        elif self.news != seen and self._turn is None:
             self._advance()
 
-    def looked(self, waiter: Grant | Stream, *, full: bool) -> None:
+    def call(self, grant: Grant) -> None:
+        """Let it look here, too, unless somebody else does."""
+        self.waiting.pop(grant, None)
+        if self._turn is None:
+            self._turn = grant
+
+    def looked(self, grant: Grant, *, full: bool) -> None:
         """Note what a claim found: all that was asked for means that there may be more."""
+        if self._turn in (grant, grant.stream):
+            if full or self.news != grant.seen[self]:
+                self.pass_on(self._turn)
+            else:
+                self._end_turn()
+
+    def failed(self, grant: Grant) -> None:
+        """End its turn; the others wait for the poll, for what failed now fails again."""
+        if self._turn in (grant, grant.stream):
+            self._end_turn()
+
+    def pass_on(self, waiter: Grant | Stream) -> None:
+        """If it was its turn, the next one looks."""
         if waiter is self._turn:
             self._end_turn()
-            if full or self._again:
-                self._again = False
-                self._advance()
+            self._advance()
 
     def leave(self, waiter: Grant | Stream) -> None:
         """Be gone; if it was its turn, the next one looks."""
         self.waiting.pop(waiter, None)
-        self.looked(waiter, full=True)
+        self.pass_on(waiter)
 
     @property
     def is_empty(self) -> bool:
@@ -156,6 +172,7 @@ class Dispatcher:
         self._queues: set[str] = set()
         self._listener: Listener | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
+        self._draining = False
         self.streams: set[Stream] = set()
         self.on_schedules: Callable[[], None] = lambda: None
         self.claims = 0
@@ -183,23 +200,28 @@ class Dispatcher:
     def grant(self, grant: Grant) -> None:
         """Take a grant; it will be answered once."""
         grant.stream.unanswered += 1
-        grant.stream.withdrawn = False
+        grant.stream.withdrawn = self._draining
+        if self._draining:  # it was on its way when the worker was told to go elsewhere
+            grant.wait = 0.0
         self._hear(grant.queues)
         if not self._stands_at_once(grant):
             self._enqueue(grant)
 
     def answer_all(self, stream: Stream | None = None) -> None:
         """Answer every grant that stands, or those of one stream: somebody is going away."""
-        for each in self.streams if stream is None else [stream]:
+        self._draining = self._draining or stream is None
+        leaving = list(self.streams) if stream is None else [stream]
+        for each in leaving:
             each.withdrawn = True
-            for grant in each.grants:
-                grant.wait = 0.0
             for lane in list(self._lanes.values()):
                 lane.leave(each)
         for lane in list(self._lanes.values()):
             for waiter in list(lane.waiting):
                 if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
+        for each in leaving:  # last: a turn that was left above may have gone to one of these
+            for grant in each.grants:
+                grant.wait = 0.0
         if self._serving is not None and stream in (None, self._serving.stream):
             self._serving.wait = 0.0
 
@@ -264,30 +286,30 @@ class Dispatcher:
         stream = grant.stream
         claimed: list[Assignment] = []
         credit = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
-        looked: list[Lane] = []
         try:
             for queue in grant.queues:
                 lane = self._lane(queue, stream.key)
-                looked.append(lane)
                 grant.seen[lane] = lane.news
                 wanted = credit - len(claimed)
                 self.claims += 1
                 found = await self._claim(grant, queue, wanted)
                 claimed += found
                 lane.looked(grant, full=len(found) == wanted)
-                lane.looked(stream, full=len(found) == wanted)
                 if len(found) == wanted:
                     break
         except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
             # The claim may have been committed: the worker must look for jobs it does not know of.
-            for lane in looked:  # the others wait for the poll: what failed now fails again
-                lane.looked(grant, full=False)
-                lane.looked(stream, full=False)
+            for lane in grant.seen:
+                lane.failed(grant)
             self._settled(grant)
-            if claimed and not stream.closed:
+            if stream.closed:
+                self.give_back(claimed)
+            elif claimed:
                 stream.deliver(grant, claimed)
             stream.fail(error)
             return
+        for lane in grant.seen:  # it may have had enough before it came to the one that called it
+            lane.pass_on(grant)
         self._finish(grant, claimed, full=len(claimed) == credit)
 
     async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
@@ -336,9 +358,9 @@ class Dispatcher:
             lane.waiting[grant] = None
 
     def _serve_standing(self, grant: Grant) -> None:
-        """Look again for a grant whose turn it is in one of its lanes."""
+        """Look again for a grant whose turn it is in one of its lanes: it looks in all of them."""
         for lane in grant.seen:
-            lane.waiting.pop(grant, None)
+            lane.call(grant)
         self._enqueue(grant)
 
     def _expire(self, grant: Grant) -> None:
