@@ -130,7 +130,7 @@ class Claimer:
         if self.stopping or self.in_doubt or most <= 0 or not self._was_busy:
             return False
         self._was_busy = False
-        queues, seconds = tuple(self._queues), self._linger_at_most
+        queues, seconds = self._order(), self._linger_at_most
         awaiting = self._store.await_jobs(
             self._worker_id, queues, self._topics, most, seconds=seconds
         )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import os
 import socket
 import sys
@@ -253,18 +254,17 @@ class Worker:
             # We went silent ourselves, and have just claimed our own job.
             self._lost(self._runner.by_lease().get(lost))
         waited = time.monotonic() - asked_at
-        late = [each for each in assignments if waited > each.lease_seconds]
-        if self._abort_asked.is_set():  # they came too late: nothing begins any more
-            late = assignments
-        if late:
-            for assignment in late:
+        if self._abort_asked.is_set():  # nothing begins any more
+            waited = math.inf
+        for assignment in assignments:
+            if waited > assignment.lease_seconds:
                 self._settler.put(Report(assignment.lease, Released()))
-            assignments = [each for each in assignments if each not in late]
         find, store, workflows = self.registry.get, self.store, self._workflows
         self._runner.start(
             [
                 Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
                 for assignment in assignments
+                if waited <= assignment.lease_seconds
             ]
         )
 

@@ -298,7 +298,7 @@ class ClaimStream:
         received; it would give the jobs back that we are about to run.
         """
         self._forget(call)
-        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(GOODBYE):
                 await call.done_writing()
 
