@@ -177,7 +177,7 @@ class TestHangUp:
     def test_a_worker_whose_terminal_is_closed_finishes_what_it_runs(self, folder, app):
         job = app.enqueue("wait")
         ours, its = os.openpty()
-        command = [sys.executable, "-c", ON_A_TERMINAL, "worker", "shop:app"]
+        command = [sys.executable, "-c", ON_A_TERMINAL, "worker", "shop:app", "--tick", "100ms"]
         environment = {**os.environ, "PULSED_URL": app.url}
         with subprocess.Popen(
             command, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -42,16 +43,14 @@ class Claims:
         self.asked: list[int] = []
         self.got: list[list[Assignment]] = []
         self.under_way = 0
-        self._claim = store.claim
-        monkeypatch.setattr(store, "claim", self._recorded)
+        for name in ("claim", "await_jobs"):
+            monkeypatch.setattr(store, name, partial(self._recorded, getattr(store, name)))
 
-    async def _recorded(
-        self, worker_id: UUID, queue: str, topics: Any, limit: int
-    ) -> list[Assignment]:
-        self.asked.append(limit)
+    async def _recorded(self, claim: Any, *asked: Any, **options: Any) -> list[Assignment]:
+        self.asked.append(asked[-1])
         self.under_way += 1
         try:
-            claimed = await self._claim(worker_id, queue, topics, limit)
+            claimed: list[Assignment] = await claim(*asked, **options)
         finally:
             self.under_way -= 1
         self.got.append(claimed)
