@@ -7,7 +7,7 @@ misses news has missed it for ever. Run with ``--hypothesis-profile=long`` for m
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from pulsed.job import Lease
 from pulsed.rpc.dispatch import Dispatcher, Grant
+from pulsed.store.base import Store
 from tests.support.chance_workers import PAUSES, Chance, Jobs, Worker
 from tests.support.jumping_loop import run_jumping
 
@@ -31,7 +32,7 @@ class Life:
         self.ran: dict[UUID, Lease] = {}
         names = ["a", "b", "c"][: chance.randint(1, 3)]
         self.jobs: Any = Jobs(chance, names)
-        self.dispatcher = Dispatcher(self.jobs, poll=0.01)
+        self.dispatcher = Dispatcher(cast("Store", self.jobs), poll=0.01)
         self.failing = chance.choice([0.0, 0.0, 0.2])
         self.ending = chance.choice([0.0, 0.0, 0.3])
         self.withdrawing = chance.choice([0.0, 0.0, 0.2])
