@@ -294,6 +294,26 @@ class TestGrantsThatStand:
                 assert (batch.grant_id, jobs_of(batch)) == (number, [])
                 await stream.grant(number + 1, 2, wait=LONG)
 
+    async def test_news_that_comes_while_the_first_in_line_looks_goes_to_the_next(
+        self, client, deaf, monkeypatch
+    ):
+        claim, late = deaf.store.claim, a_job()
+
+        async def claim_and_hear_news(*asked):
+            claimed = await claim(*asked)
+            if claimed and await deaf.store.submit([late]):
+                deaf.server.dispatcher.hint()
+            return claimed
+
+        monkeypatch.setattr(deaf.store, "claim", claim_and_hear_news)
+        first, second = client.stream(), client.stream()
+        for stream in (first, second):
+            await stream.hello()
+            await let_stand(deaf, stream, 1, 2)
+        job_id = await submit_to(deaf)
+        assert jobs_of(await first.batch()) == [job_id]
+        assert jobs_of(await second.batch()) == [str(late.id)]
+
     async def test_who_withdraws_is_offered_nothing_more(self, client, deaf, offers):
         stream = await one_that_looked(client)
         await let_stand(deaf, stream, 2, 2)
