@@ -25,7 +25,6 @@ from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,
     handler,
-    in_status,
     outcome,
     result,
     row,
@@ -301,10 +300,11 @@ async def test_one_whose_thread_does_not_end_keeps_nobody_from_writing(
     store: SqlStore, effects: Any
 ):
     """On SQLite everybody waits for it; it has had its time, and cannot write any more."""
-    go_on, refused = threading.Event(), threading.Event()
+    began, go_on, refused = threading.Event(), threading.Event(), threading.Event()
 
     def endless(connection: Any) -> None:
         plain_insert(connection)
+        began.set()
         go_on.wait()
         try:
             plain_insert(connection)
@@ -321,7 +321,8 @@ async def test_one_whose_thread_does_not_end_keeps_nobody_from_writing(
     try:
         async with working(store, handler(hangs, max_attempts=1), handler(work)):
             hanging = await submit(store, "hangs")
-            await in_status(store, hanging, Status.RUNNING)
+            await until(began.is_set)
+            await asyncio.sleep(0.02)  # a later timer of the same loop: its time is over by then
             assert result(await finished(store, await submit(store, "work"))) == 5
             assert (await row(store, hanging)).status is Status.RUNNING
             go_on.set()
