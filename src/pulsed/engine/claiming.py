@@ -32,8 +32,8 @@ LINGER = 5.0
 what it was handed waits for its lease to expire, so the time is short and the jobs are few."""
 LINGER_FOR = 2
 """Jobs that it may be handed: two, for one alone then says that there are no more."""
-LEASES_TO_LINGER = 6
-"""No longer than a sixth of a lease: a lease counts from when its job was asked for."""
+LINGER_SHARE = 1 / 6
+"""Of a lease, at most: a lease counts from when its job was asked for."""
 
 PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
@@ -70,7 +70,7 @@ class Claimer:
         self._failures = 0
         self._was_busy = False
         shortest = min((topic.lease for topic in topics), default=0.0)
-        self._linger_at_most = min(LINGER, shortest / LEASES_TO_LINGER)
+        self._linger_at_most = min(LINGER, shortest * LINGER_SHARE)
         self.stopping = False
 
     def wake(self) -> None:

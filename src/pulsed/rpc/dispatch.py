@@ -339,8 +339,10 @@ class Dispatcher:
 
     def _stands_at_once(self, grant: Grant) -> bool:
         """Let a grant stand without a look, if its stream is in line: it looked, and found less."""
+        if grant.wait <= 0:
+            return False
         lanes = [self._lane(queue, grant.stream.key) for queue in grant.queues]
-        if grant.wait <= 0 or not all(grant.stream in lane.waiting for lane in lanes):
+        if not all(grant.stream in lane.waiting for lane in lanes):
             return False
         grant.seen = {lane: lane.news for lane in lanes}
         self._let_stand(grant)

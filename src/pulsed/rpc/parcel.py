@@ -6,7 +6,7 @@ each further one is as large as the items before it suggest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -44,6 +44,16 @@ class Parcel(Generic[T, M]):
             average = self._size // len(self.messages) + 1
             count = min(count, (LARGEST_ANSWER - self._size) // average + 1)
         return count if self._limit is None else min(count, self._limit - len(self.messages))
+
+    async def fill_from(self, read: Callable[[int, T | None], Awaitable[Sequence[T]]]) -> None:
+        """Read part after part: so many items each, behind the last one of the part before."""
+        last: T | None = None
+        while count := self.wanted:
+            items = await read(count, last)
+            self.fill(items)
+            if len(items) < count:
+                return
+            last = items[-1]
 
     def fill(self, items: Iterable[T]) -> int:
         """Pack as many items as there is room for; returns how many."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
-from pulsed.job import JobRow, Lease, NewJob, Released, Report, Status
+from pulsed.job import Failure, JobRow, Lease, NewJob, Released, Report, Status
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -75,13 +75,13 @@ class Service(WorkflowMethods):
         caller.check_filter(where)
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         before = checks.job_id_of(request.before) if request.before else None
+
+        async def read(count: int, last: JobRow | None) -> list[JobRow]:
+            behind = before if last is None else last.id
+            return await self._store.list_jobs(where, limit=count, before=behind)
+
         jobs = Parcel(to.job_message, limit=limit)
-        while count := jobs.wanted:
-            rows = await self._store.list_jobs(where, limit=count, before=before)
-            jobs.fill(rows)
-            if len(rows) < count:
-                break
-            before = rows[-1].id
+        await jobs.fill_from(read)
         return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut)
 
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
@@ -93,14 +93,13 @@ class Service(WorkflowMethods):
         job_id = checks.job_id_of(request.job_id)
         if caller.is_limited:
             await self._rows([job_id], caller)
+
+        async def read(count: int, last: Failure | None) -> list[Failure]:
+            after = request.after if last is None else last.lease_token
+            return await self._store.failures(job_id, after=after, limit=count)
+
         failures = Parcel(to.failure_message, limit=max(0, request.limit) or None)
-        after = request.after
-        while count := failures.wanted:
-            found = await self._store.failures(job_id, after=after, limit=count)
-            failures.fill(found)
-            if len(found) < count:
-                break
-            after = found[-1].lease_token
+        await failures.fill_from(read)
         return pb.ListFailuresResponse(failures=failures.messages, cut=failures.is_cut)
 
     async def cancel_jobs(self, request: Any, caller: Caller) -> Any:
@@ -317,15 +316,16 @@ class Service(WorkflowMethods):
         jobs = Parcel(pack, limit=checked_count("limit", request.limit, 1, LARGEST_PAGE))
         before = to.maybe_instant(request, "before")
         before_id = checks.job_id_of(request.before_id) if request.before_id else None
-        while count := jobs.wanted:
+
+        async def read(count: int, last: JobRow | None) -> list[JobRow]:
+            moment, job_id = (before, before_id) if last is None else (last.moment, last.id)
             rows = await self._store.fires(
-                schedule_id, limit=count, before=before, before_id=before_id
+                schedule_id, limit=count, before=moment, before_id=job_id
             )
             caller.check_rows(rows)
-            jobs.fill(rows)
-            if len(rows) < count:
-                break
-            before, before_id = rows[-1].moment, rows[-1].id
+            return rows
+
+        await jobs.fill_from(read)
         return jobs
 
     async def _schedule(self, request: Any) -> ScheduleRow | None:
