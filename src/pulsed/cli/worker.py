@@ -75,7 +75,7 @@ def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
 class WorkingOptions(TypedDict):
     """What a worker is told, as its options carry it."""
 
-    queues: Sequence[str] | Mapping[str, float]
+    queues: Sequence[str] | Mapping[str, float] | None
     concurrency: int
     poll: float
     tick: float
@@ -90,9 +90,8 @@ _OPTIONS = (
         "--queues",
         type=queues,
         metavar="QUEUES",
-        default="default",
-        show_default=True,
-        help="default,mail in this order, or mail=3,default=1 by weight.",
+        help="default,mail in this order, or mail=3,default=1 by weight [default: every queue that "
+        "a job of the app declares].",
     ),
     click.option(
         "-c",
@@ -256,7 +255,9 @@ def _supervise(
     return Supervisor([*command, *([app] if app else [])], processes).run()
 
 
-def _queues_as_text(queues: Sequence[str] | Mapping[str, float]) -> str:
+def _queues_as_text(queues: Sequence[str] | Mapping[str, float] | None) -> str | None:
+    if queues is None:
+        return None
     if isinstance(queues, Mapping):
         return ",".join(f"{name}={weight:g}" for name, weight in queues.items())
     return ",".join(queues)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsed.errors import InvalidOption
+from pulsed.handler import Registry
+from pulsed.job import DEFAULT_QUEUE
 from pulsed.retention import Retention
 
 
@@ -13,8 +15,9 @@ from pulsed.retention import Retention
 class WorkerOptions:
     """How a worker works."""
 
-    queues: Sequence[str] | Mapping[str, float] = ("default",)
-    """In the order to claim from, or with weights."""
+    queues: Sequence[str] | Mapping[str, float] | None = None
+    """In the order to claim from, or with weights. None: every queue that a handler declares, and
+    ``default``, with equal weights."""
     concurrency: int = 100
     poll: float = 1.0
     """Seconds between two looks when no hint arrives."""
@@ -36,7 +39,17 @@ class WorkerOptions:
         for name in ("poll", "tick"):
             if not 0.001 <= getattr(self, name) <= 3600:
                 raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
-        if isinstance(self.queues, str) or not self.queues:
+        if isinstance(self.queues, str) or (self.queues is not None and not self.queues):
             raise InvalidOption("queues must be a list of names, at least one.")
         if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:
             raise InvalidOption("the weights of queues must be positive.")
+
+    def served_queues(self, registry: Registry) -> Sequence[str] | Mapping[str, float]:
+        """Return the queues to claim from: those given, or all that the handlers declare.
+
+        Undeclared ones have equal weights, so that a full queue does not starve the others.
+        """
+        if self.queues is not None:
+            return self.queues
+        declared = {handler.queue for handler in registry}
+        return dict.fromkeys(sorted(declared | {DEFAULT_QUEUE}), 1.0)

@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from pulsed.engine.unserved import UnservedQueues
 from pulsed.errors import StorageError
 from pulsed.job import WorkerInfo
 from pulsed.store.base import Reaped, Store
@@ -31,6 +32,7 @@ class Upkeep:
         self._tick = tick
         self._grace = grace
         self._describe = describe
+        self._unserved = UnservedQueues(store)
 
     async def run(self) -> None:
         """Tick for ever."""
@@ -49,6 +51,7 @@ class Upkeep:
         finally:  # recovery does not depend on our own presence
             reaped = await reap(self._store, tick=self._tick, grace=self._grace)
             await cancel_orphans(self._store)
+            await self._unserved.tick()
         return reaped
 
 

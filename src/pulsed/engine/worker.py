@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any
@@ -85,6 +85,11 @@ class Worker:
         self._loop_answered = True
         self._loop_thread: int | None = None
 
+    @property
+    def queues(self) -> Sequence[str] | Mapping[str, float]:
+        """The queues that it claims from, in their order or with their weights."""
+        return self.options.served_queues(self.registry)
+
     # -- life -----------------------------------------------------------------------------------
 
     async def run(self, *, handle_signals: bool = False) -> Exit:
@@ -141,7 +146,7 @@ class Worker:
             self.store,
             self.id,
             self._leases,
-            queues=options.queues,
+            queues=self.queues,
             topics=self.registry.policies(),
             slots=options.concurrency,
             poll=options.poll,
@@ -154,7 +159,7 @@ class Worker:
         self._leases.start()
         log.info("worker %s started: %s", self.id, self._summary())
         try:
-            async with self.store.listen((*options.queues, SCHEDULES), self._hinted) as listener:
+            async with self.store.listen((*self.queues, SCHEDULES), self._hinted) as listener:
                 self._listener = listener
                 await self._claim_until_asked_to_stop(upkeep)
         finally:
@@ -351,7 +356,7 @@ class Worker:
             id=self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=tuple(self.options.queues),
+            queues=tuple(self.queues),
             topics=tuple(handler.topic for handler in self.registry),
             slots=self.options.concurrency,
             running=len(self._runner.runs),
@@ -369,9 +374,13 @@ class Worker:
                 return Fence.UNCONFIRMED if always else Fence.NEVER
 
     def _summary(self) -> str:
-        queues = ", ".join(self.options.queues)
-        topics = ", ".join(handler.topic for handler in self.registry)
-        return f"queues {queues}; {self.options.concurrency} slots; topics {topics}"
+        queues = ", ".join(self.queues)
+        topics = ", ".join(h.topic for h in self.registry if h.queue in self.queues)
+        others = ", ".join(
+            f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues
+        )
+        elsewhere = f"; left to workers of other queues: {others}" if others else ""
+        return f"queues {queues}; {self.options.concurrency} slots; topics {topics}{elsewhere}"
 
     def _grace(self) -> float:
         """Return how long living workers need to beat after an outage: a beat, and some."""

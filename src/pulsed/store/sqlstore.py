@@ -334,6 +334,9 @@ class SqlStore(Store):
     async def backlog(self) -> list[Backlog]:
         return await self.run(operator_verbs.backlog(self._statements))
 
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        return await self.run(operator_verbs.due_queues(self._statements, besides))
+
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))
 
