@@ -79,6 +79,8 @@ class WorkerSettings(TypedDict, total=False):
     """Whether runs stop when their lease cannot be confirmed; None: if no server answers."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
+    job_log: Literal["all", "limited", "failures"]
+    """Which ends of jobs are logged; limited: successes up to some a second, the rest counted."""
     retention: Retention
     """When finished jobs are removed; unless given, as the app says."""
 

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
 import click
 
@@ -22,6 +22,7 @@ from pulsed.cli.loading import check_handlers, load_app
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
 from pulsed.engine.loop import run as run_loop
+from pulsed.engine.options import JobLogging
 from pulsed.engine.supervisor import ABORT, Supervisor
 from pulsed.engine.worker import Worker
 from pulsed.retention import Age
@@ -50,7 +51,8 @@ environment:
   DATABASE_URL       the database, when PULSED_URL is not set either
   PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
-  PULSED_LOG_FORMAT  the default of --log-format"""
+  PULSED_LOG_FORMAT  the default of --log-format
+  PULSED_JOB_LOG     the default of --job-log"""
 
 
 def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
@@ -82,6 +84,7 @@ class WorkingOptions(TypedDict):
     drain_timeout: float | None
     fence: bool | None
     schedules: bool
+    job_log: JobLogging
 
 
 _OPTIONS = (
@@ -133,6 +136,14 @@ _OPTIONS = (
         "--no-schedules",
         is_flag=True,
         help="Leave schedules to other workers: neither write nor fire them.",
+    ),
+    click.option(
+        "--job-log",
+        type=click.Choice(get_args(JobLogging)),
+        default="limited",
+        envvar="PULSED_JOB_LOG",
+        show_default=True,
+        help="Log the end of all jobs, of successes up to 20 a second, or of failures only.",
     ),
     keep_option,
 )
@@ -246,6 +257,7 @@ def _supervise(
         "--poll": working["poll"],
         "--tick": working["tick"],
         "--drain-timeout": working["drain_timeout"],
+        "--job-log": working["job_log"],
         **more,
     }
     command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]

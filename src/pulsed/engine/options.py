@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from pulsed.errors import InvalidOption
 from pulsed.handler import Registry
 from pulsed.job import DEFAULT_QUEUE
 from pulsed.retention import Retention
+
+JobLogging = Literal["all", "limited", "failures"]
+"""Which ends of jobs are logged: all, successes up to some a second, or failures only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +37,17 @@ class WorkerOptions:
     retention: Retention = field(default_factory=Retention)
     """When finished jobs are removed."""
 
+    job_log: JobLogging = "limited"
+    """Which ends of jobs are logged."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
             raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
         for name in ("poll", "tick"):
             if not 0.001 <= getattr(self, name) <= 3600:
                 raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
+        if self.job_log not in get_args(JobLogging):
+            raise InvalidOption(f"job_log must be one of {', '.join(get_args(JobLogging))}.")
         if isinstance(self.queues, str) or (self.queues is not None and not self.queues):
             raise InvalidOption("queues must be a list of names, at least one.")
         if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pulsed.engine.unserved import UnservedQueues
 from pulsed.errors import StorageError
-from pulsed.job import WorkerInfo
+from pulsed.job import Status, WorkerInfo
 from pulsed.store.base import Reaped, Store
 
 log = logging.getLogger("pulsed.upkeep")
@@ -80,11 +80,13 @@ async def reap(store: Store, *, tick: float, grace: float) -> list[Reaped]:
         if len(answer.reaped) < BATCH:
             break
     for job in reaped:
-        log.warning(
+        log.log(
+            logging.ERROR if job.status is Status.DEAD_LETTERED else logging.WARNING,
             "job %s (%s): worker %s went silent; now %s",
             job.job_id,
             job.topic,
             job.worker_id,
             job.status,
+            extra={"job_id": str(job.job_id), "topic": job.topic},
         )
     return reaped

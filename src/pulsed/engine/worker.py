@@ -24,9 +24,10 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from pulsed.engine import job_log, runner
+from pulsed.engine import runner
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
+from pulsed.engine.job_log import JobLog
 from pulsed.engine.leases import BEATS_PER_LEASE, Fence, Leases
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
@@ -78,6 +79,7 @@ class Worker:
             on_free_slot=self._slot_freed,
             on_stuck=self._end_if_too_many_are_stuck,
         )
+        self._job_log = JobLog(self.options.job_log)
         self._listener: Listener | None = None
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
@@ -165,6 +167,7 @@ class Worker:
         finally:
             self._leases.stop()
             self._runner.close()
+            self._job_log.close()
         log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
     async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
@@ -281,7 +284,8 @@ class Worker:
             self._leases.drop([run.lease])
         else:
             self._settler.put(Report(run.lease, outcome))
-            job_log.note(run, outcome)  # last: a log handler of the user's may raise
+            self._job_log.ended(run, outcome)  # last: a log handler of the user's may raise
+        run.error = None  # its traceback refers to the run
 
     def _settled(self, reports: Sequence[Report], accepted: set[UUID]) -> None:
         self._leases.drop([report.lease for report in reports])
@@ -299,7 +303,7 @@ class Worker:
     def _lost(self, run: Run | None) -> None:
         """Stop a run that no longer is ours; if its report is on the way, settle decides."""
         if run is not None and not run.reported:
-            log.warning("%s lost its lease; stopping it", run)
+            log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
             self._leases.drop([run.lease])
             self._runner.stop_run(run, Stop.LOST)
 
