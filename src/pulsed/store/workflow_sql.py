@@ -159,7 +159,7 @@ class WorkflowStatements:
                 wait_kind = r.kind, wait_key = r.wait_key, wait_job = r.wait_job,
                 wait_enough = r.enough, wait_too_many = r.too_many
             FROM {d.rows_of(SUSPENSION, lock="wait")} WHERE {held} AND NOT j.cancel_requested
-            RETURNING id""",
+            RETURNING id, lease_token""",
             SUSPENSION,
         )
 
