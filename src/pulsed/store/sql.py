@@ -535,12 +535,16 @@ class Statements:
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
 
     def _due(self, columns: str, priority: str, floor: str, last: str) -> str:
-        """Return the due jobs of one priority, best first: one stretch of the claim index."""
+        """Return the due jobs of one priority, best first: one stretch of the claim index.
+
+        ``IS TRUE`` keeps the topics a subplan, which PostgreSQL hashes. A bare IN becomes a nested
+        loop over all topics for each job, because sessions have hash joins off.
+        """
         d = self.dialect
         return f"""SELECT {columns} FROM {d.jobs}
             WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
-              AND next_run_at <= {d.now} AND topic IN (SELECT t_topic FROM topics)
+              AND next_run_at <= {d.now} AND (topic IN (SELECT t_topic FROM topics)) IS TRUE
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
 
     def _floor(self, at: str, claimed: str, walked: str) -> str:
@@ -556,7 +560,8 @@ class Statements:
         claim more than was asked for. The UPDATE's guard says "claimable" in words that do not
         imply the claim index's condition, or a planner that knows a small table looks the picked
         jobs up there, where an id cannot be looked up. All priorities are visited, and those
-        between the known ones looked for.
+        between the known ones looked for. Only the policies of topics that were picked are joined
+        with the jobs: that is a nested loop too.
         """
         d = self.dialect
         levels = f"""levels AS MATERIALIZED (
@@ -570,13 +575,15 @@ class Statements:
                       AND priority < gap.above AND priority > gap.below
                     ORDER BY priority DESC LIMIT 1) AS fresh
                 ORDER BY 1 DESC)"""
-        due = self._due("id AS picked_id", "l_priority", "l_from", "l_id")
+        due = self._due("id AS picked_id, topic AS picked_topic", "l_priority", "l_from", "l_id")
         return d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
-                picked AS MATERIALIZED (SELECT due.picked_id FROM levels
-                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int)
+                picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
+                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int),
+                policies AS MATERIALIZED (SELECT * FROM topics
+                    WHERE (t_topic IN (SELECT picked_topic FROM picked)) IS TRUE)
             UPDATE {d.jobs} AS j {d.by_id} SET {_set(_lease_grant(d))}
-            FROM picked, topics
+            FROM picked, policies
             WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}
             RETURNING {_assigned(d, {})}""",
