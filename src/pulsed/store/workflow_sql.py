@@ -207,7 +207,8 @@ class WorkflowStatements:
         )
 
         self.wake = d.sql(
-            f"""UPDATE {jobs} SET status = 'PENDING', next_run_at = {d.now}
+            f"""UPDATE {jobs} SET status = 'PENDING', next_run_at = {d.now},
+                updated_at = {d.now}
             FROM {d.rows_of(JOB)} WHERE {this_job} AND {_IS_WAITING} AND {_has_come(d)}
             RETURNING queue""",
             JOB,
