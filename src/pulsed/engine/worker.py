@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import socket
-import sys
 import threading
 import time
 import uuid
@@ -29,6 +28,7 @@ from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.job_log import JobLog
 from pulsed.engine.leases import BEATS_PER_LEASE, Fence, Leases
+from pulsed.engine.loop_watch import LoopWatch
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
@@ -84,7 +84,6 @@ class Worker:
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._exit = Exit.DRAINED
-        self._loop_answered = True
         self._loop_thread: int | None = None
 
     @property
@@ -159,12 +158,15 @@ class Worker:
         self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
         self._leases.start()
+        watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
+        watch.start()
         log.info("worker %s started: %s", self.id, self._summary())
         try:
             async with self.store.listen((*self.queues, SCHEDULES), self._hinted) as listener:
                 self._listener = listener
                 await self._claim_until_asked_to_stop(upkeep)
         finally:
+            watch.stop()
             self._leases.stop()
             self._runner.close()
             self._job_log.close()
@@ -318,14 +320,10 @@ class Worker:
     # -- heartbeats (from their own thread) -------------------------------------------------------
 
     def _beat_answers(self, answers: dict[Lease, Beat]) -> None:
-        if not self._loop_answered:
-            log.warning("the event loop is blocked%s; heartbeats go on", self._blocked_by())
-        self._loop_answered = False
         with contextlib.suppress(RuntimeError):  # the loop has just been closed
             self._loop.call_soon_threadsafe(self._act_on_answers, answers)
 
     def _act_on_answers(self, answers: dict[Lease, Beat]) -> None:
-        self._loop_answered = True
         runs = self._runner.by_lease()
         for lease, answer in answers.items():
             run = runs.get(lease)
@@ -333,16 +331,6 @@ class Worker:
                 self._lost(run)
             elif answer is Beat.CANCEL and run is not None:
                 run.tell_to_stop(Stop.CANCELLED)
-
-    def _blocked_by(self) -> str:
-        """Name the handler that is on the event loop's stack, and where it is."""
-        code = {handler.fn.__code__: handler for handler in self.registry}
-        frame = sys._current_frames().get(self._loop_thread or 0)  # noqa: SLF001 - the documented way
-        while frame is not None:
-            if frame.f_code in code:
-                return f" by {code[frame.f_code].topic} (line {frame.f_lineno})"
-            frame = frame.f_back
-        return ""
 
     def _beats_were_late(self, seconds: float, topics: list[str]) -> None:
         log.warning(
