@@ -324,7 +324,7 @@ def test_equal_specs_have_equal_texts():
 def test_jobs_of_an_instant_are_spread_over_the_jitter_always_in_the_same_way():
     row = a_row(jitter=30.0)
     occurrences = list(islice(upcoming(MINUTELY, NOON, anchor=NOON), 200))
-    jobs = [job_of(row, occurrence) for occurrence in occurrences]
+    jobs = [job_of(row, row.spec, occurrence) for occurrence in occurrences]
     spreads = []
     for job, occurrence in zip(jobs, occurrences, strict=True):
         assert job.at is not None
@@ -332,7 +332,7 @@ def test_jobs_of_an_instant_are_spread_over_the_jitter_always_in_the_same_way():
         spreads.append((job.at - occurrence).total_seconds())
     assert all(0 <= spread < 30 for spread in spreads)
     assert max(spreads) - min(spreads) > 25
-    assert jobs == [job_of(row, occurrence) for occurrence in occurrences]
+    assert jobs == [job_of(row, row.spec, occurrence) for occurrence in occurrences]
 
 
 def test_a_job_carries_what_its_schedule_says():

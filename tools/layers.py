@@ -14,7 +14,7 @@ PACKAGE = "pulsed"
 
 # Lowest first. Modules of one layer may import one another, but not in a circle.
 LAYERS: list[set[str]] = [
-    {"errors", "version"},
+    {"batches", "errors", "version"},
     {
         "job",
         "lifecycle",

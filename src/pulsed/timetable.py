@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from pulsed.errors import InvalidOption, checked_seconds
+from pulsed.errors import InvalidOption, UnknownZone, checked_seconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -166,8 +166,9 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
-        raise InvalidOption(
-            f"There is no time zone {name!r}; give an IANA name such as 'Europe/Berlin'."
+        raise UnknownZone(
+            f"There is no time zone {name!r} on this machine; give an IANA name such as "
+            "'Europe/Berlin', or update tzdata."
         ) from error
 
 

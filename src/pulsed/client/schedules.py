@@ -229,7 +229,7 @@ class Schedules:
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, out of turn; the cursor does not move."""
         schedule = await self.aget(name)
-        job = template(schedule.row, new_job_id())
+        job = template(schedule.row, schedule.spec, new_job_id())
         await self._store.submit([job])
         return Job(self._client, job, self._client.registry().find(job.topic))
 

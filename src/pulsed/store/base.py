@@ -405,8 +405,11 @@ class Store(ABC):
         """Remove a schedule; its jobs stay. False if there was none."""
 
     @abstractmethod
-    async def due_schedules(self, limit: int) -> Due:
-        """Read the schedules whose cursor is due, the longest waiting first."""
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        """Read the schedules whose cursor is due, the longest waiting first.
+
+        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
+        """
 
     @abstractmethod
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
