@@ -175,12 +175,12 @@ class Store(ABC):
     @abstractmethod
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
-    ) -> dict[UUID, Beat]:
-        """Extend leases; answers for each job. ``within`` bounds the storage retries."""
+    ) -> dict[Lease, Beat]:
+        """Extend leases; answers for each of them. ``within`` bounds the storage retries."""
 
     @abstractmethod
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        """End runs. Returns the ids accepted; the others had lost their lease.
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+        """End runs. Returns the leases whose report was accepted; the others were lost.
 
         ``within`` bounds the time spent on storage retries.
         """

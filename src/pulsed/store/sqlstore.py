@@ -190,12 +190,12 @@ class SqlStore(Store):
 
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
-    ) -> dict[UUID, Beat]:
+    ) -> dict[Lease, Beat]:
         if not leases:
             return {}
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
         succeeded: dict[tuple[UUID, bool], list[Report]] = {}
         suspended: list[Report] = []
         others: list[Report] = []
@@ -209,7 +209,7 @@ class SqlStore(Store):
                     succeeded[kind] = [report]
             else:
                 (suspended if type(outcome) is Waiting else others).append(report)
-        accepted: set[UUID] = set()
+        accepted: set[Lease] = set()
 
         async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
             """Return those that were not accepted."""
@@ -218,7 +218,7 @@ class SqlStore(Store):
             await self._follow(settled.effects)
             if len(settled.accepted) == len(some):
                 return []
-            return [report for report in some if report.lease.job_id not in settled.accepted]
+            return [report for report in some if report.lease not in settled.accepted]
 
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         # What one of them leaves out, because it is lost or more has to be done, is for the last.

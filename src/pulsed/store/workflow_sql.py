@@ -159,7 +159,7 @@ class WorkflowStatements:
                 wait_kind = r.kind, wait_key = r.wait_key, wait_job = r.wait_job,
                 wait_enough = r.enough, wait_too_many = r.too_many
             FROM {d.rows_of(SUSPENSION, lock="wait")} WHERE {held} AND NOT j.cancel_requested
-            RETURNING id""",
+            RETURNING id, lease_token""",
             SUSPENSION,
         )
 
@@ -207,7 +207,8 @@ class WorkflowStatements:
         )
 
         self.wake = d.sql(
-            f"""UPDATE {jobs} SET status = 'PENDING', next_run_at = {d.now}
+            f"""UPDATE {jobs} SET status = 'PENDING', next_run_at = {d.now},
+                updated_at = {d.now}
             FROM {d.rows_of(JOB)} WHERE {this_job} AND {_IS_WAITING} AND {_has_come(d)}
             RETURNING queue""",
             JOB,
