@@ -362,8 +362,9 @@ class Store(ABC):
     async def cascade(self, *, limit: int = 500) -> int:
         """Cancel the living children of jobs that failed or were cancelled, one level down.
 
-        Cancel and settle do so already; this is for what they left when a process died. Returns
-        how many parents it looked after: call it until that is 0. Any number of processes may.
+        Cancel and settle do so already, for the first ten thousand; this is for the rest, and for
+        what they left when a process died. Returns how many parents it looked after: call it until
+        that is 0, which it also is while others hold what is left. Any number of processes may.
         """
 
     # -- schedules ------------------------------------------------------------------------------
