@@ -294,7 +294,8 @@ class Service(WorkflowMethods):
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._store.submit([template(await self._existing(request, caller), job_id)])
+        row = await self._existing(request, caller)
+        await self._store.submit([template(row, row.spec, job_id)])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -354,9 +355,12 @@ class Service(WorkflowMethods):
         )
 
     async def list_due_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        due = await self._store.due_schedules(request.limit)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        schedules = Parcel(to_schedule.schedule_message)
+        schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
-            schedules=map(to_schedule.schedule_message, due.rows),
+            schedules=schedules.messages,
             next_run_at=to.maybe_stamp(due.next_run_at),
             now=to.stamp(due.now),
         )

@@ -417,8 +417,8 @@ class SqlStore(Store):
     async def delete_schedule(self, app: str, name: str) -> bool:
         return await self.run(schedule_verbs.delete(self._schedules, app, name))
 
-    async def due_schedules(self, limit: int) -> Due:
-        return await self.run(schedule_verbs.due(self._schedules, limit))
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        return await self.run(schedule_verbs.due(self._schedules, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
