@@ -237,8 +237,11 @@ class Store(ABC):
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer."""
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer.
+
+        ``urgent`` is for a read that a heartbeat waits for.
+        """
 
     @abstractmethod
     async def list_jobs(
@@ -371,8 +374,9 @@ class Store(ABC):
     async def cascade(self, *, limit: int = 500) -> int:
         """Cancel the living children of jobs that failed or were cancelled, one level down.
 
-        Cancel and settle do so already; this is for what they left when a process died. Returns
-        how many parents it looked after: call it until that is 0. Any number of processes may.
+        Cancel and settle do so already, for the first ten thousand; this is for the rest, and for
+        what they left when a process died. Returns how many parents it looked after: call it until
+        that is 0, which it also is while others hold what is left. Any number of processes may.
         """
 
     # -- schedules ------------------------------------------------------------------------------
@@ -414,8 +418,11 @@ class Store(ABC):
         """Remove a schedule; its jobs stay. False if there was none."""
 
     @abstractmethod
-    async def due_schedules(self, limit: int) -> Due:
-        """Read the schedules whose cursor is due, the longest waiting first."""
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        """Read the schedules whose cursor is due, the longest waiting first.
+
+        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
+        """
 
     @abstractmethod
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:

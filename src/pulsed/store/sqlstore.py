@@ -281,8 +281,9 @@ class SqlStore(Store):
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
         return await self.run(operator_verbs.prunable(self._statements, ages))
 
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(operator_verbs.get(self._statements, ids)) if ids else {}
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        verb = operator_verbs.get(self._statements, ids, urgent=urgent)
+        return await self.run(verb) if ids else {}
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
@@ -419,8 +420,8 @@ class SqlStore(Store):
     async def delete_schedule(self, app: str, name: str) -> bool:
         return await self.run(schedule_verbs.delete(self._schedules, app, name))
 
-    async def due_schedules(self, limit: int) -> Due:
-        return await self.run(schedule_verbs.due(self._schedules, limit))
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        return await self.run(schedule_verbs.due(self._schedules, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
