@@ -305,6 +305,22 @@ def test_statements_of_workflows_only_look_things_up_by_their_indexes(planner, r
         assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
 
 
+def test_the_children_of_a_small_workflow_are_looked_up_beside_a_few_large_ones(planner):
+    """A planner that knows of three large families believes every family to be as large."""
+    fill(planner, 20_000, running=0)
+    jobs = f"{SCHEMA}.pulse_jobs"
+    planner.execute(
+        f"""UPDATE {jobs} SET parent_id = ('00000000-0000-0000-0000-00000000000'
+            || get_byte(uuid_send(id), 15) % 3)::uuid, parent_step = 'f|1'"""
+    )
+    planner.execute(f"ANALYZE {jobs}")
+    for name in ("untold_children", "unsuccessful_children", "mark_cascades", "unmark_cascades"):
+        for node in explain(planner, name, WORKFLOWS):
+            if node.get("Alias") == "c":
+                assert node["Index Name"] == "pulse_jobs_family", name
+                assert "parent_id = " in node["Index Cond"], name
+
+
 def test_every_statement_of_workflows_has_its_plan_tested():
     prepared = {name for name, value in vars(WORKFLOWS).items() if isinstance(value, Sql)}
     assert prepared == {*WORKFLOW_PLANS, *RARE_PLANS, *BROAD}

@@ -57,7 +57,7 @@ async def test_a_heartbeat_is_sent_again_on_another_connection(store, proxy):
     run = await blocking(running(store))
     before = proxy.accepted
     proxy.silence()
-    assert await blocking(store.beat([run.lease])) == {run.job_id: Beat.OK}
+    assert await blocking(store.beat([run.lease])) == {run.lease: Beat.OK}
     assert proxy.accepted == before + 1
 
 

@@ -152,26 +152,26 @@ class Model:
             claimed.append((job.id, job.attempts, job.token))
         return claimed
 
-    def beat(self, leases: list[Lease]) -> dict[UUID, Beat]:
-        answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
+    def beat(self, leases: list[Lease]) -> dict[Lease, Beat]:
+        answers = dict.fromkeys(leases, Beat.LOST)
         for lease in leases:
             job = self.jobs.get(lease.job_id)
             if job is not None and job.holds(lease):
                 job.lease_until = self.clock.after(job.lease_seconds or 0)
-                answers[job.id] = Beat.CANCEL if job.cancel_requested else Beat.OK
+                answers[lease] = Beat.CANCEL if job.cancel_requested else Beat.OK
         return answers
 
-    def settle(self, reports: list[Report]) -> set[UUID]:
+    def settle(self, reports: list[Report]) -> set[Lease]:
         accepted = set()
         for lease, outcome in reports:
             job = self.jobs.get(lease.job_id)
             if job is not None and job.holds(lease):
                 self._end(job, outcome)
-                accepted.add(job.id)
+                accepted.add(lease)
         for lease, outcome in reports:
             job = self.jobs.get(lease.job_id)
             if job is not None and _ended_so_before(job, lease, outcome):
-                accepted.add(job.id)
+                accepted.add(lease)
         return accepted
 
     def watchdog(self, tick: float, grace: float, limit: int) -> tuple[set[UUID], bool]:

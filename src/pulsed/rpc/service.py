@@ -162,7 +162,7 @@ class Service(WorkflowMethods):
     async def report_result(self, request: Any, caller: Caller) -> Any:
         (report,) = reports = checks.reports_of([request])
         await self._check_leases([report.lease], caller)
-        if report.lease.job_id not in await self._store.settle(reports):
+        if report.lease not in await self._store.settle(reports):
             raise lost(report.lease.job_id)
         return pb.ReportResultResponse()
 
@@ -186,18 +186,14 @@ class Service(WorkflowMethods):
             self._hint()  # somebody else can have it at once
         if len(accepted) == len(reports):
             return pb.ReportResultsResponse(accepted=[True] * len(reports))
-        return pb.ReportResultsResponse(
-            accepted=[report.lease.job_id in accepted for report in reports]
-        )
+        return pb.ReportResultsResponse(accepted=[each.lease in accepted for each in reports])
 
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
         leases = checks.leases_of(request.leases)
         await self._check_leases(leases, caller)
         answers = await self._store.beat(leases, within=within)
-        return pb.HeartbeatResponse(
-            answers=[to.BEAT_NUMBERS[answers[lease.job_id]] for lease in leases]
-        )
+        return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:
         leases = await self._store.held(checks.job_id_of(request.worker_id))
@@ -298,7 +294,8 @@ class Service(WorkflowMethods):
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._store.submit([template(await self._existing(request, caller), job_id)])
+        row = await self._existing(request, caller)
+        await self._store.submit([template(row, row.spec, job_id)])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -358,9 +355,12 @@ class Service(WorkflowMethods):
         )
 
     async def list_due_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        due = await self._store.due_schedules(request.limit)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        schedules = Parcel(to_schedule.schedule_message)
+        schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
-            schedules=map(to_schedule.schedule_message, due.rows),
+            schedules=schedules.messages,
             next_run_at=to.maybe_stamp(due.next_run_at),
             now=to.stamp(due.now),
         )

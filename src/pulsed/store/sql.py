@@ -94,6 +94,9 @@ PICKED = "job_id uuid, job_topic text"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
 
+ASKED_LEASE = "r.job_id, r.token, r.worker"
+"""The lease that an answer is about."""
+
 SUCCESS = "job_id uuid, token bigint, outcome_result text"
 
 LEVEL = "l_priority int, l_at timestamptz, l_id uuid, l_claimed float8, l_walked float8"
@@ -272,14 +275,14 @@ class Statements:
             f"""UPDATE {d.jobs} AS j {d.by_id}
             SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
             FROM {d.rows_of(LEASE, lock="skip")} WHERE {held}
-            {d.returning("id, cancel_requested")}""",
+            {d.returning(f"{ASKED_LEASE}, j.cancel_requested")}""",
             LEASE,
             counted=not d.answers,
         )
 
         # Which of the leases are held at all: tells a skipped row from a lost one.
         self.still_held = d.sql(
-            f"""SELECT j.id, j.cancel_requested
+            f"""SELECT {ASKED_LEASE}, j.cancel_requested
             FROM {d.jobs} AS j {d.by_id}, {d.rows_of(LEASE)} WHERE {held}""",
             LEASE,
         )
@@ -300,7 +303,8 @@ class Statements:
 
         # Did an earlier try of this very report go through, its answer lost on the way?
         self.settled_before = d.sql(
-            f"""SELECT j.id FROM {d.jobs} AS j {d.by_id}, {d.rows_of(REPORT)}
+            f"""SELECT {ASKED_LEASE}
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of(REPORT)}
             WHERE {this_job} AND j.status <> 'RUNNING' AND j.lease_token = r.token
               AND j.last_worker = r.worker AND j.last_outcome = r.kind""",
             REPORT,
