@@ -191,7 +191,7 @@ class Service(WorkflowMethods):
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
         leases = checks.leases_of(request.leases)
-        await self._check_leases(leases, caller)
+        await self._check_leases(leases, caller, urgent=True)
         answers = await self._store.beat(leases, within=within)
         return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
@@ -437,10 +437,12 @@ class Service(WorkflowMethods):
                 raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
         return rows
 
-    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
-        """Refuse a lease on a job that is not the caller's, even if he has guessed its token."""
+    async def _check_leases(
+        self, leases: list[Lease], caller: Caller, *, urgent: bool = False
+    ) -> None:
+        """Refuse a lease on a job outside the caller's limits, even with the right token."""
         if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases])
+            rows = await self._store.get([lease.job_id for lease in leases], urgent=urgent)
             caller.check_rows(rows.values())
 
 

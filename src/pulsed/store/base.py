@@ -237,8 +237,11 @@ class Store(ABC):
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer."""
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer.
+
+        ``urgent`` is for a read that a heartbeat waits for.
+        """
 
     @abstractmethod
     async def list_jobs(

@@ -281,8 +281,9 @@ class SqlStore(Store):
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
         return await self.run(operator_verbs.prunable(self._statements, ages))
 
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(operator_verbs.get(self._statements, ids)) if ids else {}
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        verb = operator_verbs.get(self._statements, ids, urgent=urgent)
+        return await self.run(verb) if ids else {}
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
