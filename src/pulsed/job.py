@@ -140,6 +140,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
+    updated_at: datetime
+    """When it last changed in any way but a heartbeat's."""
     progress: str | None
     schedule_id: UUID | None = None
     """The schedule that made it, if one did."""

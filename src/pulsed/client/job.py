@@ -159,6 +159,11 @@ class Job(Generic[R_co]):
         return self.row.completed_at
 
     @property
+    def updated_at(self) -> datetime:
+        """When it last changed: submitted, claimed, ended, woken, acted on, or its progress set."""
+        return self.row.updated_at
+
+    @property
     def is_done(self) -> bool:
         """Whether it had come to its end: succeeded, dead-lettered or cancelled."""
         return self.row.status in TERMINAL
@@ -344,6 +349,7 @@ def _as_submitted(job: NewJob) -> JobRow:
         submitted_at=submitted,
         started_at=None,
         completed_at=None,
+        updated_at=submitted,
         progress=None,
         schedule_id=job.schedule_id,
         occurrence=job.occurrence,

@@ -278,12 +278,12 @@ class Worker:
             self._settler.put(Report(run.lease, outcome))
             job_log.note(run, outcome)  # last: a log handler of the user's may raise
 
-    def _settled(self, reports: Sequence[Report], accepted: set[UUID]) -> None:
+    def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
         self._leases.drop([report.lease for report in reports])
         self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
         if len(accepted) < len(reports):
             for report in reports:
-                if report.lease.job_id not in accepted:
+                if report.lease not in accepted:
                     log.warning(
                         "job %s: the outcome %s came too late, the lease was lost; "
                         "another run decides",

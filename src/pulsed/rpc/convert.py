@@ -208,6 +208,7 @@ def job_message(row: JobRow) -> pb.Job:
         submitted_at=stamp(row.submitted_at),
         started_at=maybe_stamp(row.started_at),
         completed_at=maybe_stamp(row.completed_at),
+        updated_at=stamp(row.updated_at),
         progress=row.progress,
         schedule_id=maybe_text(row.schedule_id),
         occurrence=maybe_stamp(row.occurrence),
@@ -245,6 +246,8 @@ def job_of(message: Any) -> JobRow:
         submitted_at=instant(message.submitted_at),
         started_at=maybe_instant(message, "started_at"),
         completed_at=maybe_instant(message, "completed_at"),
+        # A server of an earlier version does not say.
+        updated_at=maybe_instant(message, "updated_at") or instant(message.submitted_at),
         progress=maybe(message, "progress"),
         schedule_id=maybe_uuid(message.schedule_id),
         occurrence=maybe_instant(message, "occurrence"),

@@ -342,16 +342,18 @@ class Server:
     async def _recover(self) -> None:
         """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
         while True:
+            is_behind = False
             try:
                 if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
                     self.dispatcher.hint()
-                await cancel_orphans(self.store)
+                is_behind = await cancel_orphans(self.store)
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
                 log.warning(
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
-            await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
+            tick = self.options.tick * _random.uniform(0.9, 1.1)
+            await asyncio.sleep(0 if is_behind else tick)
 
 
 def _services() -> list[str]:

@@ -165,7 +165,7 @@ class Service(WorkflowMethods):
     async def report_result(self, request: Any, caller: Caller) -> Any:
         (report,) = await self._turns.each(checks.report_of, [request], request, caller)
         await self._check_leases([report.lease], caller)
-        if report.lease.job_id not in await self._store.settle([report]):
+        if report.lease not in await self._store.settle([report]):
             raise lost(report.lease.job_id)
         return pb.ReportResultResponse()
 
@@ -192,18 +192,14 @@ class Service(WorkflowMethods):
             self._hint()  # somebody else can have it at once
         if len(accepted) == len(reports):
             return pb.ReportResultsResponse(accepted=[True] * len(reports))
-        return pb.ReportResultsResponse(
-            accepted=[report.lease.job_id in accepted for report in reports]
-        )
+        return pb.ReportResultsResponse(accepted=[each.lease in accepted for each in reports])
 
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
         leases = await self._turns.each(checks.lease, request.leases, request, caller)
-        await self._check_leases(leases, caller)
+        await self._check_leases(leases, caller, urgent=True)
         answers = await self._store.beat(leases, within=within)
-        return pb.HeartbeatResponse(
-            answers=[to.BEAT_NUMBERS[answers[lease.job_id]] for lease in leases]
-        )
+        return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:
         leases = await self._store.held(checks.job_id_of(request.worker_id))
@@ -304,7 +300,8 @@ class Service(WorkflowMethods):
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._store.submit([template(await self._existing(request, caller), job_id)])
+        row = await self._existing(request, caller)
+        await self._store.submit([template(row, row.spec, job_id)])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -364,9 +361,12 @@ class Service(WorkflowMethods):
         )
 
     async def list_due_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        due = await self._store.due_schedules(request.limit)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        schedules = Parcel(to_schedule.schedule_message)
+        schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
-            schedules=map(to_schedule.schedule_message, due.rows),
+            schedules=schedules.messages,
             next_run_at=to.maybe_stamp(due.next_run_at),
             now=to.stamp(due.now),
         )
@@ -443,10 +443,12 @@ class Service(WorkflowMethods):
                 raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
         return rows
 
-    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
-        """Refuse a lease on a job that is not the caller's, even if he has guessed its token."""
+    async def _check_leases(
+        self, leases: list[Lease], caller: Caller, *, urgent: bool = False
+    ) -> None:
+        """Refuse a lease on a job outside the caller's limits, even with the right token."""
         if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases])
+            rows = await self._store.get([lease.job_id for lease in leases], urgent=urgent)
             caller.check_rows(rows.values())
 
 

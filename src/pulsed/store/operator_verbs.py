@@ -132,7 +132,7 @@ def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, i
     return Verb("prunable", Kind.READ, script, broad=True)
 
 
-def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+def get(s: Statements, ids: Sequence[UUID], *, urgent: bool = False) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
     def script() -> Script[dict[UUID, JobRow]]:
@@ -140,7 +140,7 @@ def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
         jobs = [decode.job(s.dialect, row) for row in found]
         return {job.id: job for job in jobs}
 
-    return Verb("get", Kind.READ, script)
+    return Verb("get", Kind.READ, script, urgent=urgent)
 
 
 def list_jobs(
