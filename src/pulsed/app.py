@@ -409,7 +409,7 @@ class Pulse:
 def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | None) -> str:
     # Also with a handler: it says that a list is no payload before names are looked for in it.
     text = encode_by_name(topic, payload)
-    return text if handler is None else handler.encode((), payload)
+    return text if handler is None else handler.encode_json(payload)
 
 
 def _storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:

@@ -66,6 +66,10 @@ class Handler(Generic[R_co]):
         """Return the payload for a call with these arguments, or say why they do not fit."""
         return self._codec.encode(args, kwargs)
 
+    def encode_json(self, arguments: Mapping[str, Any]) -> str:
+        """Return the payload for named arguments that may be plain data in place of objects."""
+        return self._codec.encode_json(arguments)
+
     def decode(self, payload: str) -> dict[str, Any]:
         """Return the named arguments in a payload, by the function's hints."""
         return self._codec.decode(payload)
