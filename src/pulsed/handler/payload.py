@@ -10,6 +10,8 @@ only when the bytes are suspicious.
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import re
 import sys
@@ -68,7 +70,25 @@ def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:
             f"The payload of {topic!r} must map the names of the handler's parameters to their "
             f"values, like {{'to': 'ada'}}; this is {type(payload).__name__} {payload!r:.100}."
         )
-    return encode_payload(f"The payload of {topic!r}", dict(payload))
+    return encode_untyped(f"The payload of {topic!r}", dict(payload))
+
+
+def encode_untyped(what: str, value: Any) -> str:
+    """Encode data for a reader whose hints are not known here, or who has none."""
+    text = encode_payload(what, value)
+    if ENCODER.encode(msgspec.json.decode(text)).decode() != text:
+        json.loads(text, object_pairs_hook=functools.partial(_refuse_twins, what))
+    return text
+
+
+def _refuse_twins(what: str, items: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in items]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidPayload(
+                f"{what} has two keys that are both {name!r} in JSON, where every key is a text. "
+                "One of them would be lost."
+            )
 
 
 def encode_cleaned(what: str, value: Any) -> str:

@@ -22,6 +22,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
+from pulsed.engine.unserved import UnservedQueues
 from pulsed.engine.upkeep import cancel_orphans, reap
 from pulsed.errors import PulsedError, StorageError
 from pulsed.retention import Retention
@@ -305,12 +306,14 @@ class Server:
 
     async def _recover(self) -> None:
         """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
+        unserved = UnservedQueues(self.store)
         while True:
             is_behind = False
             try:
                 if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
                     self.dispatcher.hint()
                 is_behind = await cancel_orphans(self.store)
+                await unserved.tick()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
                 log.warning(

@@ -304,6 +304,15 @@ class Store(ABC):
     async def backlog(self) -> list[Backlog]:
         """Count the jobs that are due, by queue and topic, the longest waiting first."""
 
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        """Find the queues that have due jobs, but for some, and since when the oldest is due.
+
+        Reads a few index entries for each queue. Behind a server the answer is empty: the server
+        checks by itself.
+        """
+        del besides
+        return {}
+
     @abstractmethod
     async def now(self) -> datetime:
         """Read the only clock that decides."""
