@@ -502,3 +502,6 @@ class Listener(ABC):
 
     def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
         """Wake for more queues from now on, without a moment in which nothing is heard."""
+
+    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
+        """Wake for these queues no more: nobody waits for their jobs."""
