@@ -22,6 +22,9 @@ from pulsed.backoff import Backoff
 from pulsed.batches import text_size
 from pulsed.step import Checkpoint, Wait
 
+DEFAULT_QUEUE = "default"
+"""Where a job waits that neither its handler nor its caller put elsewhere."""
+
 
 class Status(StrEnum):
     """Where a job is in its life; ``lifecycle`` says how it moves."""
@@ -44,7 +47,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: UUID
     topic: str
     payload: str
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
     delay: float = 0.0
     at: datetime | None = None

@@ -96,7 +96,7 @@ def _job_fields(
         bound, handler = {}, registry.find(checked_name("topic", target))
         topic, text = target, encode_by_name(target, payload or {})
         if handler is not None:
-            text = handler.encode((), payload or {})
+            text = handler.encode_json(payload or {})
         elif len(registry):
             registry.get(topic)
     else:

@@ -251,6 +251,16 @@ class Statements:
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        # The queues with claimable jobs, without visiting the rows between them.
+        self.queues = d.sql(f"WITH RECURSIVE {self._queues()} SELECT queue FROM queues")
+        # Since when the oldest due job of a queue has been due: one index entry for each priority.
+        self.oldest_due = d.sql(
+            f"""WITH RECURSIVE {self._levels()}
+            SELECT min((SELECT next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = levels.priority
+                  AND next_run_at <= {d.now} ORDER BY next_run_at LIMIT 1))
+            FROM levels WHERE priority IS NOT NULL"""
+        )
         # How many due jobs at the head of a queue are of other topics than these.
         self.others_first = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
@@ -537,6 +547,16 @@ class Statements:
             SELECT * FROM ({next_level.format(below="")}) AS top
             UNION ALL
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
+
+    def _queues(self) -> str:
+        d = self.dialect
+        next_queue = f"""SELECT queue FROM {d.jobs}
+            WHERE {_CLAIMABLE} {{after}} ORDER BY queue LIMIT 1"""
+        after = "AND queue > queues.queue"
+        return f"""queues(queue) AS (
+            SELECT * FROM ({next_queue.format(after="")}) AS first
+            UNION ALL
+            SELECT ({next_queue.format(after=after)}) FROM queues WHERE queue IS NOT NULL)"""
 
     def _due(self, columns: str, priority: str, floor: str, last: str) -> str:
         """Return the due jobs of one priority, best first: one stretch of the claim index.
