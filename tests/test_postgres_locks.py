@@ -12,8 +12,8 @@ import pytest
 
 from pulsed.job import Beat
 from pulsed.rpc.access import Caller, Role
+from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.remote import RemoteStore
-from pulsed.rpc.server import Gate, open_gate
 from pulsed.store import tokens
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from tests.support.jobs import TOPIC, a_job, claim
@@ -45,9 +45,11 @@ def blocked(admin: psycopg.Connection[Any]) -> int:
 # -- heartbeats through a server ------------------------------------------------------------------
 
 
-async def limited(context: Any) -> Caller:
-    """Let everybody in, for one topic only."""
-    return Caller("one topic", frozenset(Role), frozenset([TOPIC]), None)
+class LimitedGate(Gate):
+    """Lets everybody in, for one topic only."""
+
+    async def admit(self, context: Any) -> Caller:
+        return Caller("one topic", frozenset(Role), frozenset([TOPIC]), None)
 
 
 def a_small_store(url: str) -> PostgresStore:
@@ -55,7 +57,7 @@ def a_small_store(url: str) -> PostgresStore:
     return PostgresStore(url, options)
 
 
-@pytest.mark.parametrize("gate", [open_gate, limited])
+@pytest.mark.parametrize("gate", [OpenGate(), LimitedGate()])
 async def test_a_heartbeat_through_a_server_waits_for_no_other_work(
     postgres_url: str, admin: psycopg.Connection[Any], gate: Gate
 ):

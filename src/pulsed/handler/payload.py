@@ -38,7 +38,8 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL and lone surrogates, which not every database can store."""
 """NUL and lone surrogates, which not every database can store."""
 _ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+"""A string in valid JSON. In other texts the search may take a time with the length squared."""
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
 _Place: TypeAlias = tuple[Any, ...]
@@ -55,7 +56,7 @@ def encode_payload(what: str, value: Any) -> str:
         check_values(what, value)
         raise
     except RecursionError:
-        raise _too_deep(what) from None
+        raise too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
     text = _checked_text(what, data)
@@ -98,7 +99,7 @@ def encode_cleaned(what: str, value: Any) -> str:
     try:
         data = _encode_cleaned(value)
     except RecursionError:
-        raise _too_deep(what) from None
+        raise too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
     return _checked_text(what, data)
@@ -138,15 +139,25 @@ def check_size(what: str, data: bytes) -> None:
 
 
 def check_depth(what: str, data: bytes) -> None:
-    """Refuse JSON that is nested more than ``MAX_DEPTH`` levels deep."""
+    """Refuse valid JSON that is nested more than ``MAX_DEPTH`` levels deep.
+
+    Only what is known to be JSON comes here: in other texts a string may not end, and looking for
+    its end from every quote takes a time that grows with the square of the length.
+    """
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
-    brackets = _STRING.sub(b"", data).translate(_BRACKETS).translate(None, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        # Every round removes the innermost level, everywhere at once.
-        brackets = brackets.replace(b"[]", b"")
-    if brackets:
-        raise _too_deep(what)
+    brackets = STRING.sub(b"", data).translate(_BRACKETS).translate(None, _NOT_BRACKETS)
+    depth = 0
+    for opened in brackets.split(b"]"):
+        depth += len(opened)
+        if depth > MAX_DEPTH:
+            raise too_deep(what)
+        depth -= 1
+
+
+def has_escaped_nul(data: bytes) -> bool:
+    """Whether a string in this JSON has a NUL character in it."""
+    return rb"\u0000" in data and _ESCAPED_NUL.search(data) is not None
 
 
 def check_values(what: str, value: Any) -> None:
@@ -154,7 +165,7 @@ def check_values(what: str, value: Any) -> None:
     try:
         plain = msgspec.to_builtins(value, enc_hook=to_plain)
     except RecursionError:
-        raise _too_deep(what) from None
+        raise too_deep(what) from None
     if not _has_unstorable(plain):
         return
     for place, leaf in _leaves(plain):
@@ -277,7 +288,8 @@ def _path(steps: list[str]) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
-def _too_deep(what: str) -> InvalidPayload:
+def too_deep(what: str) -> InvalidPayload:
+    """Return the answer to what is nested too deeply."""
     return InvalidPayload(
         f"{what} is nested more than {MAX_DEPTH} levels deep (or contains itself). "
         "Flatten it, or pass it as a string."

@@ -19,6 +19,7 @@ from pulsed.job import (
     Beat,
     Failure,
     JobFilter,
+    JobPlace,
     JobRow,
     Lease,
     NewJob,
@@ -237,11 +238,17 @@ class Store(ABC):
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer.
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer."""
+
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        """Read where jobs belong, without their payloads; those that do not exist are missing.
 
         ``urgent`` is for a read that a heartbeat waits for.
         """
+        del urgent
+        rows = await self.get(ids)
+        return {key: JobPlace(row.topic, row.queue, row.parent_id) for key, row in rows.items()}
 
     @abstractmethod
     async def list_jobs(
@@ -293,6 +300,11 @@ class Store(ABC):
     async def workers(self) -> list[WorkerInfo]:
         """Read the presence rows."""
 
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        """Read the presence row of one worker."""
+        found = [each for each in await self.workers() if each.id == worker_id]
+        return found[0] if found else None
+
     @abstractmethod
     async def audit(self, *, slack: float) -> Audit:
         """Count the jobs that break an invariant; reads the whole table.
@@ -303,6 +315,15 @@ class Store(ABC):
     @abstractmethod
     async def backlog(self) -> list[Backlog]:
         """Count the jobs that are due, by queue and topic, the longest waiting first."""
+
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        """Find the queues that have due jobs, but for some, and since when the oldest is due.
+
+        Reads a few index entries for each queue. Behind a server the answer is empty: the server
+        checks by itself.
+        """
+        del besides
+        return {}
 
     @abstractmethod
     async def now(self) -> datetime:
@@ -391,6 +412,11 @@ class Store(ABC):
     @abstractmethod
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         """Read a schedule."""
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        """Read a schedule by its id."""
+        found = [row for row in await self.list_schedules() if row.id == schedule_id]
+        return found[0] if found else None
 
     @abstractmethod
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
@@ -493,3 +519,6 @@ class Listener(ABC):
 
     def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
         """Wake for more queues from now on, without a moment in which nothing is heard."""
+
+    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
+        """Wake for these queues no more: nobody waits for their jobs."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pulsed.job import Failure, JobFilter, JobRow, Status, WorkerInfo
+from pulsed.job import Failure, JobFilter, JobPlace, JobRow, Status, WorkerInfo
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Pruned
 from pulsed.store.sql import JOB_COLUMNS, Statements, words
@@ -132,7 +132,7 @@ def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, i
     return Verb("prunable", Kind.READ, script, broad=True)
 
 
-def get(s: Statements, ids: Sequence[UUID], *, urgent: bool = False) -> Verb[dict[UUID, JobRow]]:
+def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
     def script() -> Script[dict[UUID, JobRow]]:
@@ -140,7 +140,21 @@ def get(s: Statements, ids: Sequence[UUID], *, urgent: bool = False) -> Verb[dic
         jobs = [decode.job(s.dialect, row) for row in found]
         return {job.id: job for job in jobs}
 
-    return Verb("get", Kind.READ, script, urgent=urgent)
+    return Verb("get", Kind.READ, script)
+
+
+def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
+    """Read where jobs belong."""
+    to_uuid = s.dialect.uuid
+
+    def script() -> Script[dict[UUID, JobPlace]]:
+        found = yield Statement(s.places, {}, one_column(ids))
+        return {
+            to_uuid(job_id): JobPlace(topic, queue, None if parent is None else to_uuid(parent))
+            for job_id, topic, queue, parent in found
+        }
+
+    return Verb("places", Kind.READ, script, urgent=urgent)
 
 
 def list_jobs(
@@ -222,6 +236,11 @@ def workers(s: Statements) -> Verb[list[WorkerInfo]]:
     return _read("workers", s, Statement(s.read_workers, {}), decode.worker)
 
 
+def worker(s: Statements, worker_id: UUID) -> Verb[list[WorkerInfo]]:
+    """Read the presence row of one worker."""
+    return _read("worker", s, Statement(s.read_worker, {"worker": worker_id}), decode.worker)
+
+
 def _read(
     name: str, s: Statements, statement: Statement, one: Callable[[Any, Row], T]
 ) -> Verb[list[T]]:
@@ -253,3 +272,19 @@ def backlog(s: Statements) -> Verb[list[Backlog]]:
         return [Backlog(row[0], row[1], row[2], s.dialect.time(row[3])) for row in found]
 
     return Verb("backlog", Kind.READ, script, broad=True)
+
+
+def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
+    """Find the queues that have due jobs, and the oldest due instant of each."""
+
+    def script() -> Script[dict[str, datetime]]:
+        found = yield Statement(s.queues, {})
+        others = [name for (name,) in found if name is not None and name not in besides]
+        due = {}
+        for queue in others:
+            [(oldest,)] = yield Statement(s.oldest_due, {"queue": queue})
+            if oldest is not None:
+                due[queue] = s.dialect.time(oldest)
+        return due
+
+    return Verb("due_queues", Kind.READ, script)
