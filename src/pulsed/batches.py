@@ -46,7 +46,7 @@ class Gathering(Generic[T]):
         self._number = self._bytes = 0
 
     def add(self, item: T, number: int = 1) -> Iterator[list[T]]:
-        """Add an item; yields the batch before it if it does not fit, and its own once it is full."""
+        """Add an item; yields the batch before it if that has no room, and its own once full."""
         size = self._size(item)
         if self._items and (
             self._number + number > self._limits.items or self._bytes + size > self._limits.bytes
