@@ -16,6 +16,7 @@ PACKAGE = "pulsed"
 LAYERS: list[set[str]] = [
     {"errors", "version"},
     {"job", "lifecycle", "backoff", "retention", "schedule", "step", "timetable", "workflow"},
+    {"page"},
     {"handler"},
     {"store"},
     {"engine"},
