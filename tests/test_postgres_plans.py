@@ -38,7 +38,7 @@ CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
     "levels": [DUE],
     "others_first": [DUE],
-    "claim": [DUE, DUE, BY_ID],
+    "claim": [DUE, DUE, DUE, BY_ID],
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
     "settle": [BY_ID, BY_ID],

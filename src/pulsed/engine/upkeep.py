@@ -10,8 +10,9 @@ import logging
 import random
 from collections.abc import Callable
 
+from pulsed.engine.unserved import UnservedQueues
 from pulsed.errors import StorageError
-from pulsed.job import WorkerInfo
+from pulsed.job import Status, WorkerInfo
 from pulsed.store.base import Reaped, Store
 
 log = logging.getLogger("pulsed.upkeep")
@@ -31,6 +32,7 @@ class Upkeep:
         self._tick = tick
         self._grace = grace
         self._describe = describe
+        self._unserved = UnservedQueues(store)
         self._is_behind = False
 
     async def run(self) -> None:
@@ -52,6 +54,7 @@ class Upkeep:
         finally:  # recovery does not depend on our own presence
             reaped = await reap(self._store, tick=self._tick, grace=self._grace)
             self._is_behind = await cancel_orphans(self._store)
+            await self._unserved.tick()
         return reaped
 
 
@@ -77,11 +80,13 @@ async def reap(store: Store, *, tick: float, grace: float) -> list[Reaped]:
         if len(answer.reaped) < BATCH:
             break
     for job in reaped:
-        log.warning(
+        log.log(
+            logging.ERROR if job.status is Status.DEAD_LETTERED else logging.WARNING,
             "job %s (%s): worker %s went silent; now %s",
             job.job_id,
             job.topic,
             job.worker_id,
             job.status,
+            extra={"job_id": str(job.job_id), "topic": job.topic},
         )
     return reaped

@@ -347,7 +347,8 @@ class RemoteStore(RemoteWorkflows):
 
     # -- operators ------------------------------------------------------------------------------
 
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        del urgent  # the server decides what is
         rows: dict[UUID, JobRow] = {}
         wanted = [str(job_id) for job_id in ids]
         while wanted:
@@ -488,10 +489,11 @@ class RemoteStore(RemoteWorkflows):
             return False
         return True
 
-    async def due_schedules(self, limit: int) -> Due:
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
         if await self._server_does_upkeep():
             return Due([], None, datetime.now(UTC))
-        answer = await self._call("ListDueSchedules", pb.ListDueSchedulesRequest(limit=limit))
+        request = pb.ListDueSchedulesRequest(limit=limit, skip=skip)
+        answer = await self._call("ListDueSchedules", request)
         rows = [to_schedule.schedule_of(message) for message in answer.schedules]
         return Due(rows, to.maybe_instant(answer, "next_run_at"), to.instant(answer.now))
 

@@ -238,8 +238,11 @@ class Store(ABC):
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer."""
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer.
+
+        ``urgent`` is for a read that a heartbeat waits for.
+        """
 
     @abstractmethod
     async def list_jobs(
@@ -305,6 +308,15 @@ class Store(ABC):
     @abstractmethod
     async def backlog(self) -> list[Backlog]:
         """Count the jobs that are due, by queue and topic, the longest waiting first."""
+
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        """Find the queues that have due jobs, but for some, and since when the oldest is due.
+
+        Reads a few index entries for each queue. Behind a server the answer is empty: the server
+        checks by itself.
+        """
+        del besides
+        return {}
 
     @abstractmethod
     async def now(self) -> datetime:
@@ -411,8 +423,11 @@ class Store(ABC):
         """Remove a schedule; its jobs stay. False if there was none."""
 
     @abstractmethod
-    async def due_schedules(self, limit: int) -> Due:
-        """Read the schedules whose cursor is due, the longest waiting first."""
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        """Read the schedules whose cursor is due, the longest waiting first.
+
+        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
+        """
 
     @abstractmethod
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
@@ -492,3 +507,6 @@ class Listener(ABC):
 
     def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
         """Wake for more queues from now on, without a moment in which nothing is heard."""
+
+    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
+        """Wake for these queues no more: nobody waits for their jobs."""

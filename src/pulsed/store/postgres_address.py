@@ -39,8 +39,8 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    Claims (2) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside
-    the blocking ones.
+    Claims (2), heartbeats through a server (4) and a listener (1) have their own beside a loop's, a
+    worker's heartbeats (1) beside the blocking ones.
     """
     prepared_statements: bool = True
     """False behind a PgBouncer in transaction mode: nothing is then kept in a session."""

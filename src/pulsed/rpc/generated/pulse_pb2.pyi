@@ -1265,10 +1265,12 @@ class WatchdogResponse(_message.Message):
     def __init__(self, reaped: _Optional[_Iterable[_Union[WatchdogResponse.Reaped, _Mapping]]] = ..., in_grace: bool = ...) -> None: ...
 
 class ListDueSchedulesRequest(_message.Message):
-    __slots__ = ("limit",)
+    __slots__ = ("limit", "skip")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
     limit: int
-    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+    skip: int
+    def __init__(self, limit: _Optional[int] = ..., skip: _Optional[int] = ...) -> None: ...
 
 class ListDueSchedulesResponse(_message.Message):
     __slots__ = ("schedules", "next_run_at", "now")
