@@ -64,7 +64,7 @@ from pulsed.store.base import (
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
-from pulsed.store.fork import watch_forks
+from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.retrying import RetryOptions, retrying
 
@@ -82,7 +82,7 @@ class RemoteOptions(RetryOptions):
     keepalive: float = KEEPALIVE
 
 
-class RemoteStore(RemoteWorkflows):
+class RemoteStore(RemoteWorkflows, ForkAware):
     """Jobs at the other end of a network."""
 
     is_remote = True
@@ -95,10 +95,22 @@ class RemoteStore(RemoteWorkflows):
         self._blocking = self._channels(None)
         self._loops: PerLoop[LoopSide] = PerLoop()
         self._server: tuple[Any, float] | None = None
+        self._calls = Gate()
         watch_forks(self)
+
+    def pause(self, give_up_at: float) -> None:
+        """Let blocking calls end before a fork: in the child of a call gRPC hangs or aborts.
+
+        An idle channel does no harm, while one that was just closed does.
+        """
+        self._calls.shut(give_up_at)
+
+    def resume(self) -> None:
+        self._calls.open()
 
     def forget_inherited(self) -> list[object]:
         """Connect anew in a forked child."""
+        self._calls.reset()
         inherited: list[object] = [self._blocking, *self._loops.forget_all()]
         self._blocking = self._channels(None)
         self._endpoints = Endpoints(self.address.hosts)
@@ -133,7 +145,8 @@ class RemoteStore(RemoteWorkflows):
             options = {"metadata": metadata, "timeout": seconds}
             try:
                 if is_blocking():
-                    return self._blocking.call(host, method)(request, **options)
+                    with self._calls:
+                        return self._blocking.call(host, method)(request, **options)
                 return await self._here().channels.call(host, method)(request, **options)
             except grpc.RpcError as failure:
                 raise self._failed(failure, name, host) from failure
@@ -239,7 +252,8 @@ class RemoteStore(RemoteWorkflows):
         method = METHODS["StreamJobs"]
         asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
         if is_blocking():
-            return claim_blocking(self._blocking.call(host, method), *asked)
+            with self._calls:
+                return claim_blocking(self._blocking.call(host, method), *asked)
         return await claim_once(self._here().channels.call(host, method), *asked)
 
     def _stream_of(self, worker_id: UUID) -> ClaimStream:
