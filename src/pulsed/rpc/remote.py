@@ -19,6 +19,7 @@ from uuid import UUID
 
 import grpc
 
+from pulsed.batches import batches
 from pulsed.errors import ConfigError, InvalidPayload, ScheduleNotFound, TransientStorageError
 from pulsed.job import (
     Assignment,
@@ -44,11 +45,12 @@ from pulsed.rpc.claims import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote_workflows import RemoteWorkflows
+from pulsed.rpc.remote_workflows import RemoteWorkflows, parts
 from pulsed.rpc.wire import (
     LARGEST_ASSIGNMENT_BATCH,
     LARGEST_MESSAGE,
     METHODS,
+    PART,
     REQUEST_ID_KEY,
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
@@ -273,17 +275,21 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
     ) -> dict[Lease, Beat]:
-        if not leases:
-            return {}
-        request = pb.HeartbeatRequest(leases=map(to.lease_message, leases))
         seconds = LONGEST_BEAT if within is None else min(LONGEST_BEAT, within / 3)
-        answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
-        answers = map(to.BEATS.__getitem__, answer.answers)
+        answers: list[Beat] = []
+        for part in parts(map(to.lease_message, leases)):
+            request = pb.HeartbeatRequest(leases=part)
+            answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
+            answers += map(to.BEATS.__getitem__, answer.answers)
         return dict(zip(leases, answers, strict=True))
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        if not reports:
-            return set()
+        accepted: set[Lease] = set()
+        for part in batches(reports, lambda report: report.size, PART):
+            accepted |= await self._report(part, within)
+        return accepted
+
+    async def _report(self, reports: Sequence[Report], within: float | None) -> set[Lease]:
         worker_id = reports[0].lease.worker_id
         alike = [each for each in reports if _succeeded_at(worker_id, each)]
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
