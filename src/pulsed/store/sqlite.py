@@ -38,7 +38,7 @@ from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.runner import drive
-from pulsed.store.sqlite_file import FileConnection, is_replaced, remember
+from pulsed.store.sqlite_file import FileConnection, create, is_replaced, mode_of, remember
 from pulsed.store.sqlite_place import file_system
 from pulsed.store.sqlite_step import step_transaction
 from pulsed.store.sqlite_values import execute
@@ -232,6 +232,8 @@ class SqliteStore(SqlStore):
     def _connect(self) -> sqlite3.Connection:
         if self.path is not None and not (self.sqlite_options.create or self.path.exists()):
             raise StorageError(f"There is no database at {self.path}. Is this the right path?")
+        if self.path is not None and not self.path.exists():
+            create(self.path)
         connection = sqlite3.connect(
             ":memory:" if self.path is None else self.path,
             timeout=self.sqlite_options.busy_timeout,
@@ -319,6 +321,7 @@ class SqliteStore(SqlStore):
             "journal": journal,
             "wal_reset_bug": "no" if sqlite3.sqlite_version_info >= WAL_RESET_FIXED else "yes",
             "file_system": "memory" if self.path is None else file_system(self.path),
+            "file_mode": "" if self.path is None else mode_of(self.path),
             "schema": str(max((row.version for row in applied), default=0)),
             "synchronous": self.sqlite_options.synchronous,
         }
