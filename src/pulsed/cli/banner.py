@@ -14,7 +14,7 @@ from pulsed.app import Pulse
 from pulsed.cli.output import console, joined
 from pulsed.engine.options import WorkerOptions
 from pulsed.retention import described
-from pulsed.store.open import redacted
+from pulsed.store.open import where
 from pulsed.version import __version__
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ log = logging.getLogger("pulsed.worker")
 
 def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "worker") -> None:
     """Tell a person what runs and how to stop it; tell a log file in one line."""
-    database = redacted(app.url)
+    database = where(app.url)
     if quiet or not sys.stderr.isatty():
         log.info("pulsed %s, process %d, database %s", __version__, os.getpid(), database)
         return
