@@ -15,7 +15,17 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NoReturn,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from pulsed.backoff import RetryPolicy
 from pulsed.client import (
@@ -406,6 +416,12 @@ class Pulse:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Pulse has connections and cannot be pickled; import it in the other process, or "
+            "make another one there with the same URL."
+        )
 
     def __repr__(self) -> str:
         return f"<Pulse {self.name!r}: {len(self._registry)} jobs>"

@@ -51,6 +51,8 @@ class LanePool:
         self.opened: set[asyncpg.Connection] = set()
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._open_one = open_one
+        self._unclaimed: list[asyncio.Task[asyncpg.Connection]] = []
+        """Connections that are being opened, and whose callers have been cancelled since."""
 
     async def take(self, within: float | None = None) -> asyncpg.Connection:
         """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
@@ -60,9 +62,27 @@ class LanePool:
                 return connection
             self.drop(connection)
         async with asyncio.timeout(within):
-            connection = await self._open_one()
+            connection = await self._opened()
         self.opened.add(connection)
         return connection
+
+    async def _opened(self) -> asyncpg.Connection:
+        """Open a connection, or wait for one that another caller did not.
+
+        Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
+        error nobody gets to see but in the log. The next caller takes it over.
+        """
+        opening = self._unclaimed.pop() if self._unclaimed else asyncio.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():  # the loop has not ended
+                self._unclaimed.append(opening)
+                opening.add_done_callback(_seen)
+            raise
+
+    async def _open(self) -> asyncpg.Connection:
+        return await self._open_one()
 
     def give_back(self, connection: asyncpg.Connection) -> None:
         """Keep a connection for the next verb."""
@@ -94,8 +114,18 @@ class LanePool:
     async def close(self) -> None:
         """Say goodbye on idle connections; those in use are ended when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
+        unclaimed, self._unclaimed = self._unclaimed, []
+        for opened in await asyncio.gather(*unclaimed, return_exceptions=True):
+            if not isinstance(opened, BaseException):
+                idle.append(opened)
         self.opened.clear()
         await asyncio.gather(*(_close(connection) for connection in idle))
+
+
+def _seen(task: asyncio.Task[asyncpg.Connection]) -> None:
+    """Take note of a task's error, lest asyncio complains that nobody has."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _close(connection: asyncpg.Connection) -> None:
