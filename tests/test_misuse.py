@@ -70,9 +70,7 @@ def test_cancelled_calls_leave_nothing_in_the_log(url: str) -> None:
         await add.aenqueue(1)
         for _ in range(15):
             calls = [asyncio.create_task(add.aenqueue(1)) for _ in range(20)]
-            await asyncio.sleep(
-                chance.random() * 0.004
-            )  # at any point of it
+            await asyncio.sleep(chance.random() * 0.004)  # at any point of it
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)

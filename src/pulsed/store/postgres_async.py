@@ -115,9 +115,8 @@ class LanePool:
         """Say goodbye on idle connections; those in use are ended when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
         unclaimed, self._unclaimed = self._unclaimed, []
-        for opened in await asyncio.gather(*unclaimed, return_exceptions=True):
-            if not isinstance(opened, BaseException):
-                idle.append(opened)
+        opened = await asyncio.gather(*unclaimed, return_exceptions=True)
+        idle += [each for each in opened if not isinstance(each, BaseException)]
         self.opened.clear()
         await asyncio.gather(*(_close(connection) for connection in idle))
 
