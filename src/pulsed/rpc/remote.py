@@ -35,6 +35,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.page import Counts, Page
 from pulsed.rpc import columns
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -353,9 +354,9 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             },
         )
 
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         answer = await self._call("CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {})))
-        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+        return _counts_of(answer)
 
     async def _server_does_upkeep(self) -> bool:
         """Whether the server does what workers with a database have to do themselves."""
@@ -377,7 +378,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
+    ) -> Page[JobRow]:
         rows: list[JobRow] = []
         message = to.filter_message(where)
         while True:
@@ -387,13 +388,16 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             )
             answer = await self._call("ListJobs", request)
             rows += map(to.job_of, answer.jobs)
+            if len(rows) == limit:
+                return Page(rows, next=rows[-1].id)
             if not answer.cut:
-                return rows
+                following = to.maybe_uuid(answer.searched_to)
+                return Page(rows, next=following, is_cut=following is not None)
 
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
+    async def counts(self, where: JobFilter) -> Counts:
         request = pb.CountJobsRequest(where=to.filter_message(where))
         answer = await self._call("CountJobs", request)
-        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+        return _counts_of(answer)
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
@@ -577,6 +581,13 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                     await channel.close()
         for channel in self._blocking.take_all():
             channel.close()
+
+
+def _counts_of(answer: Any) -> Counts:
+    return Counts(
+        ((to.STATUSES[count.status], count.jobs) for count in answer.counts),
+        (to.STATUSES[count.status] for count in answer.counts if count.at_least),
+    )
 
 
 def _ages(
