@@ -175,12 +175,14 @@ def flood(folder: Path, *, seconds: float) -> Outcome:
     limited = given(store, "limited", "produce", "work", topics=(TOPIC,))
     worker = given(store, "worker", "produce", "work", topics=None)
     command = [sys.executable, "-m", "pulsed", "server", "--auth", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        [*command, "--url", f"sqlite:///{path}"], stderr=subprocess.PIPE, text=True
-    ) as server:
+    log = folder / "server.log"
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen([*command, "--url", f"sqlite:///{path}"], stderr=stderr) as server,
+    ):
         attackers: list[subprocess.Popen[bytes]] = []
         try:
-            host = _host(server)
+            host = _host(server, log)
             calm = asyncio.run(claims(host, worker, seconds))
             rest = memory(server.pid)
             for secret in ("", limited):
@@ -215,12 +217,12 @@ async def _meanwhile(
     return sizes, flooded
 
 
-def _host(server: subprocess.Popen[str]) -> str:
-    assert server.stderr is not None
-    for line in server.stderr:
-        if found := re.search(r" on (127\.0\.0\.1:\d+)", line):
+def _host(server: subprocess.Popen[bytes], log: Path) -> str:
+    while server.poll() is None:
+        if found := re.search(r" on (127\.0\.0\.1:\d+)", log.read_text()):
             return found[1]
-    raise AssertionError("the server did not start")
+        time.sleep(0.02)
+    raise AssertionError(f"the server did not start: {log.read_text()}")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -131,6 +132,8 @@ def server(
 ) -> int:
     """Serve a database's jobs over gRPC, to workers in any language."""
     set_up_logs(log_level, log_format)
+    # Before gRPC is imported: it would write a line about every compressed request it refuses.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     url, settings = database.resolved()
     if is_remote(url):
         raise CommandError(
