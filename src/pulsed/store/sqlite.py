@@ -297,8 +297,9 @@ class SqliteStore(SqlStore, ForkAware):
             cached_statements=256,
             factory=FileConnection,
         )
-        connection.among = self._connections
-        self._connections.add(connection)
+        if isinstance(connection, FileConnection):
+            connection.among = self._connections
+            self._connections.add(connection)
         connection.create_function("pulse_backoff", 6, _backoff)
         if self.path is not None:
             remember(connection, self.path)
