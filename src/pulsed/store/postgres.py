@@ -34,6 +34,7 @@ from pulsed.store.fork import watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_async import LoopPool, connect
+from pulsed.store.postgres_confirm import confirmed
 from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres_joined import JoinedPostgresStore
 from pulsed.store.postgres_listen import ChannelListener, Polling, running
@@ -87,6 +88,7 @@ class PostgresStore(SqlStore):
     # -- running verbs --------------------------------------------------------------------------
 
     async def perform(self, verb: Verb[T]) -> T:
+        verb = confirmed(verb)
         try:
             if is_blocking():
                 return self._threads.run(verb)

@@ -19,7 +19,7 @@ import asyncpg
 
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server
-from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
+from pulsed.store.postgres_session import IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
 from pulsed.store.postgres_values import arguments
 from pulsed.store.runner import adrive
 from pulsed.store.verb import Rows, Statement, Verb
@@ -223,7 +223,7 @@ class LoopPool:
             return await adrive(verb, execute)
         await connection.execute(opening)
         answer = await adrive(verb, execute)
-        await connection.execute(COMMIT)
+        await connection.execute(self._sessions.closing(verb))
         return answer
 
     def _note(self, error: BaseException) -> None:

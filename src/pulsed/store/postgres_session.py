@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Any
 
 from pulsed.store.postgres_address import PostgresOptions
+from pulsed.store.postgres_confirm import COMMIT, COMMIT_WRITTEN
 from pulsed.store.verb import Kind, Verb
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-COMMIT = "COMMIT"
 
 PATIENCE = 86_400.0
 """Seconds a migration may wait for another one."""
@@ -89,6 +89,10 @@ class Sessions:
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
+
+    def closing(self, verb: Verb[Any]) -> str:
+        """Return what commits a verb's transaction."""
+        return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return when to stop waiting for a server that does not even time out."""
