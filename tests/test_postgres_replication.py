@@ -25,7 +25,17 @@ from pulsed.store.verb import Kind, Verb
 from pulsed.workflow import Record, Signal
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_family, a_step, a_wait, children_of, send, take
-from tests.support.jobs import ALICE, POLICIES, a_job, one_attempt, row, running, settle, submitted
+from tests.support.jobs import (
+    ALICE,
+    POLICIES,
+    a_job,
+    claim_one,
+    one_attempt,
+    row,
+    running,
+    settle,
+    submitted,
+)
 from tests.support.schedules import APP, MINUTE, a_spec, put
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.waiting import until
@@ -231,6 +241,19 @@ async def test_another_caller_who_finds_the_job_waits_for_the_standby(
     task = asyncio.create_task(store.submit([job]))
     assert await waits_for_the_standby(task, admin) == 1
     assert task.result() == 0
+    await store.aclose()
+
+
+async def test_a_primary_that_has_lost_its_standby_hands_out_no_job(
+    lonely: str, local: PostgresStore, admin: Any
+):
+    """It may be the old one, thawed: the new primary has given these jobs to others."""
+    job_id = await submitted(local)
+    store = a_store(lonely)
+    await store.applied_migrations()
+    task = asyncio.create_task(claim_one(store))
+    assert await waits_for_the_standby(task, admin) == 1
+    assert task.result().job_id == job_id
     await store.aclose()
 
 

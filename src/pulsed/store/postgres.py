@@ -118,11 +118,11 @@ class PostgresStore(SqlStore):
 
     @asynccontextmanager
     async def transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
+        pool = await self._pool_of_this_loop()
         if plain:
-            async with plain_transaction(self, lease) as blocking:
+            async with plain_transaction(self, pool, lease) as blocking:
                 yield blocking
         else:
-            pool = await self._pool_of_this_loop()
             async with async_transaction(self, pool, lease) as transaction:
                 yield transaction
 

@@ -39,6 +39,7 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
+    As many again for the transactions of a loop's steps.
     Claims (2) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside
     the blocking ones.
     """

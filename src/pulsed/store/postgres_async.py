@@ -166,8 +166,7 @@ class LoopPool:
 
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane."""
-        lane = lane_of(verb)
-        pool = self._lanes[lane]
+        pool = self._lanes[lane_of(verb)]
         async with pool.slots:
             try:
                 connection = await pool.take()
@@ -175,7 +174,7 @@ class LoopPool:
                 self._note(error)
                 raise
             try:
-                answer = await self._run_on(connection, verb, lane)
+                answer = await self._run_on(connection, verb)
             except asyncio.CancelledError:
                 await pool.drop_cancelled(connection)
                 raise
@@ -186,6 +185,10 @@ class LoopPool:
             pool.give_back(connection)
             return answer
 
+    def slot(self, lane: Lane) -> asyncio.Semaphore:
+        """Return the slots of a lane, for a connection that is made elsewhere."""
+        return self._lanes[lane].slots
+
     @asynccontextmanager
     async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
         """Lend a connection. It is not used again unless all went well."""
@@ -194,8 +197,8 @@ class LoopPool:
             connection = await pool.take()
             try:
                 yield connection
-            except BaseException:
-                pool.drop(connection)
+            except BaseException:  # perhaps in the middle of a statement, with its locks
+                await pool.drop_cancelled(connection)
                 raise
             try:
                 await connection.reset()
@@ -207,9 +210,9 @@ class LoopPool:
             else:
                 pool.give_back(connection)
 
-    async def _run_on(self, connection: asyncpg.Connection, verb: Verb[T], lane: Lane) -> T:
+    async def _run_on(self, connection: asyncpg.Connection, verb: Verb[T]) -> T:
         timeout = self._sessions.client_timeout(verb)
-        opening = self._sessions.opening(verb, lane)
+        opening = self._sessions.opening(verb)
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)

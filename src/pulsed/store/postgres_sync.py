@@ -135,7 +135,7 @@ class ThreadPool:
 
     def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
         prepare = self._options.prepared_statements
-        opening = self._sessions.opening(verb, Lane.SYNC)
+        opening = self._sessions.opening(verb)
 
         def execute(statement: Statement) -> Rows:
             values = texts(arguments(statement, self._clock))

@@ -107,7 +107,6 @@ class SqliteStore(SqlStore):
             execute_on,
             self.translated,
             self._after_commit,
-            self.sqlite_options.synchronous,
         )
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()

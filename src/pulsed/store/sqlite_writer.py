@@ -61,14 +61,12 @@ class Writer:
         execute: Callable[[sqlite3.Connection, Statement, int], Rows],
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
-        synchronous: str = "FULL",
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._execute = execute
         self._translate = translate
         self._after_commit = after_commit
-        self._synchronous = synchronous
         self._forget()
 
     def _forget(self) -> None:
@@ -76,7 +74,6 @@ class Writer:
         self._thread_lock = threading.Lock()
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
-        self._relaxed = False
         self.commits = 0
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -199,9 +196,7 @@ class Writer:
     def _run_group(self, group: list[Request[Any]]) -> None:
         if self._connection is None:
             self._connection = self._connect()
-            self._relaxed = False
         connection = self._connection
-        self._relax(connection, relaxed=all(request.verb.relaxed for request in group))
         connection.execute("BEGIN IMMEDIATE")
         if not self._run_together(connection, group):
             connection.execute("BEGIN IMMEDIATE")
@@ -213,17 +208,6 @@ class Writer:
             self._after_commit(connection)
         except sqlite3.Error:  # nobody's write has failed
             log.debug("cleaning up after a commit failed", exc_info=True)
-
-    def _relax(self, connection: sqlite3.Connection, *, relaxed: bool) -> None:
-        """Wait for the disk at the next commit, or not.
-
-        Not for claims alone: they survive whatever happens to this process, and if the machine
-        goes down, their workers do as well. The next commit that waits makes them durable.
-        """
-        if relaxed is not self._relaxed:
-            level = "NORMAL" if relaxed else self._synchronous
-            connection.execute(f"PRAGMA synchronous = {level}")
-            self._relaxed = relaxed
 
     def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
         """Run all of them; False if one failed and nothing is left of any.
