@@ -289,13 +289,15 @@ class TestResults:
 
     def test_a_cancelled_job_raises(self, app: Pulse) -> None:
         job = declare_add(app).enqueue(1)
+        assert job.result_value is None
         assert (job.cancel(), job.status) == (Status.CANCELLED, Status.CANCELLED)
         with pytest.raises(JobCancelled):
             job.result()
 
     def test_waiting_can_end_before_the_job(self, app: Pulse) -> None:
         job = declare_add(app).enqueue(1)
-        with pytest.raises(ResultTimeout, match=r"did not end within 0\.02 s") as ended:
+        why = r"is still PENDING after 0\.02 s: no worker is alive: start one with `pulsed worker"
+        with pytest.raises(ResultTimeout, match=why) as ended:
             job.result(timeout=0.02)
         assert isinstance(ended.value, TimeoutError)
         with pytest.raises(InvalidOption, match="timeout"):
@@ -307,6 +309,7 @@ class TestResults:
             async with working(app):
                 jobs = await add.aenqueue_many([(n, n) for n in range(20)])
                 results = await asyncio.gather(*(job.aresult(60) for job in jobs))
+                assert [job.result_value for job in jobs] == results
         assert results == [2 * n for n in range(20)]
 
 

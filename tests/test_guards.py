@@ -50,11 +50,13 @@ TOKEN = "AND j.lease_token = r.token"
 
 
 async def beat_is_refused(store: SqlStore, lease: Lease) -> None:
-    assert await store.beat([lease]) == {lease.job_id: Beat.LOST}
+    assert await store.beat([lease]) == {lease: Beat.LOST}
 
 
 async def settle_is_refused(store: SqlStore, lease: Lease) -> None:
+    before = await row(store, lease.job_id)
     assert not await settle(store, lease, Snoozed(7))
+    assert await row(store, lease.job_id) == before
 
 
 async def success_is_refused(store: SqlStore, lease: Lease) -> None:

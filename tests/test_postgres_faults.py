@@ -129,12 +129,12 @@ def crashing() -> Iterator[ScratchPostgres]:
 async def test_a_claim_survives_a_crash_of_the_server(crashing):
     """Nobody else gets the job while its worker has it."""
     store = PostgresStore(crashing.url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
-    job_id = await submitted(store)
+    await submitted(store)
     first = await claim_one(store, ALICE)
     crashing.kill()
     crashing.start()
     assert await claim(store, BOB) == []
-    assert await store.beat([first.lease]) == {job_id: Beat.OK}
+    assert await store.beat([first.lease]) == {first.lease: Beat.OK}
     await store.aclose()
 
 
@@ -153,7 +153,7 @@ async def test_a_claim_that_a_real_crash_undid_never_shares_its_token(crashing):
     second = await claim_one(store, ALICE)
     assert second.attempt == first.attempt
     assert second.lease_token > first.lease_token
-    assert await store.beat([first.lease]) == {job_id: Beat.LOST}
+    assert await store.beat([first.lease]) == {first.lease: Beat.LOST}
     assert not await settle(store, first, Succeeded("1"))
 
     assert await settle(store, second, Succeeded("2"))
@@ -182,12 +182,12 @@ async def test_a_row_locked_by_another_session_is_unknown_not_lost(backend, cloc
         )
         answers = await store.beat(leases)
     assert answers == {
-        first.job_id: Beat.UNKNOWN,
-        second.job_id: Beat.OK,
-        lost.job_id: Beat.LOST,
+        first.lease: Beat.UNKNOWN,
+        second.lease: Beat.OK,
+        lost.lease: Beat.LOST,
     }
     assert (await row(store, first.job_id)).lease_until == clock.after(20)
-    assert await store.beat(leases) == answers | {first.job_id: Beat.OK}
+    assert await store.beat(leases) == answers | {first.lease: Beat.OK}
     await store.aclose()
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.sql import SQL, Literal
 
 from pulsed.job import JobFilter
 from pulsed.store import operator_verbs
@@ -36,7 +37,7 @@ CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
     "levels": [DUE],
     "others_first": [DUE],
-    "claim": [DUE, DUE, BY_ID],
+    "claim": [DUE, DUE, DUE, BY_ID],
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
     "settle": [BY_ID, BY_ID],
@@ -155,6 +156,52 @@ def test_the_limit_of_a_claim_and_of_a_reap_is_applied_once(planner):
         assert any(node.get("Subplan Name", "").startswith("CTE") for node in limits), name
 
 
+MANY_TOPICS, FOREIGN, OURS = 400, 300, 50
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+def test_a_claim_does_not_compare_each_job_with_each_topic(planner, analyzed):
+    """Neither the jobs that it passes over nor those that it leases."""
+    planner.execute(f"TRUNCATE {SCHEMA}.pulse_jobs")
+    for topic, number in (("foreign", FOREIGN), ("t7", OURS)):
+        planner.execute(
+            f"""INSERT INTO {SCHEMA}.pulse_jobs (id, queue, topic, status, payload, next_run_at,
+                submitted_at)
+            SELECT gen_random_uuid(), 'default', '{topic}', 'PENDING', '{{}}', now(), now()
+            FROM generate_series(1, {number})"""
+        )
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    topics = [
+        {"t_topic": f"t{n}", "t_max_attempts": 3, "t_lease_ms": 1} for n in range(MANY_TOPICS)
+    ]
+    level = {"l_priority": [0], "l_at": ["-infinity"], "l_id": [UUID(int=0)]}
+    ages = {"l_claimed": [0.0], "l_walked": [1e9]}
+    params = {"topics": json.dumps(topics), "queue": "default", "most": OURS, "worker": UUID(int=1)}
+    plan = run_explained(planner, "claim", params | level | ages | {"above": [], "below": []})
+    (update,) = (node for node in plan if node["Node Type"] == "ModifyTable")
+    assert update["Actual Rows"] == OURS
+    visited = sum(visits(node) for node in plan if node["Node Type"] == "CTE Scan")
+    assert visited <= 3 * (MANY_TOPICS + FOREIGN + OURS)
+
+
+def run_explained(connection, name, params):
+    sql = getattr(STATEMENTS, name)
+    connection.execute(f"PREPARE hot AS {sql.text}")
+    given = SQL(", ").join(Literal(params[name]) for name in sql.names)
+    query = SQL("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE hot({})").format(given)
+    try:
+        [answer] = connection.execute(query).fetchone()
+    finally:
+        connection.execute("DEALLOCATE hot")
+    return list(nodes(answer[0]["Plan"]))
+
+
+def visits(node):
+    rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+    return (rows + node.get("Rows Removed by Join Filter", 0)) * node["Actual Loops"]
+
+
 def test_a_prune_picks_its_jobs_once(planner):
     limits = [node for node in explain(planner, "prune") if node["Node Type"] == "Limit"]
     assert [node.get("Parent Relationship") for node in limits] == ["InitPlan"]
@@ -256,6 +303,22 @@ def test_statements_of_workflows_only_look_things_up_by_their_indexes(planner, r
             if "Relation Name" in node and node["Node Type"] != "ModifyTable"
         ]
         assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
+
+
+def test_the_children_of_a_small_workflow_are_looked_up_beside_a_few_large_ones(planner):
+    """A planner that knows of three large families believes every family to be as large."""
+    fill(planner, 20_000, running=0)
+    jobs = f"{SCHEMA}.pulse_jobs"
+    planner.execute(
+        f"""UPDATE {jobs} SET parent_id = ('00000000-0000-0000-0000-00000000000'
+            || get_byte(uuid_send(id), 15) % 3)::uuid, parent_step = 'f|1'"""
+    )
+    planner.execute(f"ANALYZE {jobs}")
+    for name in ("untold_children", "unsuccessful_children", "mark_cascades", "unmark_cascades"):
+        for node in explain(planner, name, WORKFLOWS):
+            if node.get("Alias") == "c":
+                assert node["Index Name"] == "pulse_jobs_family", name
+                assert "parent_id = " in node["Index Cond"], name
 
 
 def test_every_statement_of_workflows_has_its_plan_tested():

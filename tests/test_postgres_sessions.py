@@ -129,10 +129,10 @@ def test_a_forked_child_neither_uses_nor_ends_the_sessions_of_its_parent(postgre
 async def test_claims_have_connections_of_their_own_and_wait_for_the_disk_like_all(store, admin):
     await submitted(store)
     assignment = await claim_one(store)
-    assert await store.beat([assignment.lease]) == {assignment.job_id: Beat.OK}
+    assert await store.beat([assignment.lease]) == {assignment.lease: Beat.OK}
     await store.settle([Report(assignment.lease, Succeeded())])
     assert len(sessions(admin, "work")) == len(sessions(admin, "claim")) == 1
-    assert len(sessions(admin)) == 2
+    assert len(sessions(admin)) == 3  # and one for heartbeats
     show = a_verb("SHOW synchronous_commit")
     assert [tuple(row) for row in await store.perform(show)] == [("on",)]
     apart = Verb("claim", Kind.SINGLE, show.script, apart=True)

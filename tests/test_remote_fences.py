@@ -32,7 +32,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def beat(self, leases: Any, **_: Any) -> dict[UUID, Beat]:
+    async def beat(self, leases: Any, **_: Any) -> dict[Lease, Beat]:
         raise self._error
 
 

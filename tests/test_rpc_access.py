@@ -15,7 +15,6 @@ from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.job import Report, Succeeded, TopicPolicy, WorkerInfo
 from pulsed.rpc import columns, convert, convert_reports, convert_schedules
 from pulsed.rpc.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK
-from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteOptions, RemoteStore
 from pulsed.rpc.wire import METHODS
@@ -29,7 +28,7 @@ from tests.support.commands import lines_of, run
 from tests.support.jobs import a_job, claim_one, settle, submitted
 from tests.support.raw_streams import raw_client
 from tests.support.schedules import a_spec
-from tests.support.servers import ServerThread
+from tests.support.servers import FreshGate, ServerThread
 
 DENIED = {grpc.StatusCode.PERMISSION_DENIED}
 ABOUT_NO_JOB = {"GetTime", "GetServer"}
@@ -62,13 +61,8 @@ class World:
             "my admin": given(store, "my admin", "admin", topics=(MINE,)),
             "my queue": given(store, "my queue", "admin", queues=(MINE,)),
         }
-        self.server = ServerThread(lambda: SqliteStore(path), gate=self.gate)
-        self._gate: TokenGate | None = None
-
-    async def gate(self, context: Any) -> Any:
-        if self._gate is None:
-            self._gate = TokenGate(self.server.store, believed_for=0)  # type: ignore[arg-type]
-        return await self._gate(context)
+        served = SqliteStore(path)
+        self.server = ServerThread(lambda: served, gate=FreshGate(served))
 
     async def fill(self) -> None:
         """Let both tenants have a waiting job, a running one and a schedule."""
@@ -421,14 +415,7 @@ class TestTLS:
             require_client_auth=client_ca,
         )
         store = SqliteStore(path)
-        holder: list[TokenGate] = []
-
-        async def gate(context: Any) -> Any:
-            if not holder:
-                holder.append(TokenGate(store, believed_for=0))
-            return await holder[0](context)
-
-        return ServerThread(lambda: store, gate=gate, credentials=credentials)
+        return ServerThread(lambda: store, gate=FreshGate(store), credentials=credentials)
 
     async def test_a_token_over_tls(self, tmp_path, authority):
         path = tmp_path / "jobs.db"

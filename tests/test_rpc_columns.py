@@ -11,8 +11,19 @@ import pytest
 from grpc import aio
 
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
-from pulsed.job import Assignment, Failed, Lease, Report, Status, Succeeded, new_job_id
+from pulsed.job import (
+    Assignment,
+    Beat,
+    Failed,
+    Lease,
+    Released,
+    Report,
+    Status,
+    Succeeded,
+    new_job_id,
+)
 from pulsed.rpc import checks, columns
+from pulsed.rpc.convert import BEAT_NUMBERS, lease_message
 from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.store.sqlite import SqliteStore
@@ -150,7 +161,7 @@ class TestReports:
         reports = [Report(each.lease, Succeeded(f'"{n}"')) for n, each in enumerate(got)]
         reports[3] = Report(got[3].lease, Succeeded(None))
         reports[4] = Report(got[4].lease, Failed("no luck"))
-        assert await far.settle(reports) == set(ids(got))
+        assert await far.settle(reports) == {each.lease for each in got}
         rows = [await row(near, each.job_id) for each in got]
         assert [each.result for each in rows] == [
             '"0"', '"1"', '"2"', None, None, '"5"', '"6"', '"7"', '"8"', '"9"',
@@ -162,7 +173,7 @@ class TestReports:
         await near.submit([a_job()])
         (his,) = await claim(near, BOB)
         both = [Report(each.lease, Succeeded("1")) for each in (hers, his)]
-        assert await far.settle(both) == {hers.job_id, his.job_id}
+        assert await far.settle(both) == {hers.lease, his.lease}
 
     async def test_each_has_its_answer_those_in_columns_last(self, client, near):
         alone, *others = (each.lease for each in await claimed(near, 4))
@@ -171,6 +182,17 @@ class TestReports:
         single = report_message(Report(alone, Succeeded("0")))
         assert await report(client, message, single) == [True, True, False, True]
         assert (await row(near, stale.job_id)).status is Status.RUNNING
+
+    async def test_a_stale_and_the_current_lease_of_a_job_each_have_their_answer(
+        self, client, near
+    ):
+        (old,) = (each.lease for each in await claimed(near, 1))
+        await near.settle([Report(old, Released())])
+        (new,) = (each.lease for each in await claim(near))
+        both = [old, new]
+        beats = await client("Heartbeat", pb.HeartbeatRequest(leases=map(lease_message, both)))
+        assert list(beats.answers) == [BEAT_NUMBERS[Beat.LOST], BEAT_NUMBERS[Beat.OK]]
+        assert await report(client, reported(both, ["1", "2"])) == [False, True]
 
     @pytest.mark.parametrize(
         "bad",

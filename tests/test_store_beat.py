@@ -1,5 +1,7 @@
 """Heartbeats: one call extends all of a worker's leases and answers for each."""
 
+import pytest
+
 from pulsed.job import Beat, Failed, Lease, Released, Status, Succeeded, new_job_id
 from tests.support.jobs import (
     ALICE,
@@ -19,7 +21,7 @@ from tests.support.jobs import (
 async def test_a_beat_extends_the_lease_by_its_full_length(store, clock):
     run = await running(store)
     clock.advance(20)
-    assert await store.beat([run.lease]) == {run.job_id: Beat.OK}
+    assert await store.beat([run.lease]) == {run.lease: Beat.OK}
     assert (await row(store, run.job_id)).lease_until == clock.after(30)
 
 
@@ -60,7 +62,7 @@ async def test_a_beat_of_a_lost_lease_changes_nothing(store, backend, clock):
     await claim_one(store, BOB)
     before = backend.row(run.job_id)
     clock.advance(5)
-    assert await store.beat([run.lease]) == {run.job_id: Beat.LOST}
+    assert await store.beat([run.lease]) == {run.lease: Beat.LOST}
     assert backend.row(run.job_id) == before
 
 
@@ -74,11 +76,11 @@ async def test_each_job_gets_its_own_answer(store, clock):
     clock.advance(3)
     answers = await store.beat([kept.lease, asked.lease, ended.lease, lost.lease, gone])
     assert answers == {
-        kept.job_id: Beat.OK,
-        asked.job_id: Beat.CANCEL,
-        ended.job_id: Beat.LOST,
-        lost.job_id: Beat.LOST,
-        gone.job_id: Beat.LOST,
+        kept.lease: Beat.OK,
+        asked.lease: Beat.CANCEL,
+        ended.lease: Beat.LOST,
+        lost.lease: Beat.LOST,
+        gone: Beat.LOST,
     }
 
 
@@ -86,17 +88,19 @@ async def test_a_job_asked_to_stop_keeps_its_lease_while_it_stops(store, clock):
     run = await running(store)
     await store.cancel([run.job_id])
     clock.advance(20)
-    assert await store.beat([run.lease]) == {run.job_id: Beat.CANCEL}
+    assert await store.beat([run.lease]) == {run.lease: Beat.CANCEL}
     found = await row(store, run.job_id)
     assert (found.status, found.lease_until) == (Status.RUNNING, clock.after(30))
 
 
-async def test_a_stale_lease_beside_the_current_one_of_the_same_job_does_not_harm_it(store, clock):
+@pytest.mark.parametrize("worker", [ALICE, BOB])
+async def test_a_stale_and_the_current_lease_of_a_job_each_get_their_answer(store, clock, worker):
     old = await running(store, ALICE)
     await settle(store, old, Released())
-    new = await claim_one(store, ALICE)
+    new = await claim_one(store, worker)
     clock.advance(10)
-    assert (await store.beat([old.lease, new.lease]))[new.job_id] is Beat.OK
+    answers = await store.beat([old.lease, new.lease, old.lease])
+    assert answers == {old.lease: Beat.LOST, new.lease: Beat.OK}
     assert (await row(store, new.job_id)).lease_until == clock.after(30)
 
 

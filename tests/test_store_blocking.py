@@ -25,10 +25,10 @@ def test_every_verb_works_without_an_event_loop(store, clock):
     assert [run.job_id for run in runs] == [job.id for job in jobs[:3]]
     assert set(run_blocking(store.held(ALICE))) == {run.lease for run in runs}
     done, failed, silent = runs
-    assert run_blocking(store.beat([done.lease])) == {done.job_id: Beat.OK}
+    assert run_blocking(store.beat([done.lease])) == {done.lease: Beat.OK}
     assert run_blocking(store.set_progress(done.lease, "1"))
     reports = [Report(done.lease, Succeeded("2")), Report(failed.lease, Failed("boom"))]
-    assert run_blocking(store.settle(reports)) == {done.job_id, failed.job_id}
+    assert run_blocking(store.settle(reports)) == {done.lease, failed.lease}
     clock.advance(31)
     tick = run_blocking(store.watchdog(tick=1e9, grace=0))
     assert [reaped.job_id for reaped in tick.reaped] == [silent.job_id]

@@ -18,6 +18,7 @@ from tests.support.checkpoints import (
     suspended,
 )
 from tests.support.jobs import (
+    ALICE,
     NO_WAIT,
     a_job,
     claim,
@@ -123,6 +124,15 @@ async def test_a_wait_that_is_open_can_still_be_decided_once(store, clock):
     assert (found.started_at, found.ended_at) == (begun, clock.now)
 
 
+async def test_a_stale_and_the_current_checkpoint_of_a_job_each_get_their_answer(store):
+    old = await running(store)
+    await settle(store, old, Released())
+    new = await claim_one(store)
+    records = [Record(old.lease, a_step("theirs")), Record(new.lease, a_step("ours"))]
+    assert await store.record(records) == {new.lease}
+    assert [each.name for each in (await store.history(new.job_id)).checkpoints] == ["ours"]
+
+
 async def test_each_lease_of_a_batch_is_answered_for_itself(store):
     await store.submit([a_job() for _ in range(4)])
     runs = await claim(store)
@@ -167,6 +177,16 @@ async def test_a_success_for_good_forgets_the_checkpoints_and_a_plain_one_keeps_
     assert (await store.history(forgotten.job_id)).checkpoints == []
     found = await row(store, forgotten.job_id)
     assert (found.status, found.result) == (Status.SUCCEEDED, "2")
+
+
+async def test_a_stale_success_does_not_remove_the_checkpoints_of_the_current_run(store):
+    old = await running(store, ALICE)
+    await settle(store, old, Released())
+    new = await claim_one(store)
+    await recorded(store, new, a_step("one"))
+    stale = Report(old.lease, SucceededForGood("1"))
+    assert await store.settle([stale, Report(new.lease, Released())]) == {new.lease}
+    assert len((await store.history(new.job_id)).checkpoints) == 1
 
 
 async def test_a_success_for_good_that_lost_its_lease_forgets_nothing(store):

@@ -33,7 +33,7 @@ async def assert_fenced(store: Store, zombie: Lease) -> None:
     """Whatever a stale lease tries, the row stays as it is."""
     before = await row(store, zombie.job_id)
     failures = await store.failures(zombie.job_id)
-    assert await store.beat([zombie]) == {zombie.job_id: Beat.LOST}
+    assert await store.beat([zombie]) == {zombie: Beat.LOST}
     assert not await store.set_progress(zombie, "0.5")
     for outcome in (*EVERY_OUTCOME, Cancelled()):
         assert not await settle(store, zombie, outcome), outcome
@@ -89,7 +89,7 @@ async def test_a_zombie_is_fenced_when_another_worker_has_the_job(store, clock, 
     await lose(store, clock, zombie)
     current = await claim_one(store, BOB)
     await assert_fenced(store, zombie.lease)
-    assert await store.beat([current.lease]) == {current.job_id: Beat.OK}
+    assert await store.beat([current.lease]) == {current.lease: Beat.OK}
     assert await settle(store, current, Succeeded("1"))
 
 
@@ -109,7 +109,7 @@ async def test_a_zombie_is_fenced_while_nobody_has_the_job(store, clock, lose):
     zombie = await running(store, ALICE, backoff=NO_WAIT, max_attempts=5)
     await lose(store, clock, zombie)
     before = await row(store, zombie.job_id)
-    assert await store.beat([zombie.lease]) == {zombie.job_id: Beat.LOST}
+    assert await store.beat([zombie.lease]) == {zombie.lease: Beat.LOST}
     assert not await store.set_progress(zombie.lease, "0.5")
     assert not await settle(store, zombie, Succeeded())
     assert await row(store, zombie.job_id) == before
@@ -167,7 +167,7 @@ async def test_a_lease_that_is_over_still_counts_until_somebody_took_the_job(sto
     """Time alone fences nobody: the watchdog does, in the row."""
     run = await running(store, ALICE)
     clock.advance(1_000)
-    assert await store.beat([run.lease]) == {run.job_id: Beat.OK}
+    assert await store.beat([run.lease]) == {run.lease: Beat.OK}
     assert (await row(store, run.job_id)).lease_until == clock.after(30)
     clock.advance(1_000)
     assert await settle(store, run, Succeeded())

@@ -200,7 +200,8 @@ def test_both_engines_have_the_same_versions():
         for engine in ("sqlite", "postgres")
     ]
     assert versions[0] == versions[1]
-    assert [version for version, _ in versions[0]] == list(range(1, len(versions[0]) + 1))
+    numbers = [version for version, _ in versions[0]]
+    assert numbers == sorted(set(numbers))
 
 
 @pytest.mark.parametrize("since", [2, 4])

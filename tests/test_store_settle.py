@@ -20,6 +20,7 @@ from pulsed.job import (
     Succeeded,
     new_job_id,
 )
+from pulsed.lifecycle import outcome_name
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
@@ -277,7 +278,7 @@ async def test_an_absurd_delay_does_not_fail_the_batch_it_is_in(store, clock, se
     await store.submit([a_job(), a_job()])
     first, second = await claim(store)
     reports = [Report(first.lease, Failed("x", delay=seconds)), Report(second.lease, Succeeded())]
-    assert await store.settle(reports) == {first.job_id, second.job_id}
+    assert await store.settle(reports) == {first.lease, second.lease}
     assert isinstance((await row(store, first.job_id)).next_run_at, datetime)
     assert (await row(store, second.job_id)).status is Status.SUCCEEDED
 
@@ -287,7 +288,7 @@ async def test_text_that_a_database_refuses_never_stops_a_report(store, text):
     await store.submit([a_job(max_attempts=1), a_job()])
     first, second = await claim(store)
     reports = [Report(first.lease, Failed(text, text)), Report(second.lease, Succeeded())]
-    assert await store.settle(reports) == {first.job_id, second.job_id}
+    assert await store.settle(reports) == {first.lease, second.lease}
     found = await row(store, first.job_id)
     assert found.status is Status.DEAD_LETTERED
     assert found.last_error is not None
@@ -360,7 +361,7 @@ async def test_each_report_of_a_batch_is_judged_on_its_own(store):
     reports = [Report(run.lease, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
     nobody = Report(Lease(new_job_id(), 1, ALICE), Succeeded())
     accepted = await store.settle([*reports, nobody])
-    assert accepted == {run.job_id for run in runs} - {lost.job_id}
+    assert accepted == {run.lease for run in runs} - {lost.lease}
     statuses = [(await row(store, run.job_id)).status.value for run in runs]
     assert statuses == [
         "SUCCEEDED",
@@ -370,6 +371,30 @@ async def test_each_report_of_a_batch_is_judged_on_its_own(store):
         "CANCELLED",
         "PENDING",
     ]
+
+
+@pytest.mark.parametrize("worker", [ALICE, BOB])
+@pytest.mark.parametrize(
+    "stale, current",
+    [
+        (Succeeded("1"), Succeeded("2")),
+        (Succeeded("1"), Failed("2")),
+        (Failed("1"), Failed("2")),
+        (Snoozed(1), Released()),
+    ],
+)
+async def test_a_stale_and_the_current_report_of_a_job_each_get_their_answer(
+    store, worker, stale, current
+):
+    old = await running(store, ALICE, backoff=NO_WAIT, max_attempts=5)
+    await settle(store, old, Released())
+    new = await claim_one(store, worker)
+    reports = [Report(old.lease, stale), Report(new.lease, current), Report(old.lease, stale)]
+    assert await store.settle(reports) == {new.lease}
+    assert await store.settle(reports) == {new.lease}  # the same when it is asked again
+    found = await row(store, new.job_id)
+    assert found.last_worker == worker
+    assert found.last_outcome == outcome_name(current)
 
 
 async def test_a_report_on_a_job_that_does_not_exist_is_lost(store):
@@ -470,7 +495,7 @@ def test_two_batches_over_the_same_rows_do_not_deadlock(backend):
             thread.start()
         for thread in threads:
             thread.join()
-        everyone = {report.lease.job_id for report in reports}
+        everyone = {report.lease for report in reports}
         assert answers == [everyone, everyone]  # the same report twice is one report
     for store in stores:
         close_blocking(store)
@@ -480,7 +505,7 @@ async def test_one_batch_has_the_reports_of_several_workers(store):
     runs = [await running(store, worker) for worker in (ALICE, BOB, ALICE)]
     stolen = runs[1].lease._replace(worker_id=ALICE)
     reports = [Report(lease, Succeeded("1")) for lease in (runs[0].lease, stolen, runs[2].lease)]
-    assert await store.settle(reports) == {runs[0].job_id, runs[2].job_id}
+    assert await store.settle(reports) == {runs[0].lease, runs[2].lease}
     assert await store.settle([Report(run.lease, Succeeded("1")) for run in runs]) == {
-        run.job_id for run in runs
+        run.lease for run in runs
     }

@@ -127,6 +127,17 @@ async def test_a_waiting_job_is_cancelled_at_once(store):
     assert await store.cancel([run.job_id]) == {run.job_id: Status.CANCELLED}
 
 
+@pytest.mark.parametrize("stale_first", [True, False])
+async def test_a_stale_wait_beside_the_current_one_is_refused(store, stale_first):
+    old = await running(store)
+    await settle(store, old, Released())
+    new = await claim_one(store)
+    reports = [Report(run.lease, a_wait(StepKind.SIGNAL, key="go")) for run in (old, new)]
+    assert await store.settle(reports if stale_first else reports[::-1]) == {new.lease}
+    assert await statuses(store, [new.job_id]) == [Status.WAITING]
+    assert await store.settle(reports) == {new.lease}
+
+
 async def test_suspensions_and_other_reports_in_one_batch(store):
     await store.submit([a_job(max_attempts=1) for _ in range(5)])
     runs = await claim(store)
@@ -140,7 +151,7 @@ async def test_suspensions_and_other_reports_in_one_batch(store):
     ]
     reports = [Report(run.lease, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
     ids = [run.job_id for run in runs]
-    assert await store.settle(reports) == set(ids[:4])
+    assert await store.settle(reports) == {run.lease for run in runs[:4]}
     assert await statuses(store, ids) == [
         Status.WAITING, Status.SUCCEEDED, Status.DEAD_LETTERED, Status.WAITING, Status.PENDING,
     ]  # fmt: skip

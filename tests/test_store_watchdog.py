@@ -151,7 +151,7 @@ async def test_after_a_reap_the_worker_hears_that_its_lease_is_lost(store, clock
     run = await running(store, ALICE, backoff=NO_WAIT)
     clock.advance(31)
     await reap(store)
-    assert await store.beat([run.lease]) == {run.job_id: Beat.LOST}
+    assert await store.beat([run.lease]) == {run.lease: Beat.LOST}
     assert not await settle(store, run, Succeeded())
 
 
@@ -308,4 +308,4 @@ async def test_presence_decides_nothing_about_leases(store, clock):
     run = await running(store, ALICE)
     await store.announce(info(ALICE))
     await store.retire(ALICE)
-    assert await store.beat([run.lease]) == {run.job_id: Beat.OK}
+    assert await store.beat([run.lease]) == {run.lease: Beat.OK}

@@ -381,7 +381,7 @@ async def test_a_worker_whose_reports_pile_up_stops_claiming_and_recovers(
     settle = store.settle
     full = True
 
-    async def refused(reports: Any, **options: Any) -> set[UUID]:
+    async def refused(reports: Any, **options: Any) -> set[Lease]:
         if full:
             raise StorageFull("no room")
         return await settle(reports, **options)

@@ -68,8 +68,8 @@ _setup = threading.RLock()
 class WorkerSettings(TypedDict, total=False):
     """What ``app.run(...)`` takes; ``WorkerOptions`` has the defaults."""
 
-    queues: str | Sequence[str] | Mapping[str, float]
-    """In the order to claim from, or with weights."""
+    queues: str | Sequence[str] | Mapping[str, float] | None
+    """In the order to claim from, or with weights; unless given, all that the handlers declare."""
     concurrency: int
     """How many jobs may run at a time."""
     poll: float
@@ -79,6 +79,8 @@ class WorkerSettings(TypedDict, total=False):
     """Whether runs stop when their lease cannot be confirmed; None: if no server answers."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
+    job_log: Literal["all", "limited", "failures"]
+    """Which ends of jobs are logged; limited: successes up to some a second, the rest counted."""
     retention: Retention
     """When finished jobs are removed; unless given, as the app says."""
 
@@ -297,7 +299,7 @@ class Pulse:
 
         if isinstance(queue := options.get("queues"), str):
             options["queues"] = [queue]
-        for name in options.get("queues", ()):
+        for name in options.get("queues") or ():
             checked_name("queue", name)
         options["retention"] = checked_retention(options.get("retention") or self._retention)
         registry = self.registry
@@ -409,7 +411,7 @@ class Pulse:
 def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | None) -> str:
     # Also with a handler: it says that a list is no payload before names are looked for in it.
     text = encode_by_name(topic, payload)
-    return text if handler is None else handler.encode((), payload)
+    return text if handler is None else handler.encode_json(payload)
 
 
 def _storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:

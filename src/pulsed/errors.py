@@ -12,6 +12,7 @@
     │   ├── InvalidArguments            they do not fit the handler's signature
     │   ├── InvalidPayload              cannot be stored as JSON, or too large, or too deep
     │   └── InvalidOption               a queue, priority, delay, ... out of range
+    │       └── UnknownZone             a time zone that this machine does not know
     ├── StorageError                    the database said no
     │   ├── TransientStorageError       it may say yes in a moment; retried for you
     │   │   └── ServerUnreachable       no pulsed server answers; what its database does is unknown
@@ -95,6 +96,10 @@ class InvalidPayload(InvalidJob):
 
 class InvalidOption(InvalidJob):
     """An option of the job is out of its range."""
+
+
+class UnknownZone(InvalidOption):
+    """A time zone that this machine does not know; another one, with newer data, may."""
 
 
 class StorageError(PulsedError):

@@ -21,6 +21,9 @@ import msgspec
 from pulsed.backoff import Backoff
 from pulsed.step import Checkpoint, Wait
 
+DEFAULT_QUEUE = "default"
+"""Where a job waits that neither its handler nor its caller put elsewhere."""
+
 
 class Status(StrEnum):
     """Where a job is in its life; ``lifecycle`` says how it moves."""
@@ -43,7 +46,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: UUID
     topic: str
     payload: str
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
     delay: float = 0.0
     at: datetime | None = None
@@ -140,6 +143,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
+    updated_at: datetime
+    """When it last changed in any way but a heartbeat's."""
     progress: str | None
     schedule_id: UUID | None = None
     """The schedule that made it, if one did."""

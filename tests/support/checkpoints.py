@@ -37,7 +37,7 @@ async def recorded(store: Store, run: Assignment, *checkpoints: Checkpoint) -> b
 async def suspended(store: Store, run: Assignment, kind: StepKind, **says: Any) -> bool:
     """Let a run wait; False if its lease is lost."""
     report = Report(run.lease, a_wait(kind, **says))
-    return run.job_id in await store.settle([report])
+    return run.lease in await store.settle([report])
 
 
 def a_wait(kind: StepKind, **says: Any) -> Waiting:

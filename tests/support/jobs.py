@@ -78,7 +78,7 @@ async def settle(store: Store, lease: Lease | Assignment, outcome: Outcome) -> b
     """Report how one run ended; True if the report was accepted."""
     if isinstance(lease, Assignment):
         lease = lease.lease
-    return lease.job_id in await store.settle([Report(lease, outcome)])
+    return lease in await store.settle([Report(lease, outcome)])
 
 
 async def row(store: Store, job_id: UUID) -> JobRow:

@@ -62,6 +62,7 @@ class ModelJob:
     last_error: str | None = None
     result: str | None = None
     completed_at: datetime | None = None
+    updated_at: datetime | None = None
     progress: str | None = None
     failures: list[tuple[int, str]] = field(default_factory=list)
     waits_for: StepKind | None = None
@@ -90,6 +91,7 @@ class ModelJob:
             "last_error": (self.last_error, row.last_error),
             "result": (self.result, row.result),
             "completed_at": (self.completed_at, row.completed_at),
+            "updated_at": (self.updated_at, row.updated_at),
             "progress": (self.progress, row.progress),
         }
         if self.last_outcome != "REPLAYED":  # a replay's id is its own
@@ -118,6 +120,7 @@ class Model:
             max_attempts=job.max_attempts,
             backoff=job.backoff,
             lease_seconds=job.lease,
+            updated_at=self.clock.now,
         )
         return 1
 
@@ -144,30 +147,31 @@ class Model:
             job.attempts += 1
             job.token = max(job.token + 1, to_micros(self.clock.now))
             job.locked_by = worker
+            job.updated_at = self.clock.now
             job.lease_until = self.clock.after(job.lease_seconds)
             claimed.append((job.id, job.attempts, job.token))
         return claimed
 
-    def beat(self, leases: list[Lease]) -> dict[UUID, Beat]:
-        answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
+    def beat(self, leases: list[Lease]) -> dict[Lease, Beat]:
+        answers = dict.fromkeys(leases, Beat.LOST)
         for lease in leases:
             job = self.jobs.get(lease.job_id)
             if job is not None and job.holds(lease):
                 job.lease_until = self.clock.after(job.lease_seconds or 0)
-                answers[job.id] = Beat.CANCEL if job.cancel_requested else Beat.OK
+                answers[lease] = Beat.CANCEL if job.cancel_requested else Beat.OK
         return answers
 
-    def settle(self, reports: list[Report]) -> set[UUID]:
+    def settle(self, reports: list[Report]) -> set[Lease]:
         accepted = set()
         for lease, outcome in reports:
             job = self.jobs.get(lease.job_id)
             if job is not None and job.holds(lease):
                 self._end(job, outcome)
-                accepted.add(job.id)
+                accepted.add(lease)
         for lease, outcome in reports:
             job = self.jobs.get(lease.job_id)
             if job is not None and _ended_so_before(job, lease, outcome):
-                accepted.add(job.id)
+                accepted.add(lease)
         return accepted
 
     def watchdog(self, tick: float, grace: float, limit: int) -> tuple[set[UUID], bool]:
@@ -192,7 +196,7 @@ class Model:
         job = self.jobs.get(lease.job_id)
         if job is None or not job.holds(lease):
             return False
-        job.progress = progress
+        job.progress, job.updated_at = progress, self.clock.now
         return True
 
     def cancel(self, job_id: UUID) -> dict[UUID, Status]:
@@ -200,7 +204,7 @@ class Model:
         if job is None:
             return {}
         if job.status not in TERMINAL:
-            job.cancel_requested = True
+            job.cancel_requested, job.updated_at = True, self.clock.now
         after = status_after_cancel(job.status)
         if after is not job.status:
             job.status, job.completed_at = after, self.clock.now
@@ -214,7 +218,7 @@ class Model:
             return {job_id: (False, job.status)}
         job.status, job.attempts, job.next_run_at = Status.PENDING, 0, self.clock.now
         job.completed_at, job.cancel_requested, job.progress = None, False, None
-        job.last_outcome = "REPLAYED"
+        job.last_outcome, job.updated_at = "REPLAYED", self.clock.now
         return {job_id: (True, Status.PENDING)}
 
     def prune(self, ages: dict[Status, float], limit: int) -> dict[Status, int]:
@@ -253,6 +257,7 @@ class Model:
         waits = job.status is Status.WAITING and job.waits_for is StepKind.SIGNAL
         if waits and job.signals:
             job.status, job.next_run_at = Status.PENDING, self.clock.now
+            job.updated_at = self.clock.now
 
     def _end(self, job: ModelJob, ending: Ending) -> None:
         assert job.max_attempts is not None
@@ -287,6 +292,7 @@ class Model:
         job.last_error = None if isinstance(ending, Succeeded) else error or job.last_error
         job.last_worker, job.last_outcome = job.locked_by, outcome_name(ending)
         job.locked_by = job.lease_until = None
+        job.updated_at = self.clock.now
 
 
 def _error(ending: Ending) -> str | None:

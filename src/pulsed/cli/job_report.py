@@ -82,6 +82,7 @@ def _fields(tree: Node, now: datetime) -> Iterator[tuple[str, str]]:
         yield "lease until", f"{moment(job.lease_until, now)}, worker {job.locked_by}"
     if job.completed_at is not None:
         yield "ended", moment(job.completed_at, now)
+    yield "updated", moment(job.updated_at, now)
     if job.tags:
         yield "tags", ", ".join(job.tags)
     for name, value in job.headers.items():

@@ -141,9 +141,8 @@ class Leases:
         began = time.monotonic()
         answers = run_blocking(self._store.beat(leases, within=self._patience()))
         self._confirmed(leases, began)
-        by_lease = {lease: answers[lease.job_id] for lease in leases}
-        self._on_answers(by_lease)
-        return by_lease
+        self._on_answers(answers)
+        return answers
 
     def _leases(self) -> list[Lease]:
         with self._changed:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from uuid import UUID
 
 from pulsed.engine.patience import PATIENCE
 from pulsed.errors import StorageError, StorageRefused
-from pulsed.job import Failed, Report
+from pulsed.job import Failed, Lease, Report
 from pulsed.store.base import Store
 
 log = logging.getLogger("pulsed.worker")
@@ -29,7 +28,7 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        on_settled: Callable[[Sequence[Report], set[UUID]], None],
+        on_settled: Callable[[Sequence[Report], set[Lease]], None],
         shortest_lease: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._store = store

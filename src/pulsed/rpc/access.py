@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import grpc
@@ -99,6 +99,8 @@ class Caller:
     topics: frozenset[str] | None = None
     """None: all of them."""
     queues: frozenset[str] | None = None
+    proof: str | None = field(default=None, repr=False)
+    """The digest of its token: another token of the same name is another caller."""
 
     @property
     def is_limited(self) -> bool:

@@ -32,6 +32,8 @@ from pulsed.step import StepKind
 from pulsed.timetable import EPOCH, to_micros
 
 MILLION = 1_000_000
+LONGEST_UUID = 45
+"""With urn:uuid: before it."""
 
 STATUS_NUMBERS: dict[Status, Any] = {
     status: pb.JobStatus.Value(f"JOB_STATUS_{status.value}") for status in Status
@@ -95,6 +97,8 @@ def worker_text(worker_id: UUID) -> str:
 @lru_cache(maxsize=4_096)
 def worker_uuid(text: str) -> UUID:
     """Return a worker's id."""
+    if len(text) > LONGEST_UUID:  # braces without end would make an id, and be remembered
+        raise ValueError(f"{text[:LONGEST_UUID]!r}... is not a UUID")
     return UUID(text)
 
 
@@ -204,6 +208,7 @@ def job_message(row: JobRow) -> pb.Job:
         submitted_at=stamp(row.submitted_at),
         started_at=maybe_stamp(row.started_at),
         completed_at=maybe_stamp(row.completed_at),
+        updated_at=stamp(row.updated_at),
         progress=row.progress,
         schedule_id=maybe_text(row.schedule_id),
         occurrence=maybe_stamp(row.occurrence),
@@ -241,6 +246,8 @@ def job_of(message: Any) -> JobRow:
         submitted_at=instant(message.submitted_at),
         started_at=maybe_instant(message, "started_at"),
         completed_at=maybe_instant(message, "completed_at"),
+        # A server of an earlier version does not say.
+        updated_at=maybe_instant(message, "updated_at") or instant(message.submitted_at),
         progress=maybe(message, "progress"),
         schedule_id=maybe_uuid(message.schedule_id),
         occurrence=maybe_instant(message, "occurrence"),

@@ -257,16 +257,16 @@ class RemoteStore(RemoteWorkflows):
 
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
-    ) -> dict[UUID, Beat]:
+    ) -> dict[Lease, Beat]:
         if not leases:
             return {}
         request = pb.HeartbeatRequest(leases=map(to.lease_message, leases))
         seconds = LONGEST_BEAT if within is None else min(LONGEST_BEAT, within / 3)
         answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
         answers = map(to.BEATS.__getitem__, answer.answers)
-        return {lease.job_id: beat for lease, beat in zip(leases, answers, strict=True)}
+        return dict(zip(leases, answers, strict=True))
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
         if not reports:
             return set()
         worker_id = reports[0].lease.worker_id
@@ -278,7 +278,7 @@ class RemoteStore(RemoteWorkflows):
         )
         answer = await self._call("ReportResults", request, seconds=LONGEST_REPORT, within=within)
         pairs = zip([*others, *alike], answer.accepted, strict=True)
-        return {report.lease.job_id for report, accepted in pairs if accepted}
+        return {report.lease for report, accepted in pairs if accepted}
 
     async def held(self, worker_id: UUID) -> list[Lease]:
         answer = await self._call("ListLeases", pb.ListLeasesRequest(worker_id=str(worker_id)))
@@ -346,7 +346,8 @@ class RemoteStore(RemoteWorkflows):
 
     # -- operators ------------------------------------------------------------------------------
 
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        del urgent  # the server decides what is
         rows: dict[UUID, JobRow] = {}
         wanted = [str(job_id) for job_id in ids]
         while wanted:
@@ -484,10 +485,11 @@ class RemoteStore(RemoteWorkflows):
             return False
         return True
 
-    async def due_schedules(self, limit: int) -> Due:
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
         if await self._server_does_upkeep():
             return Due([], None, datetime.now(UTC))
-        answer = await self._call("ListDueSchedules", pb.ListDueSchedulesRequest(limit=limit))
+        request = pb.ListDueSchedulesRequest(limit=limit, skip=skip)
+        answer = await self._call("ListDueSchedules", request)
         rows = [to_schedule.schedule_of(message) for message in answer.schedules]
         return Due(rows, to.maybe_instant(answer, "next_run_at"), to.instant(answer.now))
 

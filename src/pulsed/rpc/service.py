@@ -21,8 +21,10 @@ from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import M, Parcel
 from pulsed.rpc.service_workflows import WorkflowMethods
+from pulsed.rpc.turns import Turns
 from pulsed.schedule import ScheduleRow
 from pulsed.store.base import Store
 
@@ -45,12 +47,13 @@ class Service(WorkflowMethods):
         """Called when jobs may wait that the store tells nobody of; it tells of all others."""
         self._describe = describe
         self._largest_batch = largest_batch
+        self._turns = Turns()
 
     # -- jobs -----------------------------------------------------------------------------------
 
     async def submit_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.jobs)
-        jobs = [checks.new_job(message) for message in request.jobs]
+        jobs = await self._turns.each(checks.new_job, request.jobs, request, caller)
         self._check_new(jobs, caller)
         if Role.ADMIN not in caller.roles and any(job.parent_id is not None for job in jobs):
             raise denied(f"{caller.name} may not submit a job in another job's name.")
@@ -62,7 +65,7 @@ class Service(WorkflowMethods):
 
     async def get_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.job_ids)
-        ids = checks.ids_of(request.job_ids)
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
         jobs = Parcel(to.job_message)
         while ids and (count := jobs.wanted):
             rows = await self._store.get(ids[:count])
@@ -160,23 +163,26 @@ class Service(WorkflowMethods):
     # -- work -----------------------------------------------------------------------------------
 
     async def report_result(self, request: Any, caller: Caller) -> Any:
-        (report,) = reports = checks.reports_of([request])
+        (report,) = await self._turns.each(checks.report_of, [request], request, caller)
         await self._check_leases([report.lease], caller)
-        if report.lease.job_id not in await self._store.settle(reports):
+        if report.lease not in await self._store.settle([report]):
             raise lost(report.lease.job_id)
         return pb.ReportResultResponse()
 
     async def report_results(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.reports)
         self._check_batch(request.succeeded.results)
-        reports = checks.reports_of(request.reports)
+        reports = await self._turns.each(checks.report_of, request.reports, request, caller)
         if request.HasField("succeeded"):
-            reports += checks.successes_of(request.succeeded)
+            (more,) = await self._turns.each(
+                checks.successes_of, [request.succeeded], request, caller
+            )
+            reports += more
         return await self._settle(reports, caller)
 
     async def release(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.leases)
-        leases = checks.leases_of(request.leases)
+        leases = await self._turns.each(checks.lease, request.leases, request, caller)
         return await self._settle([Report(lease, Released()) for lease in leases], caller)
 
     async def _settle(self, reports: list[Report], caller: Caller) -> Any:
@@ -186,18 +192,14 @@ class Service(WorkflowMethods):
             self._hint()  # somebody else can have it at once
         if len(accepted) == len(reports):
             return pb.ReportResultsResponse(accepted=[True] * len(reports))
-        return pb.ReportResultsResponse(
-            accepted=[report.lease.job_id in accepted for report in reports]
-        )
+        return pb.ReportResultsResponse(accepted=[each.lease in accepted for each in reports])
 
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
-        leases = checks.leases_of(request.leases)
-        await self._check_leases(leases, caller)
+        leases = await self._turns.each(checks.lease, request.leases, request, caller)
+        await self._check_leases(leases, caller, urgent=True)
         answers = await self._store.beat(leases, within=within)
-        return pb.HeartbeatResponse(
-            answers=[to.BEAT_NUMBERS[answers[lease.job_id]] for lease in leases]
-        )
+        return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:
         leases = await self._store.held(checks.job_id_of(request.worker_id))
@@ -207,8 +209,8 @@ class Service(WorkflowMethods):
         return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
 
     async def progress(self, request: Any, caller: Caller) -> Any:
-        (lease,) = checks.leases_of([request.lease])
-        checks.checked_json("The progress", request.progress)
+        lease = checks.lease(request.lease)
+        checked_json("The progress", request.progress)
         await self._check_leases([lease], caller)
         accepted = await self._store.set_progress(lease, request.progress)
         return pb.ProgressResponse(accepted=accepted)
@@ -298,7 +300,8 @@ class Service(WorkflowMethods):
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._store.submit([template(await self._existing(request, caller), job_id)])
+        row = await self._existing(request, caller)
+        await self._store.submit([template(row, row.spec, job_id)])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -358,9 +361,12 @@ class Service(WorkflowMethods):
         )
 
     async def list_due_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        due = await self._store.due_schedules(request.limit)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        schedules = Parcel(to_schedule.schedule_message)
+        schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
-            schedules=map(to_schedule.schedule_message, due.rows),
+            schedules=schedules.messages,
             next_run_at=to.maybe_stamp(due.next_run_at),
             now=to.stamp(due.now),
         )
@@ -424,7 +430,7 @@ class Service(WorkflowMethods):
     async def _ids(self, request: Any, caller: Caller) -> list[UUID]:
         """Return the ids of an act, when the caller may act on every one of them."""
         self._check_batch(request.job_ids)
-        ids = checks.ids_of(request.job_ids)
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
         if caller.is_limited:
             caller.check_rows((await self._store.get(ids)).values())
         return ids
@@ -437,10 +443,12 @@ class Service(WorkflowMethods):
                 raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
         return rows
 
-    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
-        """Refuse a lease on a job that is not the caller's, even if he has guessed its token."""
+    async def _check_leases(
+        self, leases: list[Lease], caller: Caller, *, urgent: bool = False
+    ) -> None:
+        """Refuse a lease on a job outside the caller's limits, even with the right token."""
         if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases])
+            rows = await self._store.get([lease.job_id for lease in leases], urgent=urgent)
             caller.check_rows(rows.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,9 @@ from pulsed.rpc.access import Caller
 from pulsed.rpc.checks_workflows import check_checkpoint, check_family
 from pulsed.rpc.failures import invalid
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import Parcel
+from pulsed.rpc.turns import Turns
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.step import Checkpoint, StepKind
 from pulsed.store.base import Store
@@ -34,6 +37,7 @@ class WorkflowMethods(ABC):
     """What runs of workflows ask for, and those who send signals to them."""
 
     _store: Store
+    _turns: Turns
 
     @abstractmethod
     def _check_batch(self, items: Any) -> None:
@@ -51,10 +55,9 @@ class WorkflowMethods(ABC):
 
     async def checkpoint(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.records)
-        leases = checks.leases_of(record.lease for record in request.records)
-        steps = [_checkpoint(record.checkpoint) for record in request.records]
+        records = await self._turns.each(_record, request.records, request, caller)
+        leases = [record.lease for record in records]
         await self._check_leases(leases, caller)
-        records = [Record(*pair) for pair in zip(leases, steps, strict=True)]
         held = await self._store.record(records)
         return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
 
@@ -82,8 +85,8 @@ class WorkflowMethods(ABC):
 
     async def fan_out(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.jobs)
-        (lease,) = checks.leases_of([request.lease])
-        jobs = [_child(lease, message) for message in request.jobs]
+        lease = checks.lease(request.lease)
+        jobs = await self._turns.each(partial(_child, lease), request.jobs, request, caller)
         self._check_new(jobs, caller)
         await self._check_leases([lease], caller)
         await self._store.add_children(lease, jobs)
@@ -91,7 +94,7 @@ class WorkflowMethods(ABC):
 
     async def get_outcomes(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.job_ids)
-        ids = checks.ids_of(request.job_ids)
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
         answer = pb.GetOutcomesResponse()
         size = 0
         while ids:
@@ -110,7 +113,7 @@ class WorkflowMethods(ABC):
         return answer
 
     async def watch(self, request: Any, caller: Caller) -> Any:
-        (lease,) = checks.leases_of([request.lease])
+        lease = checks.lease(request.lease)
         job_id = checks.job_id_of(request.job_id)
         await self._check_leases([lease], caller)
         await self._check_readable([job_id], caller)
@@ -123,14 +126,14 @@ class WorkflowMethods(ABC):
     async def signal(self, request: Any, caller: Caller) -> Any:
         signal = checks.converted(to_workflow.signal_of, request)
         checked_name("name of the signal", signal.name)
-        checks.checked_json(f"The payload of signal {signal.name!r}", signal.payload)
+        checked_json(f"The payload of signal {signal.name!r}", signal.payload)
         await self._check_readable([signal.job_id], caller)
         stored, status = await self._store.signal(signal)
         number = None if status is None else to.STATUS_NUMBERS[status]
         return pb.SignalResponse(stored=stored, status=number)
 
     async def take_signal(self, request: Any, caller: Caller) -> Any:
-        (lease,) = checks.leases_of([request.lease])
+        lease = checks.lease(request.lease)
         name = checked_name("name of the signal", request.name)
         checkpoint = _checkpoint(request.checkpoint)
         await self._check_leases([lease], caller)
@@ -144,6 +147,11 @@ class WorkflowMethods(ABC):
             caller.check_rows((await self._store.get(ids)).values())
 
 
+def _record(message: Any) -> Record:
+    """Return a checkpoint and the lease under which it is written."""
+    return Record(checks.lease(message.lease), _checkpoint(message.checkpoint))
+
+
 def _checkpoint(message: Any) -> Checkpoint:
     """Return the checkpoint of a message, if it can be stored."""
     checkpoint: Checkpoint = checks.converted(to_workflow.checkpoint_of, message)
@@ -151,7 +159,7 @@ def _checkpoint(message: Any) -> Checkpoint:
     if checkpoint.value is not None:
         most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
         try:
-            checks.checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
+            checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
         except InvalidPayload as error:
             raise invalid(str(error)) from None
     return checkpoint

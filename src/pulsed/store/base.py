@@ -176,12 +176,12 @@ class Store(ABC):
     @abstractmethod
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
-    ) -> dict[UUID, Beat]:
-        """Extend leases; answers for each job. ``within`` bounds the storage retries."""
+    ) -> dict[Lease, Beat]:
+        """Extend leases; answers for each of them. ``within`` bounds the storage retries."""
 
     @abstractmethod
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
-        """End runs. Returns the ids accepted; the others had lost their lease.
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+        """End runs. Returns the leases whose report was accepted; the others were lost.
 
         ``within`` bounds the time spent on storage retries.
         """
@@ -238,8 +238,11 @@ class Store(ABC):
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer."""
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer.
+
+        ``urgent`` is for a read that a heartbeat waits for.
+        """
 
     @abstractmethod
     async def list_jobs(
@@ -302,6 +305,15 @@ class Store(ABC):
     async def backlog(self) -> list[Backlog]:
         """Count the jobs that are due, by queue and topic, the longest waiting first."""
 
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        """Find the queues that have due jobs, but for some, and since when the oldest is due.
+
+        Reads a few index entries for each queue. Behind a server the answer is empty: the server
+        checks by itself.
+        """
+        del besides
+        return {}
+
     @abstractmethod
     async def now(self) -> datetime:
         """Read the only clock that decides."""
@@ -363,8 +375,9 @@ class Store(ABC):
     async def cascade(self, *, limit: int = 500) -> int:
         """Cancel the living children of jobs that failed or were cancelled, one level down.
 
-        Cancel and settle do so already; this is for what they left when a process died. Returns
-        how many parents it looked after: call it until that is 0. Any number of processes may.
+        Cancel and settle do so already, for the first ten thousand; this is for the rest, and for
+        what they left when a process died. Returns how many parents it looked after: call it until
+        that is 0, which it also is while others hold what is left. Any number of processes may.
         """
 
     # -- schedules ------------------------------------------------------------------------------
@@ -406,8 +419,11 @@ class Store(ABC):
         """Remove a schedule; its jobs stay. False if there was none."""
 
     @abstractmethod
-    async def due_schedules(self, limit: int) -> Due:
-        """Read the schedules whose cursor is due, the longest waiting first."""
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        """Read the schedules whose cursor is due, the longest waiting first.
+
+        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
+        """
 
     @abstractmethod
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
@@ -499,3 +515,6 @@ class Listener(ABC):
 
     def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
         """Wake for more queues from now on, without a moment in which nothing is heard."""
+
+    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
+        """Wake for these queues no more: nobody waits for their jobs."""

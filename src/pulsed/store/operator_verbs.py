@@ -132,7 +132,7 @@ def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, i
     return Verb("prunable", Kind.READ, script, broad=True)
 
 
-def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+def get(s: Statements, ids: Sequence[UUID], *, urgent: bool = False) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
     def script() -> Script[dict[UUID, JobRow]]:
@@ -140,7 +140,7 @@ def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
         jobs = [decode.job(s.dialect, row) for row in found]
         return {job.id: job for job in jobs}
 
-    return Verb("get", Kind.READ, script)
+    return Verb("get", Kind.READ, script, urgent=urgent)
 
 
 def list_jobs(
@@ -253,3 +253,19 @@ def backlog(s: Statements) -> Verb[list[Backlog]]:
         return [Backlog(row[0], row[1], row[2], s.dialect.time(row[3])) for row in found]
 
     return Verb("backlog", Kind.READ, script, broad=True)
+
+
+def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
+    """Find the queues that have due jobs, and the oldest due instant of each."""
+
+    def script() -> Script[dict[str, datetime]]:
+        found = yield Statement(s.queues, {})
+        others = [name for (name,) in found if name is not None and name not in besides]
+        due = {}
+        for queue in others:
+            [(oldest,)] = yield Statement(s.oldest_due, {"queue": queue})
+            if oldest is not None:
+                due[queue] = s.dialect.time(oldest)
+        return due
+
+    return Verb("due_queues", Kind.READ, script)

@@ -73,6 +73,7 @@ def job(d: Dialect, row: Row) -> JobRow:
         occurrence=_time(d, row[26]),
         parent_id=_uuid(d, row[27]),
         parent_step=row[28],
+        updated_at=d.time(row[32]),
         **_wait(d, row),
     )
 

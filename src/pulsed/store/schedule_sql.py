@@ -88,7 +88,8 @@ class ScheduleStatements:
         )
         self.next_due = d.sql(
             f"""SELECT next_run_at FROM {d.schedules}
-            WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL ORDER BY next_run_at LIMIT 1"""
+            WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL
+            ORDER BY next_run_at LIMIT 1 OFFSET :skip::int"""
         )
 
         # Move cursors, each only if nobody else has: a fire, an edit, a pause. The guards are

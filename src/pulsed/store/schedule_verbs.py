@@ -267,12 +267,12 @@ def delete(s: AllStatements, app: str, name: str) -> Verb[bool]:
     return Verb("delete_schedule", Kind.TRANSACTION, script)
 
 
-def due(s: AllStatements, limit: int) -> Verb[Due]:
+def due(s: AllStatements, limit: int, skip: int) -> Verb[Due]:
     """Read what is due, and when the next one will be."""
 
     def script() -> Script[Due]:
         found = yield Statement(s.schedules.due, {"most": limit})
-        upcoming = yield Statement(s.schedules.next_due, {})
+        upcoming = yield Statement(s.schedules.next_due, {"skip": skip})
         now = yield from verbs.clock(s.jobs)
         return Due(
             [decode.schedule(s.dialect, row) for row in found],

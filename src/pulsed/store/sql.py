@@ -3,7 +3,8 @@
 ``status`` is set in submit, claim, settle and reap (one shared text), cancel, replay and the wake
 of ``workflow_sql``, and nowhere else. Whatever a worker writes is guarded by status, owner and
 lease token *in the UPDATE itself*: no row means that the lease is lost, which is an answer and not
-an error.
+an error. Each of them and a worker's progress set ``updated_at``; a heartbeat and the notes that
+jobs make about each other (``watched``, ``cascades``, ``wait_job``) do not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
     tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
     completed_at, progress::text, schedule_id, occurrence, parent_id, parent_step, wait_kind,
-    wait_key, wait_job"""
+    wait_key, wait_job, coalesce(updated_at, submitted_at)"""
 
 ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempts, max_attempts,
     lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
@@ -93,6 +94,9 @@ PICKED = "job_id uuid, job_topic text"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
 
+ASKED_LEASE = "r.job_id, r.token, r.worker"
+"""The lease that an answer is about."""
+
 SUCCESS = "job_id uuid, token bigint, outcome_result text"
 
 LEVEL = "l_priority int, l_at timestamptz, l_id uuid, l_claimed float8, l_walked float8"
@@ -158,7 +162,8 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         last_worker = locked_by,
         last_outcome = {kind},
         locked_by = NULL,
-        lease_until = NULL"""
+        lease_until = NULL,
+        updated_at = {d.now}"""
 
 
 def success(d: Dialect) -> str:
@@ -207,6 +212,7 @@ def _lease_grant(d: Dialect) -> dict[str, str]:
         "locked_by": ":worker::uuid",
         "lease_until": f"{d.clock} + {d.milliseconds('coalesce(lease_ms, t_lease_ms)')}",
         "started_at": d.clock,
+        "updated_at": d.clock,
         "max_attempts": "coalesce(max_attempts, t_max_attempts)",
         "backoff_base": "coalesce(backoff_base, t_base)",
         **filled,
@@ -245,6 +251,16 @@ class Statements:
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        # The queues with claimable jobs, without visiting the rows between them.
+        self.queues = d.sql(f"WITH RECURSIVE {self._queues()} SELECT queue FROM queues")
+        # Since when the oldest due job of a queue has been due: one index entry for each priority.
+        self.oldest_due = d.sql(
+            f"""WITH RECURSIVE {self._levels()}
+            SELECT min((SELECT next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = levels.priority
+                  AND next_run_at <= {d.now} ORDER BY next_run_at LIMIT 1))
+            FROM levels WHERE priority IS NOT NULL"""
+        )
         # How many due jobs at the head of a queue are of other topics than these.
         self.others_first = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
@@ -269,14 +285,14 @@ class Statements:
             f"""UPDATE {d.jobs} AS j {d.by_id}
             SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
             FROM {d.rows_of(LEASE, lock="skip")} WHERE {held}
-            {d.returning("id, cancel_requested")}""",
+            {d.returning(f"{ASKED_LEASE}, j.cancel_requested")}""",
             LEASE,
             counted=not d.answers,
         )
 
         # Which of the leases are held at all: tells a skipped row from a lost one.
         self.still_held = d.sql(
-            f"""SELECT j.id, j.cancel_requested
+            f"""SELECT {ASKED_LEASE}, j.cancel_requested
             FROM {d.jobs} AS j {d.by_id}, {d.rows_of(LEASE)} WHERE {held}""",
             LEASE,
         )
@@ -297,7 +313,8 @@ class Statements:
 
         # Did an earlier try of this very report go through, its answer lost on the way?
         self.settled_before = d.sql(
-            f"""SELECT j.id FROM {d.jobs} AS j {d.by_id}, {d.rows_of(REPORT)}
+            f"""SELECT {ASKED_LEASE}
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of(REPORT)}
             WHERE {this_job} AND j.status <> 'RUNNING' AND j.lease_token = r.token
               AND j.last_worker = r.worker AND j.last_outcome = r.kind""",
             REPORT,
@@ -351,7 +368,8 @@ class Statements:
         )
 
         self.set_progress = d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET progress = :progress::json
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET progress = :progress::json,
+                updated_at = {d.now}
             FROM {d.rows_of(LEASE, lock="wait")} WHERE {held} RETURNING id""",
             LEASE,
         )
@@ -361,7 +379,7 @@ class Statements:
             f"""UPDATE {d.jobs} AS j {d.by_id} SET
                 status = CASE WHEN status = 'RUNNING' THEN 'RUNNING' ELSE 'CANCELLED' END,
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
-                cancel_requested = {d.true}
+                cancel_requested = {d.true}, updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {this_job} AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
             RETURNING {ENDED_COLUMNS}""",
@@ -374,7 +392,7 @@ class Statements:
                 status = 'PENDING', attempts = 0, next_run_at = {d.now}, completed_at = NULL,
                 cancel_requested = {d.false}, progress = NULL, cascades = NULL,
                 generation = nullif(coalesce(generation, 0) + :fresh::int, 0),
-                last_worker = :act::uuid, last_outcome = 'REPLAYED'
+                last_worker = :act::uuid, last_outcome = 'REPLAYED', updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
             RETURNING id""",
@@ -530,13 +548,27 @@ class Statements:
             UNION ALL
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
 
+    def _queues(self) -> str:
+        d = self.dialect
+        next_queue = f"""SELECT queue FROM {d.jobs}
+            WHERE {_CLAIMABLE} {{after}} ORDER BY queue LIMIT 1"""
+        after = "AND queue > queues.queue"
+        return f"""queues(queue) AS (
+            SELECT * FROM ({next_queue.format(after="")}) AS first
+            UNION ALL
+            SELECT ({next_queue.format(after=after)}) FROM queues WHERE queue IS NOT NULL)"""
+
     def _due(self, columns: str, priority: str, floor: str, last: str) -> str:
-        """Return the due jobs of one priority, best first: one stretch of the claim index."""
+        """Return the due jobs of one priority, best first: one stretch of the claim index.
+
+        ``IS TRUE`` keeps the topics a subplan, which PostgreSQL hashes. A bare IN becomes a nested
+        loop over all topics for each job, because sessions have hash joins off.
+        """
         d = self.dialect
         return f"""SELECT {columns} FROM {d.jobs}
             WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
-              AND next_run_at <= {d.now} AND topic IN (SELECT t_topic FROM topics)
+              AND next_run_at <= {d.now} AND (topic IN (SELECT t_topic FROM topics)) IS TRUE
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
 
     def _floor(self, at: str, claimed: str, walked: str) -> str:
@@ -551,28 +583,38 @@ class Statements:
         MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would
         claim more than was asked for. The UPDATE's guard says "claimable" in words that do not
         imply the claim index's condition, or a planner that knows a small table looks the picked
-        jobs up there, where an id cannot be looked up. All priorities are visited, and those
-        between the known ones looked for.
+        jobs up there, where an id cannot be looked up. All priorities are visited: the known ones
+        from their floors, and every other that is found in the gaps between them. Only the
+        policies of topics that were picked are joined with the jobs: that is a nested loop too.
         """
         d = self.dialect
-        levels = f"""levels AS MATERIALIZED (
+
+        def highest(above: str, below: str) -> str:
+            return f"""(SELECT priority FROM {d.jobs} WHERE queue = :queue::text AND {_CLAIMABLE}
+                    AND priority < {above} AND priority > {below} ORDER BY priority DESC LIMIT 1)"""
+
+        levels = f"""fresh(priority, below) AS (
+                SELECT found.priority, gap.below
+                FROM unnest(:above::int[], :below::int[]) AS gap(above, below)
+                CROSS JOIN LATERAL {highest("gap.above", "gap.below")} AS found
+                UNION ALL
+                SELECT found.priority, fresh.below FROM fresh
+                CROSS JOIN LATERAL {highest("fresh.priority", "fresh.below")} AS found),
+            levels AS MATERIALIZED (
                 SELECT l_priority, {self._floor("l_at", "l_claimed", "l_walked")} AS l_from, l_id
                 FROM {d.rows_of(LEVEL)}
                 UNION ALL
-                SELECT fresh.priority, '-infinity', '{NOTHING}'
-                FROM unnest(:above::int[], :below::int[]) AS gap(above, below)
-                CROSS JOIN LATERAL (SELECT priority FROM {d.jobs}
-                    WHERE queue = :queue::text AND {_CLAIMABLE}
-                      AND priority < gap.above AND priority > gap.below
-                    ORDER BY priority DESC LIMIT 1) AS fresh
+                SELECT fresh.priority, '-infinity', '{NOTHING}' FROM fresh
                 ORDER BY 1 DESC)"""
-        due = self._due("id AS picked_id", "l_priority", "l_from", "l_id")
+        due = self._due("id AS picked_id, topic AS picked_topic", "l_priority", "l_from", "l_id")
         return d.sql(
-            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
-                picked AS MATERIALIZED (SELECT due.picked_id FROM levels
-                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int)
+            f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
+                picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
+                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int),
+                policies AS MATERIALIZED (SELECT * FROM topics
+                    WHERE (t_topic IN (SELECT picked_topic FROM picked)) IS TRUE)
             UPDATE {d.jobs} AS j {d.by_id} SET {_set(_lease_grant(d))}
-            FROM picked, topics
+            FROM picked, policies
             WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
               AND j.status NOT IN {_NOT_CLAIMABLE}
             RETURNING {_assigned(d, {})}""",

@@ -44,7 +44,7 @@ from pulsed.store.sqlite_step import step_transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
-from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions
+from pulsed.store.sqlstore import JoinedStore, SqlStore, StoreOptions, outside_transaction
 from pulsed.store.step_thread import StepThread
 from pulsed.store.verb import Kind, Rows, Script, Sql, Statement, Verb
 from pulsed.timetable import to_micros
@@ -345,13 +345,16 @@ class JoinedSqliteStore(JoinedStore):
         if not isinstance(connection, sqlite3.Connection):
             raise ConfigError(
                 "using(conn=...) on an SQLite app takes a sqlite3.Connection to the same file, "
-                f"not {type(connection).__module__}.{type(connection).__qualname__}."
+                f"not {type(connection).__module__}.{type(connection).__qualname__}. Of a "
+                "SQLAlchemy session, pass session.connection().connection.driver_connection."
             )
         super().__init__(store.dialect, store.options)
         self._connection = connection
         self._store = store
 
     async def perform(self, verb: Verb[T]) -> T:
+        if not self._connection.in_transaction and _commits_by_itself(self._connection):
+            raise outside_transaction('`connection.execute("BEGIN")`')
         cursor = self._connection.cursor()
         cursor.row_factory = None
         now = self._store.micros()
@@ -366,6 +369,12 @@ class JoinedSqliteStore(JoinedStore):
 
     async def aclose(self) -> None:
         """Leave the connection to its owner."""
+
+
+def _commits_by_itself(connection: sqlite3.Connection) -> bool:
+    """Whether the driver begins no transaction of its own before an INSERT."""
+    autocommit = getattr(connection, "autocommit", -1)  # from Python 3.12 on; -1: isolation_level
+    return connection.isolation_level is None if autocommit == -1 else bool(autocommit)
 
 
 def _reading_threads() -> ThreadPoolExecutor:

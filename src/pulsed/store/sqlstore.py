@@ -12,7 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import StorageError
+from pulsed.errors import ConfigError, StorageError
 from pulsed.job import (
     Assignment,
     Beat,
@@ -190,12 +190,12 @@ class SqlStore(Store):
 
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
-    ) -> dict[UUID, Beat]:
+    ) -> dict[Lease, Beat]:
         if not leases:
             return {}
         return await self.run(verbs.beat(self._statements, leases), within=within)
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[UUID]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
         succeeded: dict[tuple[UUID, bool], list[Report]] = {}
         suspended: list[Report] = []
         others: list[Report] = []
@@ -209,7 +209,7 @@ class SqlStore(Store):
                     succeeded[kind] = [report]
             else:
                 (suspended if type(outcome) is Waiting else others).append(report)
-        accepted: set[UUID] = set()
+        accepted: set[Lease] = set()
 
         async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
             """Return those that were not accepted."""
@@ -218,7 +218,7 @@ class SqlStore(Store):
             await self._follow(settled.effects)
             if len(settled.accepted) == len(some):
                 return []
-            return [report for report in some if report.lease.job_id not in settled.accepted]
+            return [report for report in some if report.lease not in settled.accepted]
 
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         # What one of them leaves out, because it is lost or more has to be done, is for the last.
@@ -281,8 +281,9 @@ class SqlStore(Store):
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
         return await self.run(operator_verbs.prunable(self._statements, ages))
 
-    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(operator_verbs.get(self._statements, ids)) if ids else {}
+    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
+        verb = operator_verbs.get(self._statements, ids, urgent=urgent)
+        return await self.run(verb) if ids else {}
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
@@ -333,6 +334,9 @@ class SqlStore(Store):
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(operator_verbs.backlog(self._statements))
+
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        return await self.run(operator_verbs.due_queues(self._statements, besides))
 
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))
@@ -416,8 +420,8 @@ class SqlStore(Store):
     async def delete_schedule(self, app: str, name: str) -> bool:
         return await self.run(schedule_verbs.delete(self._schedules, app, name))
 
-    async def due_schedules(self, limit: int) -> Due:
-        return await self.run(schedule_verbs.due(self._schedules, limit))
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        return await self.run(schedule_verbs.due(self._schedules, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
@@ -457,3 +461,13 @@ class JoinedStore(SqlStore):
         if verb.name != "submit":
             raise StorageError(f"{verb.name} cannot run inside your transaction; only submit can.")
         return await self.perform(verb)
+
+
+def outside_transaction(begin: str) -> ConfigError:
+    """Say that a caller's connection is not in a transaction, and how to begin one."""
+    return ConfigError(
+        "using(conn=...) needs a connection that is in a transaction. This one commits every "
+        f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
+        "Nothing was stored. (A SQLAlchemy session begins its transaction at its first statement: "
+        "call session.connection() before.)"
+    )

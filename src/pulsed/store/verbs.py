@@ -46,25 +46,30 @@ def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
     return Verb("submit", Kind.SINGLE, script)
 
 
-def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[UUID, Beat]]:
+def beat(s: Statements, leases: Sequence[Lease]) -> Verb[dict[Lease, Beat]]:
     """Extend leases. What was not extended is lost, unless its row is only locked just now."""
 
-    def script() -> Script[dict[UUID, Beat]]:
-        answers = dict.fromkeys((lease.job_id for lease in leases), Beat.LOST)
+    def script() -> Script[dict[Lease, Beat]]:
+        answers = dict.fromkeys(leases, Beat.LOST)
         extended = yield Statement(s.beat, {}, leases)
         if s.beat.counted:
             if extended[0][0] == len(answers):
                 answers = dict.fromkeys(answers, Beat.OK)
             extended = yield Statement(s.still_held, {}, leases)
-        for job_id, cancel_requested in extended:
-            answers[s.dialect.uuid(job_id)] = Beat.CANCEL if cancel_requested else Beat.OK
-        missing = [lease for lease in leases if answers[lease.job_id] is Beat.LOST]
+        for row in extended:
+            answers[lease_of(s, row)] = Beat.CANCEL if row[3] else Beat.OK
+        missing = [lease for lease, answer in answers.items() if answer is Beat.LOST]
         if missing and not s.beat.counted:
-            for job_id, _ in (yield Statement(s.still_held, {}, missing)):
-                answers[s.dialect.uuid(job_id)] = Beat.UNKNOWN
+            for row in (yield Statement(s.still_held, {}, missing)):
+                answers[lease_of(s, row)] = Beat.UNKNOWN
         return answers
 
     return Verb("beat", Kind.SINGLE, script, urgent=True)
+
+
+def lease_of(s: Statements, row: Row) -> Lease:
+    """Read the lease in a row that begins with a job's id, its token and its worker."""
+    return Lease(s.dialect.uuid(row[0]), row[1], s.dialect.uuid(row[2]))
 
 
 def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
@@ -110,10 +115,10 @@ def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
     ]
 
 
-def _ended_well(s: Statements, reports: Sequence[Report], count: int) -> Script[set[UUID]]:
+def _ended_well(s: Statements, reports: Sequence[Report], count: int) -> Script[set[Lease]]:
     """Return whose success is stored, if that of so many was just now."""
     if count == len(reports):
-        return {lease.job_id for lease, _ in reports}
+        return {lease for lease, _ in reports}
     return (yield from settled_before(s, reports))
 
 
@@ -122,9 +127,7 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
     failed = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
     }
-    forgotten = {
-        report.lease.job_id for report in reports if isinstance(report.outcome, SucceededForGood)
-    }
+    forgotten = {report.lease for report in reports if isinstance(report.outcome, SucceededForGood)}
     ids = [report.lease.job_id for report in reports]
 
     def script() -> Script[Settled]:
@@ -132,13 +135,13 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
         if locked:
             yield from lock_families(w, ids)
         ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
-        accepted = {s.dialect.uuid(row[0]) for row in ended}
+        accepted = {_ended_lease(s, row) for row in ended}
         if failed:
             yield from _record_failures(s, _failures_among(s, ended, failed))
-        if forgotten & accepted:
-            yield Statement(w.forget_steps, {}, one_column(forgotten & accepted))
+        if done := forgotten & accepted:
+            yield Statement(w.forget_steps, {}, one_column(lease.job_id for lease in done))
         told = yield from effects(w, ended, locked=locked)
-        missing = [report for report in reports if report.lease.job_id not in accepted]
+        missing = [report for report in reports if report.lease not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
         return Settled(accepted, told)
@@ -158,11 +161,16 @@ _COMPUTED = (COMPUTED, 0x5)
 """Versions of UUIDs; workers in other languages may use the older one."""
 
 
-def settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[UUID]]:
+def settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[Lease]]:
     """Find those whose very report went through, in this try or in an earlier one."""
     values = [_report_values(report) for report in reports]
     before = yield Statement(s.settled_before, {}, values)
-    return {s.dialect.uuid(row[0]) for row in before}
+    return {lease_of(s, row) for row in before}
+
+
+def _ended_lease(s: Statements, row: Row) -> Lease:
+    """Read the lease of a run that ``settle`` has just ended."""
+    return Lease(s.dialect.uuid(row[0]), row[4], s.dialect.uuid(row[7]))
 
 
 def _report_values(report: Report) -> tuple[Any, ...]:
@@ -199,12 +207,12 @@ def _cleaned(text: str | None) -> str | None:
 def _failures_among(
     s: Statements, ended: Iterable[Row], failed: dict[Lease, Failed]
 ) -> Iterator[tuple[Any, ...]]:
-    for job_id, _, _, _, token, attempts, started_at, worker in ended:
-        lease = Lease(s.dialect.uuid(job_id), token, s.dialect.uuid(worker))
+    for row in ended:
+        lease, attempts, started_at = _ended_lease(s, row), row[5], row[6]
         outcome = failed.get(lease)
         if outcome is not None:
             error, trace = clean_text(outcome.error), _cleaned(outcome.traceback)
-            yield (lease.job_id, token, attempts, lease.worker_id, started_at, error, trace)
+            yield (lease.job_id, lease.token, attempts, lease.worker_id, started_at, error, trace)
 
 
 def _record_failures(s: Statements, found: Iterable[tuple[Any, ...]]) -> Script[None]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from pulsed.job import Status
+from pulsed.job import Lease, Status
 from pulsed.lifecycle import TERMINAL
 from pulsed.store.verb import Row, Script, Statement, one_column
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -27,7 +26,7 @@ class Effects(NamedTuple):
 class Settled(NamedTuple):
     """Which reports were accepted, and what that did to others."""
 
-    accepted: set[UUID]
+    accepted: set[Lease]
     effects: Effects
 
 

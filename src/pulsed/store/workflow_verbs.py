@@ -17,7 +17,7 @@ from pulsed.store.base import Signalled
 from pulsed.store.insertion import insertion
 from pulsed.store.sql import Statements
 from pulsed.store.verb import ANY_NUMBER, Kind, Row, Rows, Script, Statement, Verb, one_column
-from pulsed.store.verbs import clock, settled_before, storable
+from pulsed.store.verbs import clock, lease_of, settled_before, storable
 from pulsed.store.waking import Effects, Settled, effects, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.workflow import Ended, History, Record, Signal
@@ -62,9 +62,7 @@ def record(s: Statements, w: WorkflowStatements, records: Sequence[Record]) -> V
         if count == len(records):
             return leases
         # Stored before, by a try whose answer was lost; or not ours any more.
-        held = yield Statement(s.still_held, {}, list(leases))
-        ids = {s.dialect.uuid(row[0]) for row in held}
-        return {lease for lease in leases if lease.job_id in ids}
+        return {lease_of(s, row) for row in (yield Statement(s.still_held, {}, list(leases)))}
 
     return Verb("record", Kind.SINGLE, script)
 
@@ -111,23 +109,22 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
     The answer has the accepted ones; those that were asked to stop are for ``settle``.
     """
     waits = {
-        report.lease.job_id: (report.lease, report.outcome)
-        for report in reports
-        if isinstance(report.outcome, Waiting)
+        report.lease: report.outcome for report in reports if isinstance(report.outcome, Waiting)
     }
 
     def script() -> Script[Settled]:
-        values = [_suspension(lease, outcome) for lease, outcome in waits.values()]
+        values = [_suspension(lease, outcome) for lease, outcome in waits.items()]
         suspended = yield Statement(w.suspend, {}, values)
-        accepted = {s.dialect.uuid(row[0]) for row in suspended}
+        under = {(s.dialect.uuid(job_id), token) for job_id, token in suspended}
+        accepted = {lease for lease in waits if lease[:2] in under}
         queues: frozenset[str] = frozenset()
-        begun = [waits[job_id] for job_id in accepted]
+        begun = [(lease, outcome) for lease, outcome in waits.items() if lease in accepted]
         if begun:
             opened = [_values(lease, outcome.checkpoint) for lease, outcome in begun]
             yield Statement(w.open_waits, {}, opened)
             wakeable = {lease.job_id for lease, o in begun if o.wait.kind is not StepKind.SLEEP}
             queues = yield from wake(w, wakeable, locked=True)
-        missing = [report for report in reports if report.lease.job_id not in accepted]
+        missing = [report for report in reports if report.lease not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
         return Settled(accepted, Effects(queues))
@@ -197,9 +194,11 @@ def cascade(s: Statements, w: WorkflowStatements, limit: int) -> Verb[Cascaded]:
             told += found
         if told:
             told = list((yield Statement(s.cancel, {}, [tuple(row) for row in told])))
+        done = 0
         if parents:
-            yield Statement(w.unmark_cascades, {}, [tuple(row) for row in parents])
-        return Cascaded(len(parents), len(told), (yield from effects(w, told)))
+            [(done,)] = yield Statement(w.unmark_cascades, {}, [tuple(row) for row in parents])
+        looked_after = len(parents) if told or done else 0  # else all is held by somebody else
+        return Cascaded(looked_after, len(told), (yield from effects(w, told)))
 
     return Verb("cascade", Kind.TRANSACTION, script)
 

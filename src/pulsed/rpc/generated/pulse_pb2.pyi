@@ -166,7 +166,7 @@ class SubmitJobsResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key")
+    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class Job(_message.Message):
     PARENT_STEP_FIELD_NUMBER: _ClassVar[int]
     WAIT_KIND_FIELD_NUMBER: _ClassVar[int]
     WAIT_KEY_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     topic: str
@@ -236,7 +237,8 @@ class Job(_message.Message):
     parent_step: str
     wait_kind: StepKind
     wait_key: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ...) -> None: ...
+    updated_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -1259,10 +1261,12 @@ class WatchdogResponse(_message.Message):
     def __init__(self, reaped: _Optional[_Iterable[_Union[WatchdogResponse.Reaped, _Mapping]]] = ..., in_grace: bool = ...) -> None: ...
 
 class ListDueSchedulesRequest(_message.Message):
-    __slots__ = ("limit",)
+    __slots__ = ("limit", "skip")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
     limit: int
-    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+    skip: int
+    def __init__(self, limit: _Optional[int] = ..., skip: _Optional[int] = ...) -> None: ...
 
 class ListDueSchedulesResponse(_message.Message):
     __slots__ = ("schedules", "next_run_at", "now")
