@@ -121,7 +121,7 @@ async def test_a_commit_that_nobody_answers_for_is_asked_about_until_somebody_do
 
     def arm() -> None:
         if len(tries) == 1:
-            proxy.arm(b"COMMIT", moment)
+            proxy.arm(b"\x0bCOMMIT\0" if plain else b"COMMIT;\0", moment)  # the step's own
 
     away = Fault(store, "was_recorded", "before", times=20)
     job = await outcome(store, in_a_transaction(plain_step if plain else step))

@@ -34,6 +34,7 @@ from pulsed.client import (
     make_spec,
     send_signal,
 )
+from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
 from pulsed.handler import (
     Handler,
@@ -49,6 +50,7 @@ from pulsed.rpc.opening import open_store
 from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
@@ -247,12 +249,11 @@ class Pulse:
         """
         checked_name("topic", topic)
         checked = checked_options(options)
-        connection = checked.pop("conn", None)
+        connection, job_id = checked.pop("conn", None), checked.pop("id", None)
         handler = self._handler_for(topic, unknown=unknown)
         text = _encoded(topic, {} if payload is None else payload, handler)
-        job = new_job(topic, text, handler, checked)
-        store = self.store if connection is None else self.store.joined(connection)
-        await store.submit([job])
+        job = new_job(topic, text, handler, checked, job_id)
+        await submit(self.store, [job], connection)
         return Job(self._client, job, handler)
 
     enqueue = blocking(aenqueue)
@@ -281,14 +282,21 @@ class Pulse:
         return await self.worker(**options).run()
 
     def run(self, **options: Unpack[WorkerSettings]) -> Exit:
-        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs."""
+        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs.
+
+        Only a program's main thread hears signals. To end a worker in another thread, make it with
+        ``worker()``, run ``asyncio.run(worker.run())`` there, and call ``worker.stop()``.
+        """
         from pulsed.engine import loop  # noqa: PLC0415 - producers need none
 
         refuse_in_event_loop("arun")
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if not is_main_thread:
+            log.info("this worker is not in the main thread, so signals do not stop it")
 
         async def main() -> Exit:
             async with self:
-                return await self.worker(**options).run(handle_signals=True)
+                return await self.worker(**options).run(handle_signals=is_main_thread)
 
         return loop.run(main())
 
@@ -440,10 +448,26 @@ def _load(module: str) -> None:
         ) from error
 
 
+# -- forks ----------------------------------------------------------------------------------------
+# A fork lets other threads finish what they import: in the child, a module that they were about to
+# import would be locked for ever. Registered after the stores' hooks, so it runs before theirs.
+
+
+def _wait_for_setup() -> None:
+    _setup.acquire(timeout=LONGEST_IMPORT)
+
+
+def _go_on() -> None:
+    with contextlib.suppress(RuntimeError):  # it was not ours in time
+        _setup.release()
+
+
 def _forget_inherited_lock() -> None:
     global _setup  # noqa: PLW0603 - another thread of the parent may have held it
     _setup = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_inherited_lock)
+    os.register_at_fork(
+        before=_wait_for_setup, after_in_parent=_go_on, after_in_child=_forget_inherited_lock
+    )

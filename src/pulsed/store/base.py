@@ -20,6 +20,7 @@ from pulsed.job import (
     Beat,
     Failure,
     JobFilter,
+    JobPlace,
     JobRow,
     Lease,
     NewJob,
@@ -28,6 +29,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.page import Counts, Page
 from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.workflow import Ended, History, Record, Signal
@@ -234,25 +236,35 @@ class Store(ABC):
     # -- operators ------------------------------------------------------------------------------
 
     @abstractmethod
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer.
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer."""
+
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        """Read where jobs belong, without their payloads; those that do not exist are missing.
 
         ``urgent`` is for a read that a heartbeat waits for.
         """
+        del urgent
+        rows = await self.get(ids)
+        return {key: JobPlace(row.topic, row.queue, row.parent_id) for key, row in rows.items()}
 
     @abstractmethod
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
-        """Read jobs, newest id first. ``before`` is the last id of the page before."""
+    ) -> Page[JobRow]:
+        """Read jobs, newest id first. ``before`` is what the page before calls ``next``.
+
+        A page may have fewer jobs than ``limit`` though there are more: where no index helps, a
+        search ends after so many jobs, and the page is cut.
+        """
 
     @abstractmethod
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
-        """Count jobs by status; every status is a key."""
+    async def counts(self, where: JobFilter) -> Counts:
+        """Count jobs by status, up to a bound; every status is a key."""
 
     @abstractmethod
     async def failures(
@@ -293,6 +305,11 @@ class Store(ABC):
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
         """Read the presence rows."""
+
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        """Read the presence row of one worker."""
+        found = [each for each in await self.workers() if each.id == worker_id]
+        return found[0] if found else None
 
     @abstractmethod
     async def audit(self, *, slack: float) -> Audit:
@@ -401,6 +418,11 @@ class Store(ABC):
     @abstractmethod
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         """Read a schedule."""
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        """Read a schedule by its id."""
+        found = [row for row in await self.list_schedules() if row.id == schedule_id]
+        return found[0] if found else None
 
     @abstractmethod
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:

@@ -6,6 +6,7 @@ the server as settings, which then refuses the connection; so those are left out
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - else the first connection imports it, as in rpc/channels
 import math
 import re
 from dataclasses import dataclass, field
@@ -85,7 +86,7 @@ class Address:
             )
         try:
             keywords = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeEncodeError) as error:
             raise _not_understood(str(error)) from None
         if not _is_plausible(keywords):
             raise _not_understood()
