@@ -59,7 +59,7 @@ def test_an_id_is_for_one_job(app: Pulse, add: Any):
         lambda: list(call.enqueue_iter([(1,)])),
         lambda: call.bind(1),
         lambda: app.schedules.put("s", call, every=60),
-        lambda: app.schedules.put("s", add.bind(1), every=60, id=uuid4()),
+        lambda: app.schedules.put("s", add.bind(1), every=60, id=uuid4()),  # type: ignore[call-arg]
     ):
         with pytest.raises(InvalidOption, match="id="):
             refused()
