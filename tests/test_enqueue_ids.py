@@ -24,7 +24,10 @@ def stored(app: Pulse) -> list[UUID]:
     return [job.id for job in app.jobs.list()]
 
 
-@pytest.mark.parametrize("own", [uuid4(), uuid5(UUID(int=1), "order 17"), str(uuid4())], ids=str)
+OWN = [UUID("0191e6c4-273b-4547-bdc8-e29cae7a5166"), uuid5(UUID(int=1), "order 17"), f"{17:032x}"]
+
+
+@pytest.mark.parametrize("own", OWN, ids=["random", "of a name", "text"])
 def test_a_job_with_an_id_of_the_callers_own_is_stored_once(app: Pulse, add: Any, own: Any):
     call = add.using(id=own, queue="mail")
     jobs = [call.enqueue(1), call.enqueue(1), call.using(priority=5).enqueue(1)]
