@@ -17,10 +17,9 @@ from pulsed.errors import PulsedError, ServerUnreachable, TransientStorageError
 from pulsed.job import Assignment, Beat, Lease
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.store.ticks import BEATS_PER_LEASE
 
 log = logging.getLogger("pulsed.worker")
-
-BEATS_PER_LEASE = 3
 
 SHORTEST_BEAT = 0.05
 """Seconds that a beat gets at least."""

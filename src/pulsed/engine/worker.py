@@ -27,7 +27,7 @@ from uuid import UUID
 from pulsed.engine import job_log, runner
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
-from pulsed.engine.leases import BEATS_PER_LEASE, Fence, Leases
+from pulsed.engine.leases import Fence, Leases
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
@@ -41,6 +41,7 @@ from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
 from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
@@ -150,7 +151,7 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
-        upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
+        upkeep = Upkeep(self.store, tick=self._tick(), describe=self.describe)
         self._leases.start()
         log.info("worker %s started: %s", self.id, self._summary())
         try:
@@ -373,10 +374,14 @@ class Worker:
         topics = ", ".join(handler.topic for handler in self.registry)
         return f"queues {queues}; {self.options.concurrency} slots; topics {topics}"
 
-    def _grace(self) -> float:
-        """Return how long living workers need to beat after an outage: a beat, and some."""
-        longest = max(policy.lease for policy in self.registry.policies())
-        return longest / BEATS_PER_LEASE + min(5.0, longest / 6)
+    def _tick(self) -> float:
+        """Return the longest time between two looks for silent workers.
+
+        No more than a gap that is harmless to all of our leases: whoever looks less often cannot
+        tell a worker that died from one that was cut off, and has to wait before it recovers.
+        """
+        shortest = min(policy.lease for policy in self.registry.policies())
+        return min(self.options.tick, shortest / BEATS_PER_LEASE)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
 import grpc
@@ -22,7 +21,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
-from pulsed.engine.upkeep import cancel_orphans, reap
+from pulsed.engine.upkeep import cancel_orphans, pause, reap
 from pulsed.errors import PulsedError, StorageError
 from pulsed.retention import Retention
 from pulsed.rpc.access import ANYBODY, Caller
@@ -45,7 +44,6 @@ from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
 
-_random = Random()  # noqa: S311 - jitter
 
 ANSWERED_ONCE = frozenset(
     {
@@ -73,8 +71,7 @@ class ServerOptions:
     """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
-    grace: float = 15.0
-    """Seconds that workers get to beat after an outage, before a job is taken from them."""
+    """The longest time between two looks for silent workers."""
     keepalive: float = KEEPALIVE
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
@@ -307,7 +304,7 @@ class Server:
         """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
         while True:
             try:
-                if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
+                if await reap(self.store):
                     self.dispatcher.hint()
                 await cancel_orphans(self.store)
             except Exception as error:  # recovery must not stop, whatever it is
@@ -315,7 +312,7 @@ class Server:
                 log.warning(
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
-            await asyncio.sleep(self.options.tick * _random.uniform(0.9, 1.1))
+            await asyncio.sleep(pause(self.options.tick))
 
 
 def _services() -> list[str]:
