@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -48,6 +49,17 @@ class Parcel:
 
 
 class TestEnqueue:
+    def test_a_worker_may_run_in_any_thread(self, app: Pulse, monkeypatch) -> None:
+        add, worker = declare_add(app), app.worker()
+        monkeypatch.setattr(app, "worker", lambda **_: worker)
+        ended: list[Any] = []
+        thread = threading.Thread(target=lambda: ended.append(app.run()))
+        thread.start()
+        assert add.enqueue(1).result(timeout=30) == 2
+        worker.stop()
+        thread.join(30)
+        assert [how.name for how in ended] == ["DRAINED"]
+
     def test_a_new_job_is_known_without_reading_it_back(self, app: Pulse) -> None:
         add = declare_add(app)
         job = add.using(tags=["x"], headers={"trace": "1"}, delay=60).enqueue(1, b=2)
@@ -289,13 +301,15 @@ class TestResults:
 
     def test_a_cancelled_job_raises(self, app: Pulse) -> None:
         job = declare_add(app).enqueue(1)
+        assert job.result_value is None
         assert (job.cancel(), job.status) == (Status.CANCELLED, Status.CANCELLED)
         with pytest.raises(JobCancelled):
             job.result()
 
     def test_waiting_can_end_before_the_job(self, app: Pulse) -> None:
         job = declare_add(app).enqueue(1)
-        with pytest.raises(ResultTimeout, match=r"did not end within 0\.02 s") as ended:
+        why = r"is still PENDING after 0\.02 s: no worker is alive: start one with `pulsed worker"
+        with pytest.raises(ResultTimeout, match=why) as ended:
             job.result(timeout=0.02)
         assert isinstance(ended.value, TimeoutError)
         with pytest.raises(InvalidOption, match="timeout"):
@@ -307,6 +321,7 @@ class TestResults:
             async with working(app):
                 jobs = await add.aenqueue_many([(n, n) for n in range(20)])
                 results = await asyncio.gather(*(job.aresult(60) for job in jobs))
+                assert [job.result_value for job in jobs] == results
         assert results == [2 * n for n in range(20)]
 
 

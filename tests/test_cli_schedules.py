@@ -367,7 +367,7 @@ class TestFires:
     def test_pages(self, url, live):
         row = a_schedule(live, every=60)
         occurrences = [PAST + timedelta(minutes=n) for n in range(3)]
-        run_blocking(live.submit([job_of(row, occurrence) for occurrence in occurrences]))
+        run_blocking(live.submit([job_of(row, row.spec, occurrence) for occurrence in occurrences]))
         first = lines_of(run("schedules", "fires", "report", "--limit", "2", PULSED_URL=url))
         before = first[-1]["occurrence"]
         rest = lines_of(run("schedules", "fires", "report", "--before", before, PULSED_URL=url))

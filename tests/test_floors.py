@@ -1,6 +1,7 @@
 """Claims begin behind what is not for them, and yet miss nothing for long."""
 
 import itertools
+import random
 from typing import Any
 from uuid import UUID
 
@@ -8,8 +9,12 @@ import pytest
 
 from pulsed.job import Released
 from pulsed.store import claim_verb
+from pulsed.store.dialect import PostgresDialect
 from pulsed.store.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
+from pulsed.store.runner import drive
+from pulsed.store.sql import Statements
 from pulsed.store.sqlstore import SqlStore
+from pulsed.store.verb import Rows, Statement, Verb
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, a_job, a_policy, claim, settle
 
@@ -28,17 +33,21 @@ def after_a_look(time: Time, *priorities: int, took: float = 0.0) -> Floors:
     """Return floors after a look that found nothing."""
     floors = Floors(time)
     walk = floors.walk()
+    walk.begin_look()
     walk.look(priorities)
     time.now += took
     walk.claimed(priorities, None, full=False)
+    walk.end_look()
     return floors
 
 
 def look_again(floors: Floors, time: Time, *, took: float) -> None:
     walk = floors.walk()
+    walk.begin_look()
     walk.look(())
     time.now += took
     walk.claimed((), None, full=False)
+    walk.end_look()
 
 
 # -- the bookkeeping ------------------------------------------------------------------------------
@@ -78,9 +87,11 @@ def test_a_first_look_that_took_long_for_a_reason_is_believed_for_a_while():
     time = Time()
     floors = Floors(time)
     walk = floors.walk()
+    walk.begin_look()
     walk.look([0])
     time.now += 2
     walk.claimed([0], None, full=False)
+    walk.end_look()
     assert walk.is_surprising
     walk.was_long()
     time.now += LOOK_SHARE * BELIEVED - 2.1
@@ -162,7 +173,7 @@ async def test_a_long_first_look_is_believed_if_jobs_of_others_explain_it(
     monkeypatch.setattr(claim_verb, "MANY", 20)
     await foreign_jobs(store, clock, others)
     await store.submit([a_job(topic="here") for _ in range(15)])
-    ticks = itertools.count(1000.0, 0.5)
+    ticks = itertools.chain([1000.0, 1000.0], itertools.repeat(1002.0))  # begun, and looked
     monkeypatch.setattr(SqlStore, "seconds", lambda _: next(ticks))
     assert len(await claim_here(store)) == 10
     (floors,) = store._floors.values()
@@ -262,3 +273,73 @@ async def test_new_priorities_are_claimed_at_once_however_many_of_them_there_are
     await store.submit(jobs)
     claimed = [run.job_id for run in await claim(store, limit=10)]
     assert claimed == [job.id for job in sorted(jobs, key=lambda job: -job.priority)]
+
+
+async def test_a_full_claim_takes_all_new_priorities_before_a_lower_one(store):
+    await store.submit([a_job(priority=0) for _ in range(20)])
+    assert len(await claim(store, limit=1)) == 1
+    await store.submit([a_job(priority=priority) for priority in (50, 40, 40, 30, 40, -1)])
+    claimed = [run.priority for run in await claim(store, limit=8)]
+    assert claimed == [50, 40, 40, 40, 30, 0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_claim_returns_the_best_of_what_is_due_whatever_priorities_arrive(
+    store: SqlStore, clock: Clock, seed: int
+):
+    """Against a list that is sorted anew each time."""
+    chance = random.Random(seed)
+    waiting: dict[UUID, tuple[int, float, UUID]] = {}
+    began = clock.now
+    for _ in range(30):
+        now = (clock.now - began).total_seconds()
+        jobs = [
+            a_job(priority=chance.randint(-100, 100), delay=chance.choice([0, 0, 0, 2.0]))
+            for _ in range(chance.choice([0, 1, 3, 12]))
+        ]
+        await store.submit(jobs)
+        waiting |= {job.id: (-job.priority, now + job.delay, job.id) for job in jobs}
+        due = sorted(each for each in waiting.values() if each[1] <= now)
+        limit = chance.randint(1, 8)
+        claimed = [run.job_id for run in await claim(store, limit=limit)]
+        assert claimed == [job_id for _, _, job_id in due[:limit]]
+        for job_id in claimed:
+            del waiting[job_id]
+        clock.advance(chance.choice([0, 0.1, SLACK, LOOK_EVERY, 3]))
+
+
+def far_away(claiming: Verb[Any], time: Time, trip: float, walk: float) -> list[str]:
+    """Run a claim that finds nothing; returns the statements it asked.
+
+    Each takes a round trip, and those that go through the queue's index also ``walk`` seconds.
+    """
+    statements = Statements(PostgresDialect())
+    names = {getattr(statements, name).text: name for name in ("levels", "claim", "read_clock")}
+    names[statements.others_first.text] = "others_first"
+    asked = []
+
+    def execute(statement: Statement) -> Rows:
+        asked.append(names[statement.sql.text])
+        time.now += trip + (walk if asked[-1] in ("levels", "claim") else 0)
+        return {"levels": [(0,)], "others_first": [(0,)]}.get(asked[-1], [])
+
+    drive(claiming, execute)
+    return asked
+
+
+@pytest.mark.parametrize("trip, walk", [(0.3, 0.0), (0.3, 0.2), (0.0, 0.2)])
+def test_a_round_trip_is_no_long_walk(trip, walk):
+    time = Time()
+    floors = Floors(time)
+    for _ in range(2):
+        floors.forget()
+        claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", "[]", 5, floors)
+        far_away(claiming, time, trip, walk)
+    assert floors.look_took == pytest.approx(2 * walk)
+
+
+def test_a_short_look_asks_nothing_more():
+    time = Time()
+    floors = Floors(time)
+    claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", "[]", 5, floors)
+    assert far_away(claiming, time, 0.01, 0.0) == ["levels", "claim"]

@@ -125,13 +125,24 @@ async def test_a_job_never_was_when_the_caller_rolls_back(store, postgres_url, c
     assert not await exists(store, job)
 
 
-async def test_a_connection_in_autocommit_mode_commits_each_submit(store, postgres_url, caller):
+async def test_a_connection_outside_a_transaction_is_refused(store, postgres_url, caller):
     job = a_job()
     connection = await caller.open(postgres_url, autocommit=True)
-    assert await caller.submit(store, connection, job) == 1
-    assert await exists(store, job)
-    assert await caller.submit(store, connection, job) == 0
+    with pytest.raises(ConfigError, match=r"in a transaction.*connection\.transaction\(\)"):
+        await caller.submit(store, connection, job)
     await caller.close(connection)
+    assert not await exists(store, job)
+
+
+async def test_an_autocommit_connection_inside_a_transaction_is_taken(store, postgres_url):
+    kept, dropped = a_job(), a_job()
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        with connection.transaction():
+            run_blocking(store.joined(connection).submit([kept]))
+        with connection.transaction(force_rollback=True):
+            run_blocking(store.joined(connection).submit([dropped]))
+    assert await exists(store, kept)
+    assert not await exists(store, dropped)
 
 
 async def test_a_failed_transaction_is_the_callers_to_end(store, postgres_url, caller):
@@ -153,7 +164,8 @@ async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres
 
     monkeypatch.setattr(store._notifier, "announce", announce)
     connection = await asyncpg.connect(postgres_url)
-    assert await store.joined(connection).submit([a_job()]) == 1
+    async with connection.transaction():
+        assert await store.joined(connection).submit([a_job()]) == 1
     await connection.close()
     assert announced == []
     await store.submit([a_job()])
@@ -174,6 +186,7 @@ async def test_a_connection_of_the_wrong_kind_is_refused(store, postgres_url):
         store.joined(other)
     assert "sqlite3.Connection" in str(refused.value)
     assert "psycopg.Connection" in str(refused.value)
+    assert "session.connection().connection.driver_connection" in str(refused.value)
 
 
 async def test_a_connection_of_the_wrong_mode_is_refused(store, postgres_url):

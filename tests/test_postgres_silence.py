@@ -99,6 +99,23 @@ async def test_connecting_takes_no_longer_either(store, proxy):
     assert await blocking(refused()) < 30  # 2 s are the least that libpq knows
 
 
+@pytest.mark.parametrize("also_new", [False, True], ids=["opening", "connecting"])
+async def test_a_heartbeat_in_an_event_loop_gives_up_in_its_time(proxy, also_new):
+    """Whatever it is that gets no answer: what opens a transaction, or a new connection."""
+    options = PostgresOptions(retry=RetryPolicy.disabled(), prepared_statements=False)
+    store = PostgresStore(proxy.url, options)
+    run = await running(store)
+    if not also_new:
+        await store.beat([run.lease])  # on a connection that is then open
+    proxy.silence(also_new=also_new)
+    began = time.monotonic()
+    with pytest.raises(TransientStorageError):
+        await store.beat([run.lease], within=1.5)
+    # Half a second is the shortest try; without its own limit it would be 35, or 10 to connect.
+    assert time.monotonic() - began < 8
+    await store.aclose()
+
+
 async def test_a_worker_keeps_its_jobs(proxy, postgres_url, monkeypatch):
     """Every connection it has dies at once, as in a failover; it goes on with others."""
     real = Sessions.client_timeout

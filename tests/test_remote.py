@@ -21,6 +21,7 @@ from pulsed.job import Lease, Report, Status, Succeeded
 from pulsed.rpc import claims, remote
 from pulsed.rpc.access import unauthenticated
 from pulsed.rpc.address import Address
+from pulsed.rpc.gate import Gate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteStore
 from pulsed.store.blocking import run_blocking
@@ -124,10 +125,11 @@ class TestErrors:
                 add.using(conn=object()).enqueue(1)
 
     async def test_a_refused_caller_is_told(self, database):
-        async def nobody(context):
-            raise unauthenticated("who are you?")
+        class NobodysGate(Gate):
+            async def admit(self, context):
+                raise unauthenticated("who are you?")
 
-        with ServerThread(lambda: SqliteStore(database), gate=nobody) as server:
+        with ServerThread(lambda: SqliteStore(database), gate=NobodysGate()) as server:
             store = RemoteStore(server.url, QUICK)
             with pytest.raises(AccessDenied, match="who are you"):
                 await store.now()

@@ -115,7 +115,7 @@ async def test_the_failures_of_a_job(store, reads):
 async def test_the_jobs_of_a_schedule(store, reads):
     spec = a_spec(payload=json.dumps({"x": LARGE}))
     row, _ = await store.put_schedule(APP, "s", spec)
-    jobs = [template(row, new_job_id()) for _ in range(ITEMS)]
+    jobs = [template(row, row.spec, new_job_id()) for _ in range(ITEMS)]
     await store.submit(jobs)  # all at one moment: it does not say where to go on
     numbers = reads("fires")
     found = await store.fires(row.id, limit=10_000)

@@ -24,7 +24,6 @@ from pulsed.job import Failed, JobFilter, Released, Status, SucceededForGood, ne
 from pulsed.rpc import parcel, remote_workflows, service_workflows
 from pulsed.rpc.convert import lease_message, new_job_message
 from pulsed.rpc.convert_workflows import checkpoint_message
-from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteStore
 from pulsed.step import StepKind, StepState
@@ -53,7 +52,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
-from tests.support.servers import ServerThread
+from tests.support.servers import FreshGate, ServerThread
 from tests.support.workers import finished, handler, submit, until, working
 from tests.support.workflows import call_of, names_of
 
@@ -471,12 +470,6 @@ async def test_a_token_for_work_is_enough_to_run_a_workflow(database):
     secret = tokens.new_secret()
     token = Token("worker", tokens.digest_of(secret), ("work",), ("parent", "child"), None)
     assert run_blocking(tokens.add(mine, token))
-    gates: list[TokenGate] = []
-
-    async def gate(context: Any) -> Any:
-        if not gates:
-            gates.append(TokenGate(served, believed_for=0))
-        return await gates[0](context)
 
     async def child(n: int) -> int:
         if n < 0:
@@ -496,7 +489,7 @@ async def test_a_token_for_work_is_enough_to_run_a_workflow(database):
         raise AssertionError("it did not fail")
 
     served = SqliteStore(database)
-    with ServerThread(lambda: served, gate=gate) as server:
+    with ServerThread(lambda: served, gate=FreshGate(served)) as server:
         store = RemoteStore(f"pulse://worker:{secret}@{server.host}", QUICK)
         job_id = await submit(mine, "parent")
         async with working(store, handler(parent, topic="parent"), small, fence=False):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from pulsed.errors import InvalidOption
+from pulsed import timetable
+from pulsed.engine.scheduler import Scheduler
+from pulsed.errors import InvalidOption, UnknownZone
 from tests.support.schedules import (
     ACTIVE,
     APP,
@@ -21,7 +24,6 @@ BROKEN = {
     "no json at all": '"nonsense"',
     "another type": '{"topic":5,"payload":"{}","every":60000000}',
     "no timetable": '{"topic":"t","payload":"{}"}',
-    "unknown zone": '{"topic":"t","payload":"{}","cron":"* * * * *","zone":"Mars/Base"}',
     "bad cron": '{"topic":"t","payload":"{}","cron":"99 * * * *"}',
     "huge priority": '{"topic":"t","payload":"{}","every":60000000,"priority":1e30}',
     "large priority": json.dumps(
@@ -118,3 +120,51 @@ async def test_the_table_refuses_a_row_that_makes_no_sense(store, backend, clock
     await tick(store)
     with pytest.raises(Exception, match=r"(?i)constraint"):
         backend.execute(f"UPDATE pulse_schedules SET {change}")
+
+
+# -- a machine that does not know a time zone -----------------------------------------------------
+
+
+def with_old_tzdata(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
+    """Let this machine know all zones but these."""
+
+    def zone_of(name: str) -> ZoneInfo:
+        if name in unknown:
+            raise UnknownZone(f"There is no time zone {name!r} on this machine.")
+        return ZoneInfo(name)
+
+    monkeypatch.setattr(timetable, "zone_of", zone_of)
+
+
+async def test_a_machine_that_does_not_know_a_zone_leaves_the_schedule_to_others(
+    store, clock, monkeypatch, caplog
+):
+    await put(store, "kyiv", cron="* * * * *", zone="Europe/Kyiv")
+    await put(store, "good")
+    clock.advance(61)
+    scheduler = Scheduler(store)
+    with monkeypatch.context() as old_machine:
+        with_old_tzdata(old_machine, "Europe/Kyiv")
+        (job,) = await scheduler.tick()
+        assert job.schedule_id == (await read(store, "good")).id
+        assert await scheduler.tick() == []
+        row = await read(store, "kyiv")
+        assert (row.state, row.error) == (ACTIVE, None)
+        assert caplog.text.count("schedule kyiv of default is left to other machines") == 1
+    (job,) = await tick(store)  # on a machine with newer data
+    assert job.schedule_id == row.id
+
+
+async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatch):
+    """Neither what is read at a time nor the time until the next look is theirs."""
+    monkeypatch.setattr("pulsed.engine.scheduler.BATCH", 2)
+    for number in range(5):
+        await put(store, f"kyiv{number}", cron="* * * * *", zone="Europe/Kyiv")
+    clock.advance(1)
+    for number in range(3):
+        await put(store, f"good{number}")
+    clock.advance(61)
+    with_old_tzdata(monkeypatch, "Europe/Kyiv")
+    scheduler = Scheduler(store)
+    assert len(await scheduler.tick()) == 3
+    assert scheduler._until_next == 59.0

@@ -253,7 +253,7 @@ async def test_without_schedules_nothing_is_next(store):
 
 
 async def out_of_turn(store, row) -> UUID:
-    job = template(row, new_job_id())
+    job = template(row, row.spec, new_job_id())
     await store.submit([job])
     return job.id
 

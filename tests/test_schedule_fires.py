@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from pulsed.batches import TRANSACTION
 from pulsed.engine import scheduler
 from pulsed.engine.scheduler import decide
 from pulsed.job import Status, Succeeded
 from pulsed.schedule import CatchUp, Overlap, occurrence_id
+from pulsed.store.base import Fire
 from tests.support.jobs import claim, claim_one, settle
 from tests.support.schedules import (
     APP,
@@ -321,3 +324,39 @@ async def test_the_table_refuses_two_jobs_of_one_occurrence(store, backend, cloc
             "UPDATE pulse_jobs SET (schedule_id, occurrence) = "
             "(SELECT schedule_id, occurrence FROM pulse_jobs ORDER BY occurrence LIMIT 1)"
         )
+
+
+async def test_catching_up_writes_many_small_transactions(store, clock, monkeypatch):
+    """Everything else in the process, heartbeats first, has its turn between two of them."""
+    monkeypatch.setattr(scheduler, "MOST_AT_A_TIME", 50)
+    for number in range(12):
+        await put(store, f"s{number}", every=MINUTE, catch_up=CatchUp.ALL)
+    clock.advance(120 * 60)
+    written, fire = [], store.fire
+
+    async def watched(fires: list[Fire]) -> Any:
+        written.append([job for each in fires for job in each.jobs])
+        return await fire(fires)
+
+    store.fire = watched
+    made = await tick(store)
+    assert len(made) == 12 * 120
+    assert max(map(len, written)) <= TRANSACTION.items
+    for number in range(12):
+        assert len(await jobs_of(store, f"s{number}")) == 120
+
+
+async def test_large_jobs_of_schedules_are_written_a_few_at_a_time(store, clock):
+    payload = json.dumps({"text": "x" * 1_000_000})
+    await put(store, "large", every=MINUTE, catch_up=CatchUp.ALL, payload=payload)
+    await put(store, "also", every=MINUTE, catch_up=CatchUp.ALL, payload=payload)
+    clock.advance(6 * 60)
+    written, fire = [], store.fire
+
+    async def watched(fires: list[Fire]) -> Any:
+        written.append(sum(len(job.payload) for each in fires for job in each.jobs))
+        return await fire(fires)
+
+    store.fire = watched
+    assert len(await tick(store)) == 12
+    assert max(written) <= TRANSACTION.bytes

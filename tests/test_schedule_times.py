@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from pulsed.errors import InvalidOption
 from pulsed.schedule import first_occurrence
+from pulsed.tally import count_between
 from pulsed.timetable import (
     EPOCH,
     Cron,
@@ -341,7 +342,7 @@ def a_field(least: int, most: int) -> st.SearchStrategy[str]:
     part = st.one_of(
         number.map(str),
         span,
-        st.builds("{}/{}".format, wide, step),
+        st.builds("{}/{}".format, st.one_of(span, wide), step),
         st.builds("*/{}".format, step),
     )
     return st.one_of(
@@ -377,6 +378,17 @@ def test_whatever_the_expression_the_zone_and_the_instant(expression, window, mi
         assert latest == until[-1]
     else:
         assert latest is None or latest < window.start
+
+
+@settings(max_examples=120)
+@given(EXPRESSION, WINDOW, OFFSET, OFFSET)
+@example("30 2 * * *", WINDOWS[0], 0, 4 * 24 * 3600 * 1000)
+@example("0 0 * * *", WINDOWS[11], 0, 4 * 24 * 3600 * 1000)
+def test_occurrences_are_counted_as_they_come(expression, window, one, other):
+    start, end = (window.start + timedelta(milliseconds=each) for each in sorted((one, other)))
+    timetable = Cron(normalized_cron(expression), window.zone)
+    expected = oracle(expression, window.zone, window.start, window.end)
+    assert count_between(timetable, start, end) == sum(start <= each < end for each in expected)
 
 
 @settings(max_examples=120)
@@ -525,7 +537,7 @@ def test_an_expression_is_refused_properly_or_works(expression):
 
 
 @pytest.mark.parametrize(
-    "zone", ["Europe/Berlim", "", "../Berlin", "Europe", "/etc/passwd", "CET+1", None, 3, "a\0b"]
+    "zone", ["Europe/Berlim", "", "../Berlin", "Europe", "/etc/passwd", "CET+1", 3, "a\0b"]
 )
 def test_an_unknown_zone_is_refused(zone):
     with pytest.raises(InvalidOption, match="no time zone"):
@@ -555,11 +567,71 @@ def test_names_and_nicknames_are_understood():
         (Every(timedelta(minutes=5)), "Every 5 minutes"),
         (Every(timedelta(hours=2)), "Every 2 hours"),
         (Every(timedelta(days=2)), "Every 2 days"),
+        (Every(timedelta(days=1)), "Every day"),
+        (Every(timedelta(seconds=1_234_567)), "Every 14 days 6 hours 56 minutes 7 seconds"),
+        (Every(timedelta(seconds=3_600.000001)), "Every 1 hour 0.000001 seconds"),
+        (Cron("46-46/3 9 * * *", "UTC"), "At 09:46 every day (UTC)"),
+        (Cron("46/3 9 * * *", "UTC"), "Every third minute from 46 through 59 past hour 9 (UTC)"),
         (Cron("0 9 * * *", "Europe/Berlin"), "At 09:00 every day (Europe/Berlin)"),
     ],
 )
 def test_a_timetable_in_plain_words(timetable, said):
     assert describe(timetable) == said
+
+
+@pytest.mark.parametrize(
+    "expression, hours_and_minutes",
+    [
+        ("46-46/3 9 * * *", [(9, 46)]),
+        ("05-5/3 9 * * *", [(9, 5)]),
+        ("46/3 9 * * *", [(9, 46), (9, 49), (9, 52), (9, 55), (9, 58)]),
+        ("1,46-46/3 9 * * *", [(9, 1), (9, 46)]),
+        ("0 9-9/2 * jan-JAN/2 fri-FRI/2", [(9, 0)]),
+    ],
+)
+def test_a_range_of_one_value_is_that_value_whatever_the_step(expression, hours_and_minutes):
+    friday = utc(2027, 1, 1)
+    found = computed(cron_timetable(expression), friday, friday + DAY)
+    assert [(each.hour, each.minute) for each in found] == hours_and_minutes
+
+
+@pytest.mark.parametrize(
+    "text, zone, expected",
+    [
+        ("@every 5m", None, Every(timedelta(minutes=5))),
+        ("@every 1h30m", None, Every(timedelta(minutes=90))),
+        (" @Every  1.5h ", None, Every(timedelta(minutes=90))),
+        ("@every 500ms", None, Every(timedelta(milliseconds=500))),
+        ("CRON_TZ=Europe/Berlin 0 9 * * *", None, Cron("0 9 * * *", "Europe/Berlin")),
+        ("TZ=Europe/Berlin 0 9 * * *", None, Cron("0 9 * * *", "Europe/Berlin")),
+        ("CRON_TZ=Europe/Berlin @daily", None, Cron("0 0 * * *", "Europe/Berlin")),
+        ("CRON_TZ=Europe/Berlin 0 9 * * *", "Europe/Berlin", Cron("0 9 * * *", "Europe/Berlin")),
+    ],
+)
+def test_what_other_crons_write_is_understood(text, zone, expected):
+    assert cron_timetable(text, zone) == expected
+
+
+@pytest.mark.parametrize(
+    "text, zone, said",
+    [
+        ("@every", None, "not an interval"),
+        ("@every 5", None, "not an interval"),
+        ("@every 5x", None, "not an interval"),
+        ("@every -5m", None, "not an interval"),
+        ("@every 5m 3", None, "not an interval"),
+        ("@every 1ms", None, "every must be between"),
+        ("@every 5m", "Europe/Berlin", "the same in every time zone"),
+        ("CRON_TZ=UTC @every 5m", None, "the same in every time zone"),
+        ("CRON_TZ=Europe/Berlim 0 9 * * *", None, "no time zone 'Europe/Berlim'"),
+        ("CRON_TZ= 0 9 * * *", None, "no time zone ''"),
+        ("CRON_TZ=Europe/Berlin", None, "has 0 fields"),
+        ("CRON_TZ=Europe/Berlin 0 9 * * *", "UTC", "another zone than tz='UTC'"),
+    ],
+)
+def test_what_other_crons_write_is_refused_where_it_makes_no_sense(text, zone, said):
+    with pytest.raises(InvalidOption, match=said):
+        cron_timetable(text, zone)
 
 
 def distances(found: Iterable[datetime]) -> set[timedelta]:

@@ -101,8 +101,8 @@ async def test_a_wake_up_ends_the_sleep(store):
     scheduler = Scheduler(store, longest_sleep=3600)
     due = store.due_schedules
 
-    async def looking(limit: int) -> Any:
-        answer = await due(limit)
+    async def looking(*args: Any, **options: Any) -> Any:
+        answer = await due(*args, **options)
         looked.release()
         return answer
 
@@ -143,10 +143,10 @@ async def test_the_loop_survives_whatever_happens(store, clock, caplog, error):
     clock.advance(61)
     due, failures = store.due_schedules, [error, error]
 
-    async def failing(limit: int) -> Any:
+    async def failing(*args: Any, **options: Any) -> Any:
         if failures:
             raise failures.pop()
-        return await due(limit)
+        return await due(*args, **options)
 
     store.due_schedules = failing
     with caplog.at_level(logging.WARNING):

@@ -168,6 +168,34 @@ def test_every_option_is_kept(app):
     assert (edited.backoff, edited.tags, edited.limit) == (spec.backoff, spec.tags, 5)
 
 
+def test_the_texts_of_other_crons_are_stored_as_what_they_mean(app):
+    often = app.schedules.put("often", app.add.bind(1), cron="@every 1h30m")
+    assert (often.spec.cron, often.spec.every) == (None, 90 * 60 * 1_000_000)
+    assert often.description == "Every 1 hour 30 minutes"
+    morning = app.schedules.put("am", app.add.bind(1), cron="CRON_TZ=Europe/Berlin 0 9 * * *")
+    assert (morning.spec.cron, morning.spec.zone) == ("0 9 * * *", "Europe/Berlin")
+    assert morning.description == "At 09:00 every day (Europe/Berlin)"
+    assert app.schedules.edit("am", cron="0 8 * * *").zone.key == "Europe/Berlin"
+    assert app.schedules.edit("am", cron="TZ=Asia/Tokyo 0 8 * * *").zone.key == "Asia/Tokyo"
+    assert app.schedules.edit("am", cron="@every 5m").spec.every == 300 * 1_000_000
+
+
+@pytest.mark.parametrize("year", [1, 999, 9001, 9999])
+def test_an_instant_that_stores_read_differently_is_refused(app, year):
+    """Some drivers take the first and the last of all instants for infinity, and others do not."""
+    edge = datetime(year, 1, 1, tzinfo=UTC)
+    with pytest.raises(InvalidOption, match="between the years 1000 and 9000"):
+        app.schedules.put("edge", app.add.bind(1), at=edge)
+    with pytest.raises(InvalidOption, match="between the years 1000 and 9000"):
+        app.schedules.put("edge", app.add.bind(1), every=60, end=edge)
+
+
+def test_an_instant_of_long_ago_is_due_at_once(app):
+    app.schedules.put("old", app.add.bind(1), at=datetime(1000, 1, 1, tzinfo=UTC))
+    assert len(fire_due(app)) == 1
+    assert app.schedules.get("old").state is ScheduleState.DONE
+
+
 def test_an_edit_keeps_what_it_does_not_name_and_another_kind_replaces_the_kind(app):
     app.schedules.put("s", app.add.bind(1), every=60, queue="q", catch_up="skip")
     spec = app.schedules.edit("s", cron="0 9 * * *", tz="Asia/Kathmandu").spec

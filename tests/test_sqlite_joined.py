@@ -1,6 +1,7 @@
 """A job inside of the caller's own transaction shares its fate."""
 
 import sqlite3
+import sys
 from contextlib import closing
 
 import pytest
@@ -49,6 +50,29 @@ async def test_the_callers_row_factory_and_isolation_are_respected(backend, stor
     assert await store.list_jobs(EVERYTHING) == []
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"isolation_level": None},
+        pytest.param(
+            {"autocommit": True},
+            marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="from Python 3.12 on"),
+        ),
+    ],
+    ids=str,
+)
+async def test_a_connection_outside_a_transaction_is_refused(backend, store, options):
+    await store.counts(EVERYTHING)
+    kept = a_job()
+    with closing(sqlite3.connect(backend.path, **options)) as connection:
+        with pytest.raises(ConfigError, match=r"in a transaction.*BEGIN"):
+            await store.joined(connection).submit([a_job()])
+        connection.execute("BEGIN")
+        await store.joined(connection).submit([kept])
+        connection.execute("COMMIT")
+    assert [job.id for job in await store.list_jobs(EVERYTHING)] == [kept.id]
+
+
 async def test_inside_a_callers_transaction_only_submit_is_possible(backend, store):
     await store.counts(EVERYTHING)
     with closing(backend.connect()) as connection:
@@ -65,6 +89,7 @@ async def test_inside_a_callers_transaction_nothing_is_retried(backend):
     holder, caller = backend.connect(), backend.connect()
     holder.execute("BEGIN IMMEDIATE")
     caller.execute("PRAGMA busy_timeout = 0")
+    caller.execute("BEGIN")
     tries = 0
 
     def count(statement: str) -> None:

@@ -1,10 +1,15 @@
 """Parents and children: what ends with whom, what a replay brings back, what may be removed."""
 
+import asyncio
+from contextlib import closing
+
 import pytest
 
-from pulsed.job import Failed, JobFilter, NewJob, Outcome, Report, Status, Succeeded
+from pulsed.engine.upkeep import Upkeep
+from pulsed.job import Failed, JobFilter, NewJob, Outcome, Report, Status, Succeeded, WorkerInfo
 from pulsed.step import StepKind, StepState
 from pulsed.workflow import child_id
+from tests.support.backends import only_postgres
 from tests.support.checkpoints import (
     CHILD,
     CHILDREN_ONLY,
@@ -19,6 +24,9 @@ from tests.support.checkpoints import (
     suspended,
 )
 from tests.support.jobs import BOB, NO_WAIT, claim, claim_one, reap, row, running, settle
+from tests.support.workers import until
+
+postgres = only_postgres
 
 YEAR = 365 * 86_400
 EVERY_END = dict.fromkeys((Status.SUCCEEDED, Status.DEAD_LETTERED, Status.CANCELLED), 60.0)
@@ -142,6 +150,45 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
         assert await cascade(limit=10) == 1
         assert (await statuses(store, ids)).count(Status.PENDING) == left
     assert await cascade(limit=10) == 0
+    await store.aclose()
+
+
+@pytest.mark.embedded("a server sees to it, not its clients")
+async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, monkeypatch):
+    """Not even on a worker that looks rarely."""
+    monkeypatch.setattr("pulsed.engine.upkeep.BATCH", 2)
+    monkeypatch.setattr("pulsed.engine.upkeep.MOST_BATCHES", 2)
+    monkeypatch.setattr("pulsed.store.sqlstore.MOST_ROUNDS", 0)
+    parent = await running(store)
+    children = children_of(parent.job_id, 15)
+    await store.add_children(parent.lease, children)
+    await fail(store, parent)
+    ids = [child.id for child in children]
+    assert await statuses(store, ids) == [Status.PENDING] * 15
+    us = WorkerInfo(id=BOB, host="h", pid=1, queues=("q",), topics=("t",), slots=1)
+    upkeep = asyncio.create_task(Upkeep(store, tick=3600, describe=lambda: us).run())
+
+    async def are_told():
+        return await statuses(store, ids) == [Status.CANCELLED] * 15
+
+    try:
+        await until(are_told)
+    finally:
+        upkeep.cancel()
+        await asyncio.wait([upkeep])
+
+
+async def test_upkeep_does_not_wait_for_children_that_others_hold(postgres):
+    store = postgres.open()
+    store._tell_children = _nothing
+    parent, (child,) = await a_family(store, 1)
+    await fail(store, parent)
+    with closing(postgres.connect()) as other, other.transaction():
+        other.execute(
+            f"SELECT FROM pulse_jobs WHERE id = {postgres.literal(child.job_id)} FOR UPDATE"
+        )
+        assert await store.cascade() == 0
+    assert await store.cascade() == 1
     await store.aclose()
 
 

@@ -14,8 +14,19 @@ PACKAGE = "pulsed"
 
 # Lowest first. Modules of one layer may import one another, but not in a circle.
 LAYERS: list[set[str]] = [
-    {"errors", "version"},
-    {"job", "lifecycle", "backoff", "retention", "schedule", "step", "timetable", "workflow"},
+    {"batches", "errors", "version"},
+    {
+        "job",
+        "lifecycle",
+        "backoff",
+        "page",
+        "retention",
+        "schedule",
+        "step",
+        "tally",
+        "timetable",
+        "workflow",
+    },
     {"handler"},
     {"store"},
     {"engine"},

@@ -49,6 +49,7 @@ from pulsed.rpc.opening import open_store
 from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ _setup = threading.RLock()
 class WorkerSettings(TypedDict, total=False):
     """What ``app.run(...)`` takes; ``WorkerOptions`` has the defaults."""
 
-    queues: str | Sequence[str] | Mapping[str, float]
-    """In the order to claim from, or with weights."""
+    queues: str | Sequence[str] | Mapping[str, float] | None
+    """In the order to claim from, or with weights; unless given, all that the handlers declare."""
     concurrency: int
     """How many jobs may run at a time."""
     poll: float
@@ -79,6 +80,8 @@ class WorkerSettings(TypedDict, total=False):
     """Whether runs stop when their lease cannot be confirmed; None: if no server answers."""
     schedules: bool
     """Whether it writes the declared schedules and fires what is due."""
+    job_log: Literal["all", "limited", "failures"]
+    """Which ends of jobs are logged; limited: successes up to some a second, the rest counted."""
     retention: Retention
     """When finished jobs are removed; unless given, as the app says."""
 
@@ -279,14 +282,21 @@ class Pulse:
         return await self.worker(**options).run()
 
     def run(self, **options: Unpack[WorkerSettings]) -> Exit:
-        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs."""
+        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs.
+
+        Only a program's main thread hears signals. To end a worker in another thread, make it with
+        ``worker()``, run ``asyncio.run(worker.run())`` there, and call ``worker.stop()``.
+        """
         from pulsed.engine import loop  # noqa: PLC0415 - producers need none
 
         refuse_in_event_loop("arun")
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if not is_main_thread:
+            log.info("this worker is not in the main thread, so signals do not stop it")
 
         async def main() -> Exit:
             async with self:
-                return await self.worker(**options).run(handle_signals=True)
+                return await self.worker(**options).run(handle_signals=is_main_thread)
 
         return loop.run(main())
 
@@ -297,7 +307,7 @@ class Pulse:
 
         if isinstance(queue := options.get("queues"), str):
             options["queues"] = [queue]
-        for name in options.get("queues", ()):
+        for name in options.get("queues") or ():
             checked_name("queue", name)
         options["retention"] = checked_retention(options.get("retention") or self._retention)
         registry = self.registry
@@ -409,7 +419,7 @@ class Pulse:
 def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | None) -> str:
     # Also with a handler: it says that a list is no payload before names are looked for in it.
     text = encode_by_name(topic, payload)
-    return text if handler is None else handler.encode((), payload)
+    return text if handler is None else handler.encode_json(payload)
 
 
 def _storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
@@ -438,10 +448,26 @@ def _load(module: str) -> None:
         ) from error
 
 
+# -- forks ----------------------------------------------------------------------------------------
+# A fork lets other threads finish what they import: in the child, a module that they were about to
+# import would be locked for ever. Registered after the stores' hooks, so it runs before theirs.
+
+
+def _wait_for_setup() -> None:
+    _setup.acquire(timeout=LONGEST_IMPORT)
+
+
+def _go_on() -> None:
+    with contextlib.suppress(RuntimeError):  # it was not ours in time
+        _setup.release()
+
+
 def _forget_inherited_lock() -> None:
     global _setup  # noqa: PLW0603 - another thread of the parent may have held it
     _setup = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_inherited_lock)
+    os.register_at_fork(
+        before=_wait_for_setup, after_in_parent=_go_on, after_in_child=_forget_inherited_lock
+    )

@@ -12,6 +12,7 @@
     │   ├── InvalidArguments            they do not fit the handler's signature
     │   ├── InvalidPayload              cannot be stored as JSON, or too large, or too deep
     │   └── InvalidOption               a queue, priority, delay, ... out of range
+    │       └── UnknownZone             a time zone that this machine does not know
     ├── StorageError                    the database said no
     │   ├── TransientStorageError       it may say yes in a moment; retried for you
     │   │   └── ServerUnreachable       no pulsed server answers; what its database does is unknown
@@ -97,6 +98,10 @@ class InvalidOption(InvalidJob):
     """An option of the job is out of its range."""
 
 
+class UnknownZone(InvalidOption):
+    """A time zone that this machine does not know; another one, with newer data, may."""
+
+
 class StorageError(PulsedError):
     """The database refused, and asking again will not change its mind."""
 
@@ -135,6 +140,20 @@ class AccessDenied(StorageError):
 
 class SchemaError(StorageError):
     """The tables are missing, or belong to an older or newer pulsed."""
+
+
+def concerns_everything(error: BaseException) -> bool:
+    """Whether an error says nothing about what was to be stored: anything else would meet it."""
+    return isinstance(
+        error,
+        TransientStorageError
+        | StorageFull
+        | StorageReadOnly
+        | NotADatabase
+        | DatabaseReplaced
+        | AccessDenied
+        | SchemaError,
+    )
 
 
 class JobError(PulsedError):

@@ -19,7 +19,11 @@ from uuid import UUID, SafeUUID
 import msgspec
 
 from pulsed.backoff import Backoff
+from pulsed.batches import text_size
 from pulsed.step import Checkpoint, Wait
+
+DEFAULT_QUEUE = "default"
+"""Where a job waits that neither its handler nor its caller put elsewhere."""
 
 
 class Status(StrEnum):
@@ -43,7 +47,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: UUID
     topic: str
     payload: str
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
     delay: float = 0.0
     at: datetime | None = None
@@ -178,6 +182,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str | None
 
 
+class JobPlace(NamedTuple):
+    """Where a job belongs: all that decides whether somebody may have to do with it."""
+
+    topic: str
+    queue: str
+    parent_id: UUID | None
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process as it presents itself to others."""
 
@@ -271,6 +283,19 @@ class Report(NamedTuple):
 
     lease: Lease
     outcome: Outcome
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to store it."""
+        match self.outcome:
+            case Succeeded(result):
+                return text_size(result)
+            case Failed(error, traceback):
+                return text_size(error) + text_size(traceback)
+            case Waiting(_, checkpoint):
+                return text_size(checkpoint.value)
+            case _:
+                return 0
 
 
 class Beat(StrEnum):

@@ -7,7 +7,6 @@ cursor goes.
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha1
@@ -20,6 +19,7 @@ import msgspec
 from pulsed.backoff import Backoff
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.job import computed_id
+from pulsed.tally import count_between
 from pulsed.timetable import (
     MICROSECOND,
     Cron,
@@ -36,8 +36,8 @@ NAMESPACE = UUID("7d8c1d5e-6a0f-5b6e-9a44-3c1f0b7e52d1")
 """Every occurrence's job id is made under this; it can never change."""
 ON_TIME = timedelta(seconds=60)
 """With catch-up ``skip``, an occurrence later than this was missed."""
-MOST_COUNTED = 10_000
-"""Occurrences passed over are counted up to here; beyond, the number is a lower bound."""
+MINUTE = timedelta(minutes=1)
+"""No two occurrences of a cron are closer than this."""
 
 
 class CatchUp(StrEnum):
@@ -218,7 +218,7 @@ def plan(
     following = next_after(timetable, cursor, anchor=anchor)
     if following is not None and following <= horizon:
         latest = latest_until(timetable, horizon, anchor=anchor) or cursor
-        passed = _count(timetable, cursor, latest, anchor)
+        passed = _count(timetable, cursor, latest)
         following = next_after(timetable, latest, anchor=anchor)
     following = _within(following, end)
     if catch_up is CatchUp.SKIP and now - latest > ON_TIME:
@@ -238,7 +238,7 @@ def _plan_all(
     first = cursor
     if limit is not None:
         first = _first_of_latest(timetable, cursor, horizon, anchor, limit)
-    missed = _count(timetable, cursor, first, anchor)
+    missed = _count(timetable, cursor, first)
     later = upcoming(timetable, first, anchor=anchor, end=horizon)
     fire = [first, *islice(later, most - 1)]
     following = next_after(timetable, fire[-1], anchor=anchor)
@@ -249,31 +249,36 @@ def _first_of_latest(
     timetable: Timetable, cursor: datetime, horizon: datetime, anchor: datetime, limit: int
 ) -> datetime:
     """Return the first of the latest ``limit`` occurrences from the cursor to the horizon."""
-    if isinstance(timetable, Every):
-        latest = latest_until(timetable, horizon, anchor=anchor) or cursor
-        return max(cursor, latest - (limit - 1) * timetable.interval)
-    stretch = timedelta(hours=1)
-    while horizon - stretch > cursor:  # as far back as it takes to find enough of them
-        later = upcoming(timetable, horizon - stretch, anchor=anchor, end=horizon)
-        found = deque(later, maxlen=limit)
-        if len(found) == limit:
-            return found[0]
+    match timetable:
+        case Once():
+            return cursor
+        case Every(interval):
+            latest = latest_until(timetable, horizon, anchor=anchor) or cursor
+            return max(cursor, latest - (limit - 1) * interval)
+    end, stretch = horizon + MICROSECOND, timedelta(hours=1)
+    while end - stretch > cursor and count_between(timetable, end - stretch, end) < limit:
         stretch *= 4
-    return deque([cursor, *upcoming(timetable, cursor, anchor=anchor, end=horizon)], limit)[0]
+    early, late = max(cursor, end - stretch), end
+    if count_between(timetable, early, end) <= limit:
+        return next_after(timetable, early - MICROSECOND, anchor=anchor) or cursor
+    while late - early > MINUTE:  # from early on there are too many, from late on there are not
+        middle = early + (late - early) / 2
+        if count_between(timetable, middle, end) > limit:
+            early = middle
+        else:
+            late = middle
+    return next_after(timetable, late - MICROSECOND, anchor=anchor) or cursor
 
 
-def _count(timetable: Timetable, cursor: datetime, latest: datetime, anchor: datetime) -> int:
+def _count(timetable: Timetable, cursor: datetime, latest: datetime) -> int:
     """Count the occurrences from the cursor up to, but not with, the latest."""
-    if isinstance(timetable, Every):
-        return (latest - cursor) // timetable.interval
-    if cursor >= latest:
-        return 0
-    counted = 1
-    for occurrence in islice(upcoming(timetable, cursor, anchor=anchor), MOST_COUNTED):
-        if occurrence >= latest:
-            break
-        counted += 1
-    return counted
+    match timetable:
+        case Once():
+            return 0
+        case Every(interval):
+            return (latest - cursor) // interval
+        case Cron():
+            return count_between(timetable, cursor, latest)
 
 
 def _within(occurrence: datetime | None, end: datetime | None) -> datetime | None:

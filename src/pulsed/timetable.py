@@ -5,6 +5,7 @@ Pure computations on instants, all of them in UTC. Nothing here looks at a clock
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from pulsed.errors import InvalidOption, checked_seconds
+from pulsed.errors import InvalidOption, UnknownZone, checked_seconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -31,6 +32,11 @@ NICKNAMES = {
     "@hourly": "0 * * * *",
 }
 FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
+EVERY = "@every"
+UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_TIMES = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_ZONE_PREFIX = re.compile(r"(?:CRON_)?TZ=(\S*)\s*(.*)", re.DOTALL)
+_RANGE_OF_ONE = re.compile(r"(\w+)-(\w+)/\d+")
 
 
 def to_micros(instant: datetime) -> int:
@@ -75,22 +81,54 @@ def every_timetable(seconds: float | timedelta) -> Every:
     return Every(timedelta(microseconds=round(seconds * 1_000_000)))
 
 
-def cron_timetable(expression: str, zone: str = "UTC") -> Cron:
-    """Return the timetable of a cron expression, or say which field is wrong."""
-    made = Cron(normalized_cron(expression), zone)
-    zone_of(zone)
+def cron_timetable(text: str, zone: str | None = None) -> Cron | Every:
+    """Return the timetable of a cron text, or say which field is wrong.
+
+    Besides five fields and a nickname this is ``@every 1h30m``, an interval, and a text that begins
+    with ``CRON_TZ=Europe/Berlin`` (or ``TZ=``), its zone.
+    """
+    if not isinstance(text, str):
+        raise InvalidOption(f"cron must be a text such as '0 9 * * MON-FRI', not {text!r}.")
+    named, expression = split_zone(text)
+    if named is not None and zone is not None and named != zone:
+        raise InvalidOption(f"The cron text {text!r} names another zone than tz={zone!r}.")
+    zone = zone if named is None else named
+    if is_interval(expression):
+        if zone is not None:
+            raise InvalidOption(f"{EVERY} is an interval, which is the same in every time zone.")
+        return _every_text(expression)
+    made = Cron(normalized_cron(expression), "UTC" if zone is None else zone)
+    zone_of(made.zone)
     if next_after(made, EPOCH + timedelta(days=366 * 50), anchor=EPOCH) is None:
         raise InvalidOption(f"The cron expression {expression!r} has no occurrence at all.")
     return made
 
 
+def split_zone(text: str) -> tuple[str | None, str]:
+    """Return the zone that a cron text names, if it does, and the text without it."""
+    found = _ZONE_PREFIX.fullmatch(text.strip())
+    return (found[1], found[2]) if found else (None, text.strip())
+
+
+def is_interval(text: str) -> bool:
+    """Whether a cron text is ``@every`` so much time."""
+    return text.lower().split(maxsplit=1)[:1] == [EVERY]
+
+
+def _every_text(text: str) -> Every:
+    """Return the interval of ``@every 1h30m``."""
+    said = text.lower().removeprefix(EVERY).strip()
+    parts = _TIMES.findall(said)
+    if not parts or "".join(number + unit for number, unit in parts) != said:
+        raise InvalidOption(f"{text!r} is not an interval; write it as '@every 5m' or '1h30m'.")
+    return every_timetable(sum(float(number) * UNITS[unit] for number, unit in parts))
+
+
 def normalized_cron(expression: str) -> str:
     """Return five fields for a nickname or an expression, or say which field is wrong."""
-    if not isinstance(expression, str):
-        raise InvalidOption(f"cron must be a text such as '0 9 * * MON-FRI', not {expression!r}.")
     text = NICKNAMES.get(expression.strip().lower(), expression.strip())
     if text.startswith("@"):
-        known = ", ".join(NICKNAMES)
+        known = ", ".join((*NICKNAMES, f"{EVERY} 5m"))
         raise InvalidOption(f"{text!r} is not a cron nickname; there are {known}.")
     fields = text.split()
     if len(fields) != len(FIELDS):
@@ -106,9 +144,19 @@ def normalized_cron(expression: str) -> str:
     return " ".join(fields)
 
 
+def simulation(expression: str, start: datetime) -> CronSim:
+    """Return a cron expression as cronsim reads it, which takes ``5-5/3`` for ``5/3``."""
+    return CronSim(_RANGE_OF_ONE.sub(_one_value, expression), start)
+
+
+def _one_value(found: re.Match[str]) -> str:
+    first, last = (text.lstrip("0") or "0" for text in found.group(1, 2))
+    return first if first.upper() == last.upper() else found[0]
+
+
 def _check_cron(fields: list[str], what: str) -> None:
     try:
-        CronSim(" ".join(fields), EPOCH)
+        simulation(" ".join(fields), EPOCH)
     except (CronSimError, ValueError, AssertionError) as error:
         raise InvalidOption(f"The cron {what} is not valid.") from error
 
@@ -118,8 +166,9 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
-        raise InvalidOption(
-            f"There is no time zone {name!r}; give an IANA name such as 'Europe/Berlin'."
+        raise UnknownZone(
+            f"There is no time zone {name!r} on this machine; give an IANA name such as "
+            "'Europe/Berlin', or update tzdata."
         ) from error
 
 
@@ -131,14 +180,25 @@ def describe(timetable: Timetable) -> str:
         case Every(interval):
             return f"Every {_shown(interval)}"
         case Cron(expression, zone):
-            return f"{CronSim(expression, EPOCH).explain()} ({zone})"
+            return f"{simulation(expression, EPOCH).explain()} ({zone})"
 
 
 def _shown(interval: timedelta) -> str:
-    seconds = interval.total_seconds()
-    sizes = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-    size, unit = next(((size, unit) for size, unit in sizes if seconds % size == 0), sizes[-1])
-    return unit if seconds == size else f"{seconds / size:g} {unit}s"
+    """Write an interval in its largest units, without loss: ``2 hours``, ``1 day 30 minutes``."""
+    left, parts = interval // MICROSECOND, []
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        number, left = divmod(left, size * 1_000_000)
+        if number:
+            parts.append(_counted(str(number), unit))
+    if left:
+        seconds = f"{left // 1_000_000}.{left % 1_000_000:06}".rstrip("0").rstrip(".")
+        parts.append(_counted(seconds, "second"))
+    shown = " ".join(parts)
+    return shown.removeprefix("1 ") if len(parts) == 1 else shown
+
+
+def _counted(number: str, unit: str) -> str:
+    return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
 
 
 def next_after(timetable: Timetable, after: datetime, *, anchor: datetime) -> datetime | None:
@@ -203,7 +263,7 @@ def _by_wall_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
     """
     latest = after
     local = after.astimezone(zone_of(timetable.zone))
-    for wall in CronSim(timetable.expression, local):
+    for wall in simulation(timetable.expression, local):
         occurrence = wall.astimezone(UTC)
         if occurrence > latest:
             latest = occurrence
@@ -219,7 +279,7 @@ def _by_elapsed_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
     zone = zone_of(timetable.zone)
     local = after.astimezone(zone).replace(tzinfo=None, fold=0)
     waiting: list[datetime] = []
-    for wall in CronSim(timetable.expression, local - _coming_back(after, zone)):
+    for wall in simulation(timetable.expression, local - _coming_back(after, zone)):
         passes = _passes(wall, zone)
         while waiting and passes and waiting[0] < passes[0]:
             yield heappop(waiting)

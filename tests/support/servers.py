@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from pulsed.rpc.server import Gate, Server, ServerOptions, open_gate
+from pulsed.rpc.access import Caller
+from pulsed.rpc.gate import Gate, TokenGate
+from pulsed.rpc.server import Server, ServerOptions
 from pulsed.store.base import Store
 
 T = TypeVar("T")
@@ -26,11 +28,19 @@ class NoSharedPollerNoise(logging.Filter):
 logging.getLogger("asyncio").addFilter(NoSharedPollerNoise())
 
 
+class FreshGate(TokenGate):
+    """Reads the tokens at every call, so that tests need not wait for the next read."""
+
+    async def admit(self, context: Any) -> Caller:
+        await self.refresh()
+        return await super().admit(context)
+
+
 class ServerThread:
     """Serves a store until ``stop()``."""
 
     def __init__(
-        self, make_store: Callable[[], Store], gate: Gate = open_gate, **options: Any
+        self, make_store: Callable[[], Store], gate: Gate | None = None, **options: Any
     ) -> None:
         given: dict[str, Any] = {"listen": "127.0.0.1:0", "poll": 0.02, "upkeep": False} | options
         self._options = ServerOptions(**given)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pulsed.app import Pulse
 from pulsed.cli.output import console, joined
+from pulsed.engine.options import WorkerOptions
 from pulsed.retention import described
 from pulsed.store.open import redacted
 from pulsed.version import __version__
@@ -28,14 +29,17 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
     if quiet or not sys.stderr.isatty():
         log.info("pulsed %s, process %d, database %s", __version__, os.getpid(), database)
         return
+    queues = WorkerOptions(queues=working["queues"]).served_queues(app.registry)
     lines = {
         "database": database,
-        "queues": _queues(working["queues"]),
-        "topics": joined(sorted(handler.topic for handler in app.registry)),
+        "queues": _queues(queues),
+        "topics": joined(sorted(h.topic for h in app.registry if h.queue in queues)),
         "slots": f"{working['concurrency']}",
         "keep": described(app.retention.ages),
         "stop": "Ctrl-C finishes what runs; twice hands it back",
     }
+    if others := sorted(f"{h.topic} (-q {h.queue})" for h in app.registry if h.queue not in queues):
+        lines["not here"] = joined(others)
     if not working["schedules"]:
         lines["schedules"] = "left to other workers"
     screen = console(sys.stderr)
@@ -45,6 +49,6 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
 
 
 def _queues(queues: Sequence[str] | Mapping[str, float]) -> str:
-    if isinstance(queues, Mapping):
+    if isinstance(queues, Mapping) and len(set(queues.values())) > 1:
         return ", ".join(f"{name} (weight {weight:g})" for name, weight in queues.items())
     return ", ".join(queues)

@@ -80,8 +80,12 @@ class Lines(logging.Formatter):
         return click.style(job, dim=True) if self._coloured else job
 
 
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+"""What every record has; the rest came in as ``extra``."""
+
+
 class JsonLines(logging.Formatter):
-    """One JSON object a record."""
+    """One JSON object a record, with the job that it is about and whatever ``extra`` it carries."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object as one line."""
@@ -92,8 +96,12 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
             "pid": record.process,
         }
-        job = {name: getattr(record, name, "-") for name in ("job_id", "topic", "attempt")}
-        fields |= {name: value for name, value in job.items() if value != "-"}
+        for name, value in record.__dict__.items():
+            outside_of_jobs = name in ("job_id", "topic", "attempt") and value == "-"
+            if name not in _STANDARD and name not in fields and not outside_of_jobs:
+                fields[name] = value
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = self.formatStack(record.stack_info)
         return harmless_json(json.dumps(fields, ensure_ascii=False, default=str))

@@ -165,7 +165,7 @@ def _credentials(options: Mapping[str, Any]) -> Any:
 
 async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
     from pulsed.rpc.gate import TokenGate  # noqa: PLC0415 - heavy, as is the next
-    from pulsed.rpc.server import Server, ServerOptions, open_gate  # noqa: PLC0415
+    from pulsed.rpc.server import Server, ServerOptions  # noqa: PLC0415
 
     store = open_store(url, settings)
     assert isinstance(store, SqlStore)
@@ -182,7 +182,7 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
             most_streams=options["max_streams"],
             reflection=options["reflection"],
         ),
-        TokenGate(store) if options["auth"] else open_gate,
+        TokenGate(store) if options["auth"] else None,
     )
     try:
         await store.now()  # what waiting will not mend is said now

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
 import click
 
@@ -22,6 +22,7 @@ from pulsed.cli.loading import check_handlers, load_app
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.times import duration
 from pulsed.engine.loop import run as run_loop
+from pulsed.engine.options import JobLogging
 from pulsed.engine.supervisor import ABORT, Supervisor
 from pulsed.engine.worker import Worker
 from pulsed.retention import Age
@@ -50,7 +51,8 @@ environment:
   DATABASE_URL       the database, when PULSED_URL is not set either
   PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
-  PULSED_LOG_FORMAT  the default of --log-format"""
+  PULSED_LOG_FORMAT  the default of --log-format
+  PULSED_JOB_LOG     the default of --job-log"""
 
 
 def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
@@ -75,13 +77,14 @@ def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
 class WorkingOptions(TypedDict):
     """What a worker is told, as its options carry it."""
 
-    queues: Sequence[str] | Mapping[str, float]
+    queues: Sequence[str] | Mapping[str, float] | None
     concurrency: int
     poll: float
     tick: float
     drain_timeout: float | None
     fence: bool | None
     schedules: bool
+    job_log: JobLogging
 
 
 _OPTIONS = (
@@ -90,9 +93,8 @@ _OPTIONS = (
         "--queues",
         type=queues,
         metavar="QUEUES",
-        default="default",
-        show_default=True,
-        help="default,mail in this order, or mail=3,default=1 by weight.",
+        help="default,mail in this order, or mail=3,default=1 by weight [default: every queue that "
+        "a job of the app declares].",
     ),
     click.option(
         "-c",
@@ -134,6 +136,14 @@ _OPTIONS = (
         "--no-schedules",
         is_flag=True,
         help="Leave schedules to other workers: neither write nor fire them.",
+    ),
+    click.option(
+        "--job-log",
+        type=click.Choice(get_args(JobLogging)),
+        default="limited",
+        envvar="PULSED_JOB_LOG",
+        show_default=True,
+        help="Log the end of all jobs, of successes up to 20 a second, or of failures only.",
     ),
     keep_option,
 )
@@ -247,6 +257,7 @@ def _supervise(
         "--poll": working["poll"],
         "--tick": working["tick"],
         "--drain-timeout": working["drain_timeout"],
+        "--job-log": working["job_log"],
         **more,
     }
     command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
@@ -256,7 +267,9 @@ def _supervise(
     return Supervisor([*command, *([app] if app else [])], processes).run()
 
 
-def _queues_as_text(queues: Sequence[str] | Mapping[str, float]) -> str:
+def _queues_as_text(queues: Sequence[str] | Mapping[str, float] | None) -> str | None:
+    if queues is None:
+        return None
     if isinstance(queues, Mapping):
         return ",".join(f"{name}={weight:g}" for name, weight in queues.items())
     return ",".join(queues)

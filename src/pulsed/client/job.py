@@ -13,11 +13,13 @@ import msgspec
 from pulsed.client.bulk import is_cancelled
 from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
+from pulsed.engine.why import explain
 from pulsed.errors import (
     InvalidOption,
     InvalidTransition,
     JobCancelled,
     JobFailed,
+    PulsedError,
     ResultTimeout,
     checked_seconds,
 )
@@ -104,6 +106,11 @@ class Job(Generic[R_co]):
         return payload
 
     @property
+    def result_value(self) -> R_co | None:
+        """What its handler returned, decoded; None unless it had SUCCEEDED."""
+        return self.decode_result(self.row.result) if self.status is Status.SUCCEEDED else None
+
+    @property
     def progress(self) -> Any:
         """What the handler last reported about its progress, or None."""
         return None if self.row.progress is None else msgspec.json.decode(self.row.progress)
@@ -185,12 +192,21 @@ class Job(Generic[R_co]):
             left = wait if give_up_at is None else give_up_at - time.monotonic()
             if left <= 0:
                 raise ResultTimeout(
-                    f"{self} did not end within {timeout:g} s. It goes on; ask again later.",
+                    f"{self} is still {self.status} after {timeout:g} s: {await self._awhy()}.",
                     job_id=self.id,
                 )
             await pause(min(wait, left))
             wait = min(wait * 1.5, LONGEST_PAUSE)
         return self._outcome()
+
+    async def _awhy(self) -> str:
+        """Return why it has not ended, or that it goes on if even that cannot be read."""
+        store = self._client.store()
+        try:
+            reasons = explain(self.row, await store.workers(), await store.now())
+        except PulsedError:
+            reasons = []
+        return "; ".join(reasons) or "it goes on, ask again later"
 
     async def asignal(self, name: str, payload: Any = None) -> None:
         """Send it a signal, which a workflow gets from ``ctx.wait_signal(name)``."""

@@ -10,9 +10,9 @@ from pulsed.backoff import Backoff
 from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
 from pulsed.handler import Call, Registry, checked_options, encode_by_name
-from pulsed.handler.options import checked_count, checked_instant, checked_name
+from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
-from pulsed.timetable import cron_timetable, every_timetable
+from pulsed.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
 
 Target: TypeAlias = JobType[..., Any] | Call[Any] | str
 """What a schedule runs: a job without arguments, ``job.bind(...)``, or a topic by name."""
@@ -22,7 +22,10 @@ class When(TypedDict, total=False):
     """When a schedule is due, and what becomes of occurrences that nobody saw."""
 
     cron: str
-    """Five fields, or ``@hourly`` and its like; in the wall time of ``tz``."""
+    """Five fields, or ``@hourly`` and its like; in the wall time of ``tz``.
+
+    ``CRON_TZ=Europe/Berlin`` before it names the zone as well; ``@every 5m`` is an interval.
+    """
     every: float | timedelta
     """Seconds between two occurrences, counted from ``start`` or the creation."""
     at: datetime
@@ -93,7 +96,7 @@ def _job_fields(
         bound, handler = {}, registry.find(checked_name("topic", target))
         topic, text = target, encode_by_name(target, payload or {})
         if handler is not None:
-            text = handler.encode((), payload or {})
+            text = handler.encode_json(payload or {})
         elif len(registry):
             registry.get(topic)
     else:
@@ -115,21 +118,25 @@ def _when_fields(when: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidOption(f"A schedule needs exactly one of cron=, every= and at=, not {said}.")
     fields: dict[str, Any] = {}
     if "cron" in when:
-        timetable = cron_timetable(when["cron"], when.get("tz", "UTC"))
-        fields |= {"cron": timetable.expression, "zone": timetable.zone}
+        fields |= _repetition(cron_timetable(when["cron"], when.get("tz")))
     elif "tz" in when:
         raise InvalidOption("tz= is for cron=; an interval and an instant are the same everywhere.")
     if "every" in when:
-        interval = every_timetable(when["every"]).interval
-        fields["every"] = interval // timedelta(microseconds=1)
+        fields |= _repetition(every_timetable(when["every"]))
     for name in ("at", "start", "end"):
         if name in when:
-            fields[name] = checked_instant(name, when[name])
+            fields[name] = checked_due(name, when[name])
     if "at" in when and ("start" in when or "end" in when):
         raise InvalidOption("start= and end= bound a repetition; at= is a single instant.")
     if "start" in fields and "end" in fields and fields["start"] > fields["end"]:
         raise InvalidOption("start= must not be later than end=.")
     return fields | _policy_fields(when)
+
+
+def _repetition(timetable: Cron | Every) -> dict[str, Any]:
+    if isinstance(timetable, Cron):
+        return {"cron": timetable.expression, "zone": timetable.zone}
+    return {"every": timetable.interval // MICROSECOND}
 
 
 def _policy_fields(when: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,15 @@ from pulsed.job import Status, new_job_id
 from pulsed.schedule import CatchUp, ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
-from pulsed.timetable import MICROSECOND, Cron, describe, upcoming, zone_of
+from pulsed.timetable import (
+    MICROSECOND,
+    Cron,
+    describe,
+    is_interval,
+    split_zone,
+    upcoming,
+    zone_of,
+)
 
 EDIT_TRIES = 10
 """How often an edit is made again because somebody else's came between."""
@@ -221,7 +229,7 @@ class Schedules:
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, out of turn; the cursor does not move."""
         schedule = await self.aget(name)
-        job = template(schedule.row, new_job_id())
+        job = template(schedule.row, schedule.spec, new_job_id())
         await self._store.submit([job])
         return Job(self._client, job, self._client.registry().find(job.topic))
 
@@ -298,7 +306,7 @@ def _edited(old: ScheduleSpec, options: ScheduleOptions, registry: Registry) -> 
         bounds = ("start", "end") if "at" in given else ()
         gone = (*KINDS, "tz", *bounds)
         kept = {name: value for name, value in kept.items() if name not in gone}
-        if "tz" not in given and "cron" in given:
+        if old.cron is not None and "tz" not in given and _takes_zone(given.get("cron")):
             given["tz"] = old.zone
     if given.get("catch_up", old.catch_up) != CatchUp.ALL:
         kept.pop("limit", None)
@@ -308,3 +316,11 @@ def _edited(old: ScheduleSpec, options: ScheduleOptions, registry: Registry) -> 
     made = make_spec(old.topic, {**kept, **given, "payload": payload}, registry)
     unsaid = {name: getattr(old, name) for name in JOB_OPTIONS if name not in options}
     return msgspec.structs.replace(made, **unsaid)
+
+
+def _takes_zone(cron: Any) -> bool:
+    """Whether a cron text leaves it to ``tz`` to say in which zone it is."""
+    if not isinstance(cron, str):
+        return False
+    named, expression = split_zone(cron)
+    return named is None and not is_interval(expression)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.errors import InvalidTransition, JobNotFound
-from pulsed.handler import encode_payload
+from pulsed.handler import encode_untyped
 from pulsed.handler.options import checked_name
 from pulsed.job import new_job_id
 from pulsed.store.base import Store
@@ -16,7 +16,7 @@ from pulsed.workflow import Signal
 async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> None:
     """Store a signal for a job that has not ended; it need not wait for it yet."""
     checked_name("name of a signal", name)
-    text = encode_payload(f"The payload of signal {name!r}", payload)
+    text = encode_untyped(f"The payload of signal {name!r}", payload)
     # The id is made here, so that a storage retry cannot send it twice.
     signal = Signal(id=new_job_id(), job_id=job_id, name=name, payload=text)
     stored, status = await store.signal(signal)

@@ -29,7 +29,7 @@ from pulsed.engine.workflow import Workflow
 from pulsed.engine.workflows import Workflows
 from pulsed.errors import CannotSuspend, LeaseLost
 from pulsed.handler import Call, HandlerContext
-from pulsed.handler.payload import encode_payload
+from pulsed.handler.payload import encode_untyped
 from pulsed.job import Assignment
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
@@ -135,7 +135,7 @@ class Context(HandlerContext):
 
     async def aprogress(self, value: Any) -> None:
         """Store how far the run is (anything JSON); others see it as ``job.progress``."""
-        text = encode_payload("The progress", value)
+        text = encode_untyped("The progress", value)
         if not await self._store.set_progress(self._assignment.lease, text):
             raise LeaseLost.of(self.job_id, self.topic)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pulsed.handler import clean_text
 
@@ -30,15 +33,31 @@ def message(error: BaseException) -> str:
 def trace(error: BaseException) -> str:
     """Return the traceback, from the handler on."""
     try:
-        begin = _in_the_handler(error.__traceback__)
+        begin = from_the_handler(error)
         return clean_text("".join(traceback.format_exception(type(error), error, begin)))
     except BaseException:  # noqa: BLE001 - somebody else's code
         return "(its traceback cannot be shown)"
 
 
-def _in_the_handler(begin: TracebackType | None) -> TracebackType | None:
-    """Skip the calls by which a worker gets there; all of it is ours if it did not get there."""
-    here = begin
+def handler_line(error: BaseException, handler: Callable[..., Any]) -> str:
+    """Return the innermost line of the handler's own file that the error passed: ``jobs.py:12``."""
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    file = code.co_filename if code is not None else ""
+    found = ""
+    here = error.__traceback__
+    while here is not None:
+        if here.tb_frame.f_code.co_filename == file:
+            found = f"{Path(file).name}:{here.tb_lineno}"
+        here = here.tb_next
+    return clean_text(found)
+
+
+def from_the_handler(error: BaseException) -> TracebackType | None:
+    """Return the traceback without the calls by which a worker gets to the handler.
+
+    All of it if the error came before the handler.
+    """
+    here = error.__traceback__
     while here is not None and here.tb_frame.f_code.co_filename.startswith(OURS):
         here = here.tb_next
-    return here or begin
+    return here or error.__traceback__

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from pulsed.errors import InvalidOption
+from pulsed.handler import Registry
+from pulsed.job import DEFAULT_QUEUE
 from pulsed.retention import Retention
+
+JobLogging = Literal["all", "limited", "failures"]
+"""Which ends of jobs are logged: all, successes up to some a second, or failures only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
     """How a worker works."""
 
-    queues: Sequence[str] | Mapping[str, float] = ("default",)
-    """In the order to claim from, or with weights."""
+    queues: Sequence[str] | Mapping[str, float] | None = None
+    """In the order to claim from, or with weights. None: every queue that a handler declares, and
+    ``default``, with equal weights."""
     concurrency: int = 100
     poll: float = 1.0
     """Seconds between two looks when no hint arrives."""
@@ -30,13 +37,28 @@ class WorkerOptions:
     retention: Retention = field(default_factory=Retention)
     """When finished jobs are removed."""
 
+    job_log: JobLogging = "limited"
+    """Which ends of jobs are logged."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
             raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
         for name in ("poll", "tick"):
             if not 0.001 <= getattr(self, name) <= 3600:
                 raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
-        if isinstance(self.queues, str) or not self.queues:
+        if self.job_log not in get_args(JobLogging):
+            raise InvalidOption(f"job_log must be one of {', '.join(get_args(JobLogging))}.")
+        if isinstance(self.queues, str) or (self.queues is not None and not self.queues):
             raise InvalidOption("queues must be a list of names, at least one.")
         if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:
             raise InvalidOption("the weights of queues must be positive.")
+
+    def served_queues(self, registry: Registry) -> Sequence[str] | Mapping[str, float]:
+        """Return the queues to claim from: those given, or all that the handlers declare.
+
+        Undeclared ones have equal weights, so that a full queue does not starve the others.
+        """
+        if self.queues is not None:
+            return self.queues
+        declared = {handler.queue for handler in registry}
+        return dict.fromkeys(sorted(declared | {DEFAULT_QUEUE}), 1.0)

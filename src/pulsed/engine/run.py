@@ -8,6 +8,7 @@ whose rest is awaited in a task that it has to itself.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Generator
 from contextvars import Context as Variables
 from contextvars import copy_context
@@ -47,13 +48,28 @@ class Stop(Enum):
 class Run:
     """A claimed job while this worker has it."""
 
-    __slots__ = ("assignment", "context", "handler", "lease", "reported", "stop", "task", "timer")
+    __slots__ = (
+        "assignment",
+        "began",
+        "context",
+        "error",
+        "handler",
+        "lease",
+        "reported",
+        "stop",
+        "task",
+        "timer",
+    )
 
     def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
         self.assignment = assignment
         self.lease = assignment.lease
         self.handler = handler
         self.context = context
+        self.began = 0.0
+        """When its handler was called, by the monotonic clock; 0: not yet."""
+        self.error: BaseException | None = None
+        """What its handler raised, from its end until it has been logged."""
         self.task: asyncio.Task[None] | None = None
         """The task that is the run's own, from its first wait on."""
         self.timer: asyncio.TimerHandle | None = None
@@ -71,6 +87,19 @@ class Run:
             self.context._cancelled = True  # noqa: SLF001 - the context is the run's own
             if self.task is not None:
                 self.task.cancel()
+
+    def seconds(self) -> float:
+        """Return for how long its handler has been running."""
+        return time.monotonic() - self.began if self.began else 0.0
+
+    def milliseconds(self) -> float:
+        """Return the same for a log record."""
+        return round(self.seconds() * 1000, 3)
+
+    def log_fields(self) -> dict[str, Any]:
+        """Return its job as the ``extra`` of a log record."""
+        job = self.assignment
+        return {"job_id": str(job.job_id), "topic": job.topic, "attempt": job.attempt}
 
     def __str__(self) -> str:
         return f"job {self.assignment.job_id} ({self.assignment.topic})"
@@ -110,6 +139,7 @@ def start(run: Run) -> Outcome | Suspended | None:
     """Run an async handler up to its first wait; None means that it is not ours. Never raises."""
     if run.stop is not None:
         return outcome_of_stop(run)
+    run.began = time.monotonic()
     variables = copy_context()
     try:
         coroutine, awaited = variables.run(_first_step, run)
@@ -141,6 +171,7 @@ def call(run: Run) -> Outcome | None:
     """Run a plain handler, in this thread. Never raises."""
     if run.stop is not None:
         return outcome_of_stop(run)
+    run.began = time.monotonic()
     contexts.enter(run.context)
     try:
         value = _called(run)
@@ -178,8 +209,8 @@ def _ended_flow(run: Run) -> Workflow | None:
 
 def _after_return(run: Run, value: Any) -> Outcome | None:
     flow = _ended_flow(run)
-    if run.stop is Stop.LOST:
-        return None
+    if run.stop in (Stop.LOST, Stop.TIMED_OUT):
+        return outcome_of_stop(run)  # also if it caught its cancellation: its time is over
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
@@ -199,10 +230,13 @@ def _after_error(run: Run, error: BaseException) -> Outcome | None:
         return outcome_of_stop(run)
     if run.stop in (Stop.LOST, Stop.ABORTED):
         return outcome_of_stop(run)  # what it says now is about our interruption
+    if run.stop is Stop.TIMED_OUT and (isinstance(error, Snooze) or is_suspension(error)):
+        return outcome_of_stop(run)  # it wants to go on later, but its attempt has failed
     if flow is not None and isinstance(flow.interrupted, Suspension):
         if is_suspension(error):
             return flow.interrupted.outcome
         return _stayed(flow.interrupted, error)
+    run.error = error
     match error:
         case Snooze():
             return Snoozed(error.seconds)

@@ -95,7 +95,7 @@ class Runner:
         if run in self.runs and run not in self.stuck:
             self.stuck.add(run)
             self._idle.set()
-            log.error("%s does not stop; its slot is stuck", run)
+            log.error("%s does not stop; its slot is stuck", run, extra=run.log_fields())
             self._on_stuck()
 
     def close(self) -> None:
@@ -145,7 +145,8 @@ class Runner:
             run.timer = asyncio.get_running_loop().call_at(due, self._time_out, run)
 
     def _time_out(self, run: Run) -> None:
-        log.warning("%s timed out after %g s", run, run.assignment.timeout)
+        timeout = run.assignment.timeout
+        log.warning("%s timed out after %g s", run, timeout, extra=run.log_fields())
         self.stop_run(run, Stop.TIMED_OUT)
 
     # -- ends -------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Any number of processes do this at once, without a leader. What is due is read, decided here by
 pure functions, and written back under a guard that only one of them passes. A schedule that cannot
-be fired is put aside with its reason and does not hold up the others.
+be fired is put aside with its reason and does not hold up the others; one in a time zone that this
+machine does not know is left to others. What is large is written in several transactions.
 """
 
 from __future__ import annotations
@@ -12,26 +13,27 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from pulsed.errors import StorageError, StorageRefused
+from pulsed.batches import TRANSACTION, batches
+from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
 from pulsed.job import NewJob
-from pulsed.schedule import ScheduleRow, occurrence_id, plan
+from pulsed.schedule import ScheduleRow, ScheduleSpec, occurrence_id, plan
 from pulsed.store.base import Fire, Store
-from pulsed.store.blocking import pause
 
 log = logging.getLogger("pulsed.schedules")
 
 BATCH = 500
-"""Schedules in one transaction."""
+"""Schedules that are read at a time."""
 MOST_AT_A_TIME = 500
 """Occurrences of one schedule in one transaction, while it catches up."""
+JOB_BYTES = 400
+"""About what a job takes besides its payload."""
 BUDGET = 5.0
 """Seconds one tick may take; what is left is due at the next."""
-LONG_COUNT = 100
 SHORTEST_SLEEP = 0.1
 """Hints come for jobs as well, hundreds in a second; so many looks would be too many."""
 LONGEST_SLEEP = 5.0
@@ -54,6 +56,8 @@ class Scheduler:
         self._longest_sleep = longest_sleep
         self._woken = asyncio.Event()
         self._until_next: float | None = None
+        self._left: dict[UUID, str] = {}
+        """Schedules that are due and left to other machines, and why."""
 
     def wake(self) -> None:
         """Look again: a schedule may have been added or changed."""
@@ -84,24 +88,48 @@ class Scheduler:
         """Fire all that is due, within the time budget; returns the jobs made here."""
         made: list[NewJob] = []
         give_up_at = time.monotonic() + BUDGET
+        left: dict[UUID, str] = {}
         while True:
-            due = await self._store.due_schedules(BATCH)
+            due = await self._store.due_schedules(BATCH + len(left), skip=len(left))
             self._until_next = None
             if due.next_run_at is not None:
                 self._until_next = (due.next_run_at - due.now).total_seconds()
-            if not due.rows or time.monotonic() > give_up_at:
+            rows = [row for row in due.rows if row.id not in left]
+            if not rows or time.monotonic() > give_up_at:
+                self._left = left
                 return made
-            made += await self._fire(due.rows, due.now)
+            made += await self._fire(rows, due.now, left, give_up_at)
 
-    async def _fire(self, rows: list[ScheduleRow], now: datetime) -> list[NewJob]:
-        fires = []
-        for row in rows:
-            try:
-                fires.append(decide(row, now))
-                if fires[-1].plan.missed > LONG_COUNT:
-                    await pause(0)  # let others run: counting what was missed for weeks takes time
-            except Exception as error:  # noqa: BLE001 - one bad schedule must not stop the others
-                await self._park(row, error)
+    async def _fire(
+        self, rows: list[ScheduleRow], now: datetime, left: dict[UUID, str], give_up_at: float
+    ) -> list[NewJob]:
+        made: list[NewJob] = []
+        broken: list[tuple[ScheduleRow, Exception]] = []
+
+        def decisions() -> Iterator[Fire]:
+            for row in rows:
+                try:
+                    yield decide(row, now)
+                except UnknownZone as error:
+                    self._leave(row, str(error), left)
+                except Exception as error:  # noqa: BLE001 - one bad schedule must not stop others
+                    broken.append((row, error))
+
+        for fires in batches(decisions(), _bytes_of, count=lambda each: max(1, len(each.jobs))):
+            made += await self._fire_batch(fires)
+            if time.monotonic() > give_up_at:
+                break
+        for row, error in broken:
+            await self._park(row, error)
+        return made
+
+    def _leave(self, row: ScheduleRow, why: str, left: dict[UUID, str]) -> None:
+        """Leave a schedule to machines that can fire it."""
+        left[row.id] = why
+        if self._left.get(row.id) != why:  # said once, and not at every look
+            log.warning("schedule %s of %s is left to other machines: %s", row.name, row.app, why)
+
+    async def _fire_batch(self, fires: list[Fire]) -> list[NewJob]:
         try:
             return await self._store.fire(fires)
         except Exception as error:
@@ -151,27 +179,32 @@ def decide(row: ScheduleRow, now: datetime) -> Fire:
         end=spec.end,
         catch_up=spec.catch_up,
         limit=spec.limit,
-        most=MOST_AT_A_TIME,
+        most=max(1, min(MOST_AT_A_TIME, TRANSACTION.bytes // (len(spec.payload) + JOB_BYTES))),
     )
-    return Fire(row, what, [job_of(row, occurrence) for occurrence in what.fire], spec.overlap)
+    jobs = [job_of(row, spec, occurrence) for occurrence in what.fire]
+    return Fire(row, what, jobs, spec.overlap)
 
 
-def job_of(row: ScheduleRow, occurrence: datetime) -> NewJob:
+def _bytes_of(fire: Fire) -> int:
+    return sum(len(job.payload) + JOB_BYTES for job in fire.jobs)
+
+
+def job_of(row: ScheduleRow, spec: ScheduleSpec, occurrence: datetime) -> NewJob:
     """Return the job of one occurrence: the same, to the byte, whoever makes it."""
     job_id = occurrence_id(row.id, occurrence)
-    spread = timedelta(seconds=row.spec.jitter * (job_id.int % 10_007) / 10_007)
-    return template(row, job_id, at=occurrence + spread, occurrence=occurrence)
+    spread = timedelta(seconds=spec.jitter * (job_id.int % 10_007) / 10_007)
+    return template(row, spec, job_id, at=occurrence + spread, occurrence=occurrence)
 
 
 def template(
     row: ScheduleRow,
+    spec: ScheduleSpec,
     job_id: UUID,
     *,
     at: datetime | None = None,
     occurrence: datetime | None = None,
 ) -> NewJob:
     """Return a job that does what the schedule says."""
-    spec = row.spec
     return NewJob(
         id=job_id,
         topic=spec.topic,

@@ -10,8 +10,9 @@ import logging
 import random
 from collections.abc import Callable
 
+from pulsed.engine.unserved import UnservedQueues
 from pulsed.errors import StorageError
-from pulsed.job import WorkerInfo
+from pulsed.job import Status, WorkerInfo
 from pulsed.store.base import Reaped, Store
 
 log = logging.getLogger("pulsed.upkeep")
@@ -37,6 +38,8 @@ class Upkeep:
         self._store = store
         self._tick = tick
         self._describe = describe
+        self._unserved = UnservedQueues(store)
+        self._is_behind = False
 
     async def run(self) -> None:
         """Tick for ever."""
@@ -46,30 +49,30 @@ class Upkeep:
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
                 log.warning("upkeep failed (%s); again at the next tick", error, exc_info=surprise)
-            await asyncio.sleep(pause(self._tick))
+            # What a tick has left is done at once; but jobs are recovered in between.
+            await asyncio.sleep(0 if self._is_behind else pause(self._tick))
 
     async def tick(self) -> list[Reaped]:
         """Show that we are here, put the jobs of silent workers on the retry path, stop orphans."""
+        self._is_behind = False
         try:
             await self._store.announce(self._describe())
         finally:  # recovery does not depend on our own presence
             reaped = await reap(self._store)
-            await cancel_orphans(self._store)
+            self._is_behind = await cancel_orphans(self._store)
+            await self._unserved.tick()
         return reaped
 
 
-async def cancel_orphans(store: Store) -> int:
+async def cancel_orphans(store: Store) -> bool:
     """Cancel the children of ended workflows, where whoever ended those did not get to it.
 
-    Returns how many parents were looked after.
+    Returns whether there may be more of them.
     """
-    total = 0
     for _ in range(MOST_BATCHES):
-        parents = await store.cascade(limit=BATCH)
-        total += parents
-        if not parents:
-            break
-    return total
+        if not await store.cascade(limit=BATCH):
+            return False
+    return True
 
 
 async def reap(store: Store) -> list[Reaped]:
@@ -83,11 +86,13 @@ async def reap(store: Store) -> list[Reaped]:
         if len(answer.reaped) < BATCH:
             break
     for job in reaped:
-        log.warning(
+        log.log(
+            logging.ERROR if job.status is Status.DEAD_LETTERED else logging.WARNING,
             "job %s (%s): worker %s went silent; now %s",
             job.job_id,
             job.topic,
             job.worker_id,
             job.status,
+            extra={"job_id": str(job.job_id), "topic": job.topic},
         )
     return reaped

@@ -25,7 +25,7 @@ from pulsed.errors import (
     checked_seconds,
 )
 from pulsed.handler.codec import decoder_for
-from pulsed.handler.options import checked_instant
+from pulsed.handler.options import checked_due
 from pulsed.job import Status
 from pulsed.lifecycle import TERMINAL
 from pulsed.step import Checkpoint, StepKind, StepState, Wait
@@ -56,7 +56,7 @@ def sleep(flow: Workflow, seconds: float | timedelta, name: str) -> Coroutine[An
 
 def sleep_until(flow: Workflow, until: datetime, name: str) -> Coroutine[Any, Any, None]:
     """Wait until an instant."""
-    instant = checked_instant("ctx.sleep_until(until)", until)
+    instant = checked_due("ctx.sleep_until(until)", until)
     return _sleep(flow, flow.place(StepKind.SLEEP, checked_step_name(name)), until=instant)
 
 

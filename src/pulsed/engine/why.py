@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -40,13 +41,29 @@ def nobody_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | N
     there = [worker for worker in workers if queue in worker.queues]
     if not there:
         queues = sorted({name for worker in workers for name in worker.queues})
-        return f"no live worker takes from the queue {queue!r}; they take from {_some(queues)}"
+        return (
+            f"no live worker takes from the queue {queue!r}, they take from {_some(queues)}: start "
+            f"one with `pulsed worker module:app -q {shlex.quote(queue)}`"
+        )
     if not any(topic in worker.topics for worker in there):
         return (
             f"no live worker on the queue {queue!r} has a handler for {topic!r}: is the code that "
             "declares it deployed, and imported by the app?"
         )
     return None
+
+
+def unserved_queue(
+    queue: str, oldest: datetime, workers: Sequence[WorkerInfo], now: datetime
+) -> str:
+    """Say that a queue has due jobs that none of the live ``workers`` takes."""
+    waited = _duration(_since(oldest, now))
+    queues = sorted({name for worker in workers for name in worker.queues})
+    return (
+        f"queue {queue!r}: jobs are due, the oldest for {waited}, and no live worker takes from it "
+        f"(they take from {_some(queues) or 'none'}): start one with `pulsed worker module:app "
+        f"-q {shlex.quote(queue)}`"
+    )
 
 
 def waits_for(job: JobRow) -> str:

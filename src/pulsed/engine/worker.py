@@ -14,26 +14,27 @@ import logging
 import math
 import os
 import socket
-import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from pulsed.engine import job_log, runner
+from pulsed.engine import runner
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
+from pulsed.engine.job_log import JobLog
 from pulsed.engine.leases import Fence, Leases
+from pulsed.engine.loop_watch import LoopWatch
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
 from pulsed.engine.runner import Runner
 from pulsed.engine.scheduler import Scheduler
-from pulsed.engine.settling import LARGEST_BATCH, Settler
+from pulsed.engine.settling import Settler
 from pulsed.engine.signals import on_stop_signals
 from pulsed.engine.upkeep import Upkeep
 from pulsed.engine.workflows import Workflows
@@ -45,6 +46,9 @@ from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
+
+MOST_UNREPORTED = 500
+"""Outcomes beyond its slots with which a worker stops claiming: the database takes no reports."""
 
 
 class Exit(Enum):
@@ -79,12 +83,17 @@ class Worker:
             on_free_slot=self._slot_freed,
             on_stuck=self._end_if_too_many_are_stuck,
         )
+        self._job_log = JobLog(self.options.job_log)
         self._listener: Listener | None = None
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._exit = Exit.DRAINED
-        self._loop_answered = True
         self._loop_thread: int | None = None
+
+    @property
+    def queues(self) -> Sequence[str] | Mapping[str, float]:
+        """The queues that it claims from, in their order or with their weights."""
+        return self.options.served_queues(self.registry)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -142,7 +151,7 @@ class Worker:
             self.store,
             self.id,
             self._leases,
-            queues=options.queues,
+            queues=self.queues,
             topics=self.registry.policies(),
             slots=options.concurrency,
             poll=options.poll,
@@ -153,14 +162,18 @@ class Worker:
         self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=self._tick(), describe=self.describe)
         self._leases.start()
+        watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
+        watch.start()
         log.info("worker %s started: %s", self.id, self._summary())
         try:
-            async with self.store.listen((*options.queues, SCHEDULES), self._hinted) as listener:
+            async with self.store.listen((*self.queues, SCHEDULES), self._hinted) as listener:
                 self._listener = listener
                 await self._claim_until_asked_to_stop(upkeep)
         finally:
+            watch.stop()
             self._leases.stop()
             self._runner.close()
+            self._job_log.close()
         log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
     async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
@@ -246,7 +259,7 @@ class Worker:
     def _free_slots(self) -> int:
         if self._stop_asked.is_set():
             return 0
-        if self._settler.backlog > self.options.concurrency + LARGEST_BATCH:
+        if self._settler.backlog > self.options.concurrency + MOST_UNREPORTED:
             return 0  # the database takes no reports: more work would only wait for it
         return self.options.concurrency - len(self._runner.runs)
 
@@ -277,7 +290,8 @@ class Worker:
             self._leases.drop([run.lease])
         else:
             self._settler.put(Report(run.lease, outcome))
-            job_log.note(run, outcome)  # last: a log handler of the user's may raise
+            self._job_log.ended(run, outcome)  # last: a log handler of the user's may raise
+        run.error = None  # its traceback refers to the run
 
     def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
         self._leases.drop([report.lease for report in reports])
@@ -295,7 +309,7 @@ class Worker:
     def _lost(self, run: Run | None) -> None:
         """Stop a run that no longer is ours; if its report is on the way, settle decides."""
         if run is not None and not run.reported:
-            log.warning("%s lost its lease; stopping it", run)
+            log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
             self._leases.drop([run.lease])
             self._runner.stop_run(run, Stop.LOST)
 
@@ -310,14 +324,10 @@ class Worker:
     # -- heartbeats (from their own thread) -------------------------------------------------------
 
     def _beat_answers(self, answers: dict[Lease, Beat]) -> None:
-        if not self._loop_answered:
-            log.warning("the event loop is blocked%s; heartbeats go on", self._blocked_by())
-        self._loop_answered = False
         with contextlib.suppress(RuntimeError):  # the loop has just been closed
             self._loop.call_soon_threadsafe(self._act_on_answers, answers)
 
     def _act_on_answers(self, answers: dict[Lease, Beat]) -> None:
-        self._loop_answered = True
         runs = self._runner.by_lease()
         for lease, answer in answers.items():
             run = runs.get(lease)
@@ -325,16 +335,6 @@ class Worker:
                 self._lost(run)
             elif answer is Beat.CANCEL and run is not None:
                 run.tell_to_stop(Stop.CANCELLED)
-
-    def _blocked_by(self) -> str:
-        """Name the handler that is on the event loop's stack, and where it is."""
-        code = {handler.fn.__code__: handler for handler in self.registry}
-        frame = sys._current_frames().get(self._loop_thread or 0)  # noqa: SLF001 - the documented way
-        while frame is not None:
-            if frame.f_code in code:
-                return f" by {code[frame.f_code].topic} (line {frame.f_lineno})"
-            frame = frame.f_back
-        return ""
 
     def _beats_were_late(self, seconds: float, topics: list[str]) -> None:
         log.warning(
@@ -352,7 +352,7 @@ class Worker:
             id=self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=tuple(self.options.queues),
+            queues=tuple(self.queues),
             topics=tuple(handler.topic for handler in self.registry),
             slots=self.options.concurrency,
             running=len(self._runner.runs),
@@ -370,9 +370,13 @@ class Worker:
                 return Fence.UNCONFIRMED if always else Fence.NEVER
 
     def _summary(self) -> str:
-        queues = ", ".join(self.options.queues)
-        topics = ", ".join(handler.topic for handler in self.registry)
-        return f"queues {queues}; {self.options.concurrency} slots; topics {topics}"
+        queues = ", ".join(self.queues)
+        topics = ", ".join(h.topic for h in self.registry if h.queue in self.queues)
+        others = ", ".join(
+            f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues
+        )
+        elsewhere = f"; left to workers of other queues: {others}" if others else ""
+        return f"queues {queues}; {self.options.concurrency} slots; topics {topics}{elsewhere}"
 
     def _tick(self) -> float:
         """Return the longest time between two looks for silent workers.

@@ -8,7 +8,7 @@ from pulsed.handler.payload import (
     MAX_PAYLOAD,
     clean_text,
     encode_by_name,
-    encode_payload,
+    encode_untyped,
 )
 from pulsed.handler.registry import Call, Registry, job_maker, new_job
 
@@ -24,7 +24,7 @@ __all__ = [
     "checked_options",
     "clean_text",
     "encode_by_name",
-    "encode_payload",
+    "encode_untyped",
     "job_maker",
     "new_job",
 ]

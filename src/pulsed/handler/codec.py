@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
+from pulsed.handler.arrival import difference, has_fields, is_same_plain, left_out
 from pulsed.handler.options import did_you_mean
 from pulsed.handler.payload import encode_cleaned, encode_payload, from_plain, is_model
 
@@ -46,8 +47,8 @@ class Codec:
         self._hints = {parameter.name: hints[parameter.name] for parameter in parameters}
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._required = [p.name for p in parameters if p.default is p.empty]
-        self._texts = [name for name, hint in self._hints.items() if _is_text(hint)]
         self._arguments = self._arguments_decoder()
+        self._has_objects = any(map(_takes_objects, self._hints.values()))
         self._result_name = f"The result of {topic!r}"
         self._result = decoder_for(topic, "its result", hints["return"])
 
@@ -55,11 +56,20 @@ class Codec:
         """Bind arguments to the parameters and encode them; what is wrong is said here."""
         named = self.bind(args, kwargs)
         payload = encode_payload(self._payload, named)
-        self._decode(payload)
-        for name in self._texts:
-            # JSON would quietly turn bytes into base64 and a date into its text.
-            if not isinstance(named.get(name, ""), str | None):
-                raise self._misfit(f"expected `str`, got `{type(named[name]).__name__}`", name)
+        arrived = self._arguments_in(payload)
+        for name, value in named.items():
+            self._refuse_different(name, value, arrived[name])
+        return payload
+
+    def encode_json(self, arguments: Mapping[str, Any]) -> str:
+        """Encode named arguments, each of which is plain JSON or what its hint asks for."""
+        named = self.bind((), arguments)
+        payload = encode_payload(self._payload, named)
+        arrived = self.decode(payload)
+        plain = msgspec.json.decode(payload)
+        for name, value in named.items():
+            if not is_same_plain(value, plain[name]):
+                self._refuse_different(name, value, arrived[name])
         return payload
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,11 +97,24 @@ class Codec:
 
     def decode(self, payload: str) -> dict[str, Any]:
         """Return the arguments to call the function with; left-out defaults stay left out."""
+        arguments = self._arguments_in(payload)
+        if self._has_objects:
+            plain = msgspec.json.decode(payload)
+            for name, value in arguments.items():
+                if (path := left_out(name, plain[name], value)) is not None:
+                    raise self._misfit("there is no such field", path)
+        return arguments
+
+    def _arguments_in(self, payload: str) -> dict[str, Any]:
         arguments = dict(zip(self._hints, astuple(self._decode(payload)), strict=True))
         if len(self._required) < len(arguments):
             unset = msgspec.UNSET
             return {name: value for name, value in arguments.items() if value is not unset}
         return arguments
+
+    def _refuse_different(self, name: str, sent: Any, arrived: Any) -> None:
+        if (found := difference(name, sent, arrived)) is not None:
+            raise self._misfit(found.problem, found.path)
 
     def encode_result(self, value: Any) -> str:
         """Encode what the function returned."""
@@ -198,11 +221,6 @@ def _refuse_late_context(
             )
 
 
-def _is_text(hint: Any) -> bool:
-    """Whether only a string (or nothing) fits this hint."""
-    return hint is str or hint in (str | None, typing.Optional[str])  # noqa: UP045
-
-
 def decode_or_plain(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
     """Decode a value by its hint, or as plain data if it does not fit."""
     try:
@@ -231,16 +249,30 @@ def decoder_for(topic: str, place: str, hint: Any) -> msgspec.json.Decoder[Any]:
 
 def _foreign_types(root: msgspec.inspect.Type) -> Iterator[type]:
     """Yield the classes in a hint that JSON cannot become."""
+    for node in _nodes(root):
+        if isinstance(node, msgspec.inspect.CustomType) and not _can_be_json(node.cls):
+            yield node.cls
+
+
+def _takes_objects(hint: Any) -> bool:
+    """Whether a hint has objects in it whose decoder passes over keys that it does not know."""
+    return any(
+        isinstance(node, msgspec.inspect.TypedDictType) or has_fields(getattr(node, "cls", None))
+        for node in _nodes(msgspec.inspect.type_info(hint))
+    )
+
+
+def _nodes(root: msgspec.inspect.Type) -> Iterator[Any]:
+    """Yield all types in a hint; a type may contain itself."""
     stack: list[Any] = [root]
     seen: set[int] = set()
     while stack:
         node = stack.pop()
-        if isinstance(node, msgspec.inspect.CustomType) and not _can_be_json(node.cls):
-            yield node.cls
-        elif isinstance(node, tuple | list):
+        if isinstance(node, tuple | list):
             stack.extend(node)
         elif isinstance(node, _TYPE_TREE) and id(node) not in seen:
-            seen.add(id(node))  # a type may contain itself
+            seen.add(id(node))
+            yield node
             stack.extend(getattr(node, field) for field in node.__struct_fields__)
 
 

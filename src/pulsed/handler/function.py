@@ -11,7 +11,7 @@ from pulsed.backoff import Backoff
 from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec
 from pulsed.handler.options import HandlerOptions, checked_name, checked_options
-from pulsed.job import TopicPolicy
+from pulsed.job import DEFAULT_QUEUE, TopicPolicy
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -37,7 +37,7 @@ class Handler(Generic[R_co]):
             self.determinism = _checked_determinism(options.get("determinism", "strict"))
         except InvalidOption as error:
             raise InvalidHandler(f"{describe(fn)} cannot be a handler. {error}") from error
-        self.queue: str = settings.pop("queue", "default")
+        self.queue: str = settings.pop("queue", DEFAULT_QUEUE)
         self.priority: int = settings.pop("priority", 0)
         self.policy = _policy(self.topic, settings)
         self.keep_steps = bool(options.get("keep_steps", True))
@@ -65,6 +65,10 @@ class Handler(Generic[R_co]):
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Return the payload for a call with these arguments, or say why they do not fit."""
         return self._codec.encode(args, kwargs)
+
+    def encode_json(self, arguments: Mapping[str, Any]) -> str:
+        """Return the payload for named arguments that may be plain data in place of objects."""
+        return self._codec.encode_json(arguments)
 
     def decode(self, payload: str) -> dict[str, Any]:
         """Return the named arguments in a payload, by the function's hints."""

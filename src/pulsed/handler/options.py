@@ -21,6 +21,10 @@ LONGEST_NAME = 200
 SHORTEST_LEASE = 0.05
 """Below this, beating would be all that a worker does."""
 SHORTEST_TIMEOUT = 0.001
+EARLIEST_DUE = datetime(1000, 1, 1, tzinfo=UTC)
+LATEST_DUE = datetime(9000, 1, 1, tzinfo=UTC)
+"""Drivers read the first and the last of all instants as infinity, each store in its own way, and a
+wall time needs room on both sides."""
 MOST_HEADERS = 64
 LARGEST_HEADERS = 16_384
 MOST_TAGS = 32
@@ -124,6 +128,17 @@ def checked_instant(what: str, value: Any) -> datetime:
         raise InvalidOption(f"{what} is out of range: {value!r}.") from None
 
 
+def checked_due(what: str, value: Any) -> datetime:
+    """Return an instant at which something can be due, in UTC."""
+    instant = checked_instant(what, value)
+    if not EARLIEST_DUE <= instant <= LATEST_DUE:
+        raise InvalidOption(
+            f"{what} must be between the years {EARLIEST_DUE:%Y} and {LATEST_DUE:%Y}, "
+            f"not {value.isoformat()}."
+        )
+    return instant
+
+
 def checked_timeout(value: Any) -> float:
     """Return a timeout in seconds."""
     seconds: float = _CHECKS["timeout"](value)
@@ -146,7 +161,7 @@ def _seconds(what: str, least: float = 0.0) -> Callable[[Any], float]:
 
 
 def _at(value: Any) -> datetime:
-    instant = checked_instant("at", value)
+    instant = checked_due("at", value)
     if (instant - datetime.now(UTC)).total_seconds() > LONGEST_DELAY:
         raise InvalidOption(f"at is more than ten years away: {value!r}.")
     return instant

@@ -10,6 +10,8 @@ only when the bytes are suspicious.
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import re
 import sys
@@ -32,9 +34,12 @@ MAX_TEXT = 65_536
 REPLACEMENT = "\ufffd"
 
 _ARRAYS = (list, tuple, set, frozenset)
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL and lone surrogates, which not every database can store."""
+"""NUL and lone surrogates, which not every database can store."""
 _ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+"""A string in valid JSON. In other texts the search may take a time with the length squared."""
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
 _Place: TypeAlias = tuple[Any, ...]
@@ -51,7 +56,7 @@ def encode_payload(what: str, value: Any) -> str:
         check_values(what, value)
         raise
     except RecursionError:
-        raise _too_deep(what) from None
+        raise too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
     text = _checked_text(what, data)
@@ -68,7 +73,25 @@ def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:
             f"The payload of {topic!r} must map the names of the handler's parameters to their "
             f"values, like {{'to': 'ada'}}; this is {type(payload).__name__} {payload!r:.100}."
         )
-    return encode_payload(f"The payload of {topic!r}", dict(payload))
+    return encode_untyped(f"The payload of {topic!r}", dict(payload))
+
+
+def encode_untyped(what: str, value: Any) -> str:
+    """Encode data for a reader whose hints are not known here, or who has none."""
+    text = encode_payload(what, value)
+    if ENCODER.encode(msgspec.json.decode(text)).decode() != text:
+        json.loads(text, object_pairs_hook=functools.partial(_refuse_twins, what))
+    return text
+
+
+def _refuse_twins(what: str, items: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in items]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidPayload(
+                f"{what} has two keys that are both {name!r} in JSON, where every key is a text. "
+                "One of them would be lost."
+            )
 
 
 def encode_cleaned(what: str, value: Any) -> str:
@@ -76,7 +99,7 @@ def encode_cleaned(what: str, value: Any) -> str:
     try:
         data = _encode_cleaned(value)
     except RecursionError:
-        raise _too_deep(what) from None
+        raise too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
     return _checked_text(what, data)
@@ -94,7 +117,7 @@ def clean_text(text: str, limit: int = MAX_TEXT) -> str:
 
     The head of a traceback says where it began, the tail what went wrong; both are kept.
     """
-    cleaned = _UNSTORABLE.sub(REPLACEMENT, text)
+    cleaned = UNSTORABLE.sub(REPLACEMENT, text)
     if len(cleaned) * 4 <= limit:
         return cleaned
     data = cleaned.encode()
@@ -116,15 +139,25 @@ def check_size(what: str, data: bytes) -> None:
 
 
 def check_depth(what: str, data: bytes) -> None:
-    """Refuse JSON that is nested more than ``MAX_DEPTH`` levels deep."""
+    """Refuse valid JSON that is nested more than ``MAX_DEPTH`` levels deep.
+
+    Only what is known to be JSON comes here: in other texts a string may not end, and looking for
+    its end from every quote takes a time that grows with the square of the length.
+    """
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
-    brackets = _STRING.sub(b"", data).translate(_BRACKETS).translate(None, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        # Every round removes the innermost level, everywhere at once.
-        brackets = brackets.replace(b"[]", b"")
-    if brackets:
-        raise _too_deep(what)
+    brackets = STRING.sub(b"", data).translate(_BRACKETS).translate(None, _NOT_BRACKETS)
+    depth = 0
+    for opened in brackets.split(b"]"):
+        depth += len(opened)
+        if depth > MAX_DEPTH:
+            raise too_deep(what)
+        depth -= 1
+
+
+def has_escaped_nul(data: bytes) -> bool:
+    """Whether a string in this JSON has a NUL character in it."""
+    return rb"\u0000" in data and _ESCAPED_NUL.search(data) is not None
 
 
 def check_values(what: str, value: Any) -> None:
@@ -132,7 +165,7 @@ def check_values(what: str, value: Any) -> None:
     try:
         plain = msgspec.to_builtins(value, enc_hook=to_plain)
     except RecursionError:
-        raise _too_deep(what) from None
+        raise too_deep(what) from None
     if not _has_unstorable(plain):
         return
     for place, leaf in _leaves(plain):
@@ -140,7 +173,7 @@ def check_values(what: str, value: Any) -> None:
             raise InvalidPayload(
                 f"{what} contains {leaf!r}{_where(place)}, which JSON cannot express."
             )
-        if isinstance(leaf, str) and (found := _UNSTORABLE.search(leaf)):
+        if isinstance(leaf, str) and (found := UNSTORABLE.search(leaf)):
             kind = "a NUL character" if found[0] == "\0" else "a lone surrogate"
             raise InvalidPayload(
                 f"{what} contains {kind}{_where(place)}, which not every database can store. "
@@ -198,7 +231,7 @@ def _encode_cleaned(value: Any) -> bytes:
 def _cleaned(plain: Any) -> Any:
     """Replace what cannot be stored in the strings of plain data."""
     if isinstance(plain, str):
-        return _UNSTORABLE.sub(REPLACEMENT, plain)
+        return UNSTORABLE.sub(REPLACEMENT, plain)
     if isinstance(plain, dict):
         return {_cleaned(key): _cleaned(value) for key, value in plain.items()}
     if isinstance(plain, _ARRAYS):
@@ -213,7 +246,7 @@ def _has_unstorable(plain: Any) -> bool:
         value = stack.pop()
         kind = type(value)
         if kind is str:
-            if _UNSTORABLE.search(value):
+            if UNSTORABLE.search(value):
                 return True
         elif kind is float:
             if not math.isfinite(value):
@@ -255,7 +288,8 @@ def _path(steps: list[str]) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
-def _too_deep(what: str) -> InvalidPayload:
+def too_deep(what: str) -> InvalidPayload:
+    """Return the answer to what is nested too deeply."""
     return InvalidPayload(
         f"{what} is nested more than {MAX_DEPTH} levels deep (or contains itself). "
         "Flatten it, or pass it as a string."

@@ -5,7 +5,7 @@ Python clients have made these checks already, as a rule; a producer in another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Sequence, Sized
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from pulsed.client.schedule_spec import make_spec, options_of
 from pulsed.errors import InvalidPayload
 from pulsed.handler import Registry, checked_options
 from pulsed.handler.options import PRIORITIES, checked_count, checked_name
-from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD, check_depth, check_size, check_values
+from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.job import Failed, Lease, NewJob, Outcome, Report, Succeeded, TopicPolicy, Waiting
 from pulsed.rpc.checks_workflows import check_waiting
 from pulsed.rpc.columns import succeeded_of
@@ -24,11 +24,16 @@ from pulsed.rpc.convert import lease_of, new_job_of, topic_of
 from pulsed.rpc.convert_reports import outcome_of
 from pulsed.rpc.convert_schedules import spec_of
 from pulsed.rpc.failures import Refusal, invalid
+from pulsed.rpc.json_text import checked_json
 from pulsed.schedule import ScheduleSpec
 
-_ESCAPES = (rb"\u0000", rb"\ud", rb"\uD")
 _NO_HANDLERS = Registry()
 LONGEST_WAIT = 60.0
+LONGEST_LEASE = 3_600.0
+"""Seconds: what a worker behind a server gets at the most, whatever it asks for."""
+MOST_QUEUES = 200
+MOST_TOPICS = 5_000
+"""Of one worker."""
 CERTAINLY_SHORT = MAX_PAYLOAD // 4
 """Characters that take no more bytes than are allowed."""
 _decode = msgspec.json.Decoder().decode
@@ -42,11 +47,6 @@ def job_id_of(text: str) -> UUID:
         raise invalid(f"{text!r:.60} is not a UUID.") from None
 
 
-def ids_of(texts: Iterable[str]) -> list[UUID]:
-    """Return the ids of a request."""
-    return [job_id_of(text) for text in texts]
-
-
 def checked_batch(items: Sized, most: int) -> None:
     """Refuse a request with too many items."""
     if len(items) > most:
@@ -56,34 +56,13 @@ def checked_batch(items: Sized, most: int) -> None:
         )
 
 
-def checked_json(
-    what: str, text: str, kind: type | None = None, *, most: int = MAX_PAYLOAD
-) -> None:
-    """Refuse what is not JSON that every database stores alike."""
-    data = text.encode()
-    if len(data) > most:
-        check_size(what, data)
-    check_depth(what, data)
-    try:
-        value = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise InvalidPayload(f"{what} is not JSON: {error}.") from None
-    if kind is not None and not isinstance(value, kind):
-        raise InvalidPayload(
-            f"{what} must be a JSON object with the handler's named arguments, "
-            f"not {type(value).__name__}."
-        )
-    if any(escape in data for escape in _ESCAPES):
-        check_values(what, value)
-
-
 def new_job(message: Any) -> NewJob:
     """Return the job of a message, if it can be stored."""
     job: NewJob = converted(new_job_of, message)
     checked_name("topic", job.topic)
     checked_name("queue", job.queue)
     checked_count("priority", job.priority, *PRIORITIES)
-    checked_json(f"The payload of {job.topic!r}", job.payload, dict)
+    checked_json(f"The payload of {job.topic!r}", job.payload, is_object=True)
     checked_options(
         {
             "delay": max(job.delay, 0.0) if job.delay else None,  # the past is now
@@ -97,9 +76,24 @@ def new_job(message: Any) -> NewJob:
     return job
 
 
-def topics_of(messages: Iterable[Any]) -> list[TopicPolicy]:
-    """Return what a worker says about its topics."""
-    policies = [converted(topic_of, message) for message in messages]
+def queues_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the queues that a worker names, each once."""
+    queues = tuple(dict.fromkeys(names))
+    if len(queues) > MOST_QUEUES:
+        raise invalid(f"{len(queues):,} queues are too many: at most {MOST_QUEUES} for a worker.")
+    return tuple(checked_name("queue", queue) for queue in queues)
+
+
+def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
+    """Return what a worker says about its topics, each once; the last word counts.
+
+    A worker that beats gains nothing by a long lease, and one that may not come back has the job
+    for no longer than this.
+    """
+    if len(messages) > MOST_TOPICS:
+        raise invalid(f"{len(messages):,} topics are too many: at most {MOST_TOPICS:,}.")
+    said = (converted(topic_of, message) for message in messages)
+    policies = list({policy.topic: policy for policy in said}.values())
     for policy in policies:
         checked_name("topic", policy.topic)
         checked_options(
@@ -109,12 +103,28 @@ def topics_of(messages: Iterable[Any]) -> list[TopicPolicy]:
                 "lease": policy.lease,
             }
         )
-    return policies
+    return [
+        msgspec.structs.replace(policy, lease=min(policy.lease, LONGEST_LEASE))
+        for policy in policies
+    ]
 
 
-def leases_of(messages: Iterable[Any]) -> list[Lease]:
-    """Return the leases of a request."""
-    return [converted(lease_of, message) for message in messages]
+def check_worker(message: Any) -> None:
+    """Refuse a worker whose presence is no line in a table."""
+    queues_of(message.queues)
+    if len(message.topics) > MOST_TOPICS:
+        raise invalid(f"{len(message.topics):,} topics are too many: at most {MOST_TOPICS:,}.")
+    for topic in message.topics:
+        checked_name("topic", topic)
+    for what in ("host", "state", "version"):
+        if text := getattr(message, what):
+            checked_name(f"{what} of a worker", text)
+
+
+def lease(message: Any) -> Lease:
+    """Return the lease of a message."""
+    found: Lease = converted(lease_of, message)
+    return found
 
 
 def successes_of(message: Any) -> list[Report]:
@@ -135,13 +145,12 @@ def _are_storable(results: list[str]) -> bool:
             _decode(text)
     except msgspec.DecodeError:
         return False
-    data = "".join(results).encode()
-    return not any(escape in data for escape in _ESCAPES)
+    return r"\u0000" not in "".join(results)
 
 
-def reports_of(messages: Sequence[Any]) -> list[Report]:
-    """Return how runs ended."""
-    return [Report(converted(lease_of, each.lease), _outcome(each)) for each in messages]
+def report_of(message: Any) -> Report:
+    """Return how a run ended."""
+    return Report(lease(message.lease), _outcome(message))
 
 
 def _outcome(message: Any) -> Outcome:
@@ -168,7 +177,7 @@ def _storable(outcome: Outcome) -> Outcome:
 def spec(message: Any) -> ScheduleSpec:
     """Return what a schedule says, if it makes sense."""
     said = converted(spec_of, message)
-    checked_json(f"The payload of {said.topic!r}", said.payload, dict)
+    checked_json(f"The payload of {said.topic!r}", said.payload, is_object=True)
     options: dict[str, Any] = options_of(said) | {
         "queue": said.queue,
         "priority": said.priority,

@@ -32,6 +32,8 @@ from pulsed.step import StepKind
 from pulsed.timetable import EPOCH, to_micros
 
 MILLION = 1_000_000
+LONGEST_UUID = 45
+"""With urn:uuid: before it."""
 
 STATUS_NUMBERS: dict[Status, Any] = {
     status: pb.JobStatus.Value(f"JOB_STATUS_{status.value}") for status in Status
@@ -95,6 +97,8 @@ def worker_text(worker_id: UUID) -> str:
 @lru_cache(maxsize=4_096)
 def worker_uuid(text: str) -> UUID:
     """Return a worker's id."""
+    if len(text) > LONGEST_UUID:  # braces without end would make an id, and be remembered
+        raise ValueError(f"{text[:LONGEST_UUID]!r}... is not a UUID")
     return UUID(text)
 
 

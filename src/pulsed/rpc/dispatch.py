@@ -1,6 +1,7 @@
 """One claim loop for all streams of a server.
 
-Streams hand in grants; the loop takes them in turn, one of each stream, claims for it and answers.
+Streams hand in grants; the loop takes them in turn, one of each stream and one queue of it, claims
+for it, and answers when it has all that it wants or has been in all its queues.
 A grant that finds nothing stands until its wait is over. Streams that wait for the same topics in
 the same queue form a lane: news of jobs, or the poll, goes to one of a lane at a time, and to the
 next only when the one before took all that it could. So a thousand idle streams cost one claim a
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
@@ -44,6 +45,10 @@ class Grant:
     queues: tuple[str, ...]
     wait: float
     lost_answers: int = 0
+    asked: int = 0
+    """In how many of its queues it has been, this time around."""
+    claimed: list[Assignment] = field(default_factory=list)
+    """What was found there."""
     seen: dict[Lane, int] = field(default_factory=dict)
     """Its lanes, and which of their news it knows."""
     timer: asyncio.TimerHandle | None = None
@@ -72,6 +77,8 @@ class Stream:
         self.offer = offer
         self.fail = fail
         self.grants: deque[Grant] = deque()
+        self.named: set[str] = set()
+        """The queues that it has named so far, in its Hello and in grants."""
         self.unanswered = 0
         self.withdrawn = False
         """It is about to stop: there is no use in an offer, until it grants again."""
@@ -134,11 +141,6 @@ class Lane:
         self.waiting.pop(waiter, None)
         self.pass_on(waiter)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody is here."""
-        return not self.waiting and self._turn is None
-
     def _advance(self) -> None:
         if not self.waiting:
             return
@@ -169,7 +171,10 @@ class Dispatcher:
         self._serving: Grant | None = None
         self._work = asyncio.Event()
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._queues: set[str] = set()
+        self._named: Counter[tuple[str, str]] = Counter()
+        """How many streams have named a queue, by queue and key of the stream."""
+        self._queues: Counter[str] = Counter()
+        """The same by queue alone."""
         self._listener: Listener | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -183,7 +188,7 @@ class Dispatcher:
     def join(self, stream: Stream) -> None:
         """Take a stream in."""
         self.streams.add(stream)
-        self._hear(stream.queues)
+        self._hear(stream, stream.queues)
 
     def leave(self, stream: Stream) -> None:
         """Let a stream go; what is claimed for it meanwhile is given back."""
@@ -191,11 +196,12 @@ class Dispatcher:
         self.streams.discard(stream)
         grants = list(stream.grants)
         stream.grants.clear()
+        self.give_back([each for grant in grants for each in grant.claimed])
         for lane in list(self._lanes.values()):
             standing = [each for each in lane.waiting if _owner(each) is stream]
             for waiter in [*standing, *grants, stream]:
                 lane.leave(waiter)
-        self._sweep()
+        self._forget(stream)
 
     def grant(self, grant: Grant) -> None:
         """Take a grant; it will be answered once."""
@@ -203,7 +209,7 @@ class Dispatcher:
         grant.stream.withdrawn = self._draining
         if self._draining:  # it was on its way when the worker was told to go elsewhere
             grant.wait = 0.0
-        self._hear(grant.queues)
+        self._hear(grant.stream, grant.queues)
         if not self._stands_at_once(grant):
             self._enqueue(grant)
 
@@ -247,16 +253,35 @@ class Dispatcher:
             for lane in list(self._lanes.values()):
                 lane.hint()
 
-    def _hear(self, queues: Iterable[str]) -> None:
-        if not self._queues.issuperset(queues):
-            self._queues.update(queues)
+    def _hear(self, stream: Stream, queues: Iterable[str]) -> None:
+        new = [queue for queue in queues if queue not in stream.named]
+        if new:
+            stream.named.update(new)
+            self._named.update((queue, stream.key) for queue in new)
+            self._queues.update(new)
             if self._listener is not None:
-                self._listener.hear(self._queues)
+                self._listener.hear(new)
+
+    def _forget(self, stream: Stream) -> None:
+        """Forget the lanes and queues that no stream has named but this one, which is gone."""
+        for queue in stream.named:
+            place = (queue, stream.key)
+            self._named[place] -= 1
+            self._queues[queue] -= 1
+            if not self._named[place]:
+                del self._named[place]
+                self._lanes.pop(place, None)
+        alone = [queue for queue in stream.named if not self._queues[queue]]
+        for queue in alone:
+            del self._queues[queue]
+        stream.named.clear()
+        if alone and self._listener is not None:
+            self._listener.forget(alone)
 
     # -- claiming -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve grants, one of each stream in turn; for ever."""
+        """Serve grants, one of each stream in turn and one queue of it; for ever."""
         while True:
             while self._turns:
                 stream = self._turns.popleft()
@@ -276,41 +301,54 @@ class Dispatcher:
             for lane in grant.seen:
                 lane.leave(grant)
             return
+        grant.asked, grant.claimed = 0, []
         stream.grants.append(grant)
+        self._take_turn(stream)
+
+    def _take_turn(self, stream: Stream) -> None:
         if len(stream.grants) == 1:
             self._turns.append(stream)
         self._work.set()
 
     async def serve(self, grant: Grant) -> None:
-        """Claim for one grant and answer it, or let it stand."""
+        """Claim for one grant from its next queue; when that was enough, answer or let it stand."""
         stream = grant.stream
-        claimed: list[Assignment] = []
         credit = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
         try:
-            for queue in grant.queues:
-                lane = self._lane(queue, stream.key)
-                grant.seen[lane] = lane.news
-                wanted = credit - len(claimed)
-                self.claims += 1
-                found = await self._claim(grant, queue, wanted)
-                claimed += found
-                lane.looked(grant, full=len(found) == wanted)
-                if len(found) == wanted:
-                    break
+            await self._look(grant, credit - len(grant.claimed))
         except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
-            # The claim may have been committed: the worker must look for jobs it does not know of.
-            for lane in grant.seen:
-                lane.failed(grant)
-            self._settled(grant)
-            if stream.closed:
-                self.give_back(claimed)
-            elif claimed:
-                stream.deliver(grant, claimed)
-            stream.fail(error)
+            self._fail(grant, error)
+            return
+        full = len(grant.claimed) == credit
+        if not full and grant.asked < len(grant.queues) and not stream.closed:
+            stream.grants.appendleft(grant)  # others have a turn before its next queue
+            self._take_turn(stream)
             return
         for lane in grant.seen:  # it may have had enough before it came to the one that called it
             lane.pass_on(grant)
-        self._finish(grant, claimed, full=len(claimed) == credit)
+        self._finish(grant, grant.claimed, full=full)
+
+    async def _look(self, grant: Grant, wanted: int) -> None:
+        queue = grant.queues[grant.asked]
+        grant.asked += 1
+        lane = self._lane(queue, grant.stream.key)
+        grant.seen[lane] = lane.news
+        self.claims += 1
+        found = await self._claim(grant, queue, wanted)
+        grant.claimed += found
+        lane.looked(grant, full=len(found) == wanted)
+
+    def _fail(self, grant: Grant, error: Exception) -> None:
+        # The claim may have been committed: the worker must look for jobs it does not know of.
+        stream = grant.stream
+        for lane in grant.seen:
+            lane.failed(grant)
+        self._settled(grant)
+        if stream.closed:
+            self.give_back(grant.claimed)
+        elif grant.claimed:
+            stream.deliver(grant, grant.claimed)
+        stream.fail(error)
 
     async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
         stream, doubts = grant.stream, self._store.doubtful_claims
@@ -386,13 +424,6 @@ class Dispatcher:
         if lane is None:
             lane = self._lanes[queue, key] = Lane(queue, self._serve_standing)
         return lane
-
-    def _sweep(self) -> None:
-        """Forget lanes in which nobody is; topics change with every deployment."""
-        known = {stream.key for stream in self.streams}
-        for place, lane in list(self._lanes.items()):
-            if place[1] not in known and lane.is_empty:
-                del self._lanes[place]
 
     # -- giving back ----------------------------------------------------------------------------
 

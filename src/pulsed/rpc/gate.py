@@ -1,70 +1,170 @@
 """The gate of a server: who is calling, by a token or by a client's certificate.
 
-Tokens are read from the database and believed for a moment, so that a call costs no query; one
-that was revoked is refused a moment later.
+A call costs no query: tokens are read from the database every two seconds, beside the calls. While
+the database is away, those that were known go on being known for a while; a caller that proves
+nothing learns nothing, neither where the database is nor that it is away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-from pulsed.rpc.access import Caller, Role, unauthenticated
+import grpc
+
+from pulsed.errors import StorageError
+from pulsed.rpc.access import ANYBODY, Caller, Role, unauthenticated
+from pulsed.rpc.failures import Refusal
 from pulsed.rpc.wire import TOKEN_KEY
 from pulsed.store import tokens
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.tokens import Token
 
-BELIEVED_FOR = 2.0
+log = logging.getLogger("pulsed.server")
+
+READ_EVERY = 2.0
+"""Seconds after which a token that was revoked is refused, and its streams are ended."""
+KNOWN_FOR = 300.0
+"""Seconds for which tokens are believed while the database is away."""
+NEW_AFTER = 0.5
+"""A token that is not known may have been made since the last read, if that is so long ago."""
+PATIENCE = 1.0
+"""Seconds that a caller waits for the database to say whether its token is a new one."""
 SCHEME = "bearer "
 
 
-class TokenGate:
+class Gate(ABC):
+    """Decides who may call."""
+
+    @abstractmethod
+    async def admit(self, context: Any) -> Caller:
+        """Return who is calling, from the call's context, or refuse."""
+
+    def knows(self, caller: Caller) -> bool:  # noqa: ARG002
+        """Whether somebody that was admitted would be admitted again, with the same rights."""
+        return True
+
+    async def run(self, checked: Callable[[], None]) -> None:  # noqa: ARG002
+        """Keep up with the database, for ever; call ``checked`` when rights may have changed."""
+        await asyncio.Event().wait()
+
+
+class OpenGate(Gate):
+    """Lets anybody in: for a server on a loopback address."""
+
+    async def admit(self, context: Any) -> Caller:  # noqa: ARG002
+        """Return a caller that may do everything."""
+        return ANYBODY
+
+
+class TokenGate(Gate):
     """Lets those in whom the database knows."""
 
-    def __init__(self, store: SqlStore, *, believed_for: float = BELIEVED_FOR) -> None:
+    def __init__(
+        self,
+        store: SqlStore,
+        *,
+        every: float = READ_EVERY,
+        known_for: float = KNOWN_FOR,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
-        self._believed_for = believed_for
+        self._every = every
+        self._known_for = known_for
+        self._clock = clock
         self._by_digest: dict[str, Token] = {}
         self._by_certificate: dict[str, Token] = {}
+        self._callers: dict[str, Caller] = {}
         self._read_at = float("-inf")
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
 
-    async def __call__(self, context: Any) -> Caller:
+    async def admit(self, context: Any) -> Caller:
         """Return the caller, or refuse."""
-        await self._know()
-        secret = _secret(context)
+        secret, names = _secret(context), _common_names(context)
+        if secret is None and not names:
+            raise unauthenticated(
+                "This server wants a token: pulses://name:token@host, or $PULSED_TOKEN. "
+                "`pulsed token new` makes one."
+            )
+        token = self._find(secret, names)
+        if token is None or not self._is_fresh(self._known_for):
+            await self._read_again()
+            token = self._find(secret, names)
+        if token is not None:
+            return self._callers[token.name]
         if secret is not None:
-            return _caller(self._proven(secret))
-        names = context.auth_context().get("x509_common_name", ())
-        for name in names:
-            token = self._by_certificate.get(name.decode("utf-8", "replace"))
-            if token is not None:
-                return _caller(token)
-        if names:
-            raise unauthenticated("This certificate's name is not known; see `pulsed token new`.")
-        raise unauthenticated(
-            "This server wants a token: pulses://name:token@host, or $PULSED_TOKEN. "
-            "`pulsed token new` makes one."
-        )
-
-    def _proven(self, secret: str) -> Token:
-        # Found by its digest, which says nothing about the secret, and compared once more in a
-        # time that does not depend on where they differ.
-        token = self._by_digest.get(tokens.digest_of(secret))
-        if token is None or not token.is_proven_by(secret):
             raise unauthenticated("This token is not known, or was revoked.")
-        return token
+        raise unauthenticated("This certificate's name is not known; see `pulsed token new`.")
 
-    async def _know(self) -> None:
-        async with self._reading:
-            if time.monotonic() - self._read_at < self._believed_for:
-                return
-            found = await tokens.read(self._store)
-            self._by_digest = {token.digest: token for token in found if token.digest is not None}
-            self._by_certificate = {token.name: token for token in found if token.digest is None}
-            self._read_at = time.monotonic()
+    def knows(self, caller: Caller) -> bool:
+        """Whether the caller's token is there, unchanged."""
+        return self._callers.get(caller.name) == caller
+
+    async def run(self, checked: Callable[[], None]) -> None:
+        """Read the tokens again and again."""
+        was_away = False
+        while True:
+            try:
+                await self.refresh()
+            except StorageError as error:
+                if not was_away:
+                    log.warning("cannot read tokens (%s); those known stay valid for now", error)
+                was_away = True
+            else:
+                was_away = False
+                checked()
+            await asyncio.sleep(self._every)
+
+    async def refresh(self) -> None:
+        """Read the tokens now; one read at a time, whoever asks."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+            self._reading.add_done_callback(_look_at)
+        await asyncio.shield(self._reading)
+
+    async def _read(self) -> None:
+        began = self._clock()
+        found = await tokens.read(self._store)
+        self._by_digest = {token.digest: token for token in found if token.digest is not None}
+        self._by_certificate = {token.name: token for token in found if token.digest is None}
+        self._callers = {token.name: _caller(token) for token in found}
+        self._read_at = began
+
+    async def _read_again(self) -> None:
+        """Look for what is not known; say nothing of the database to whoever asks."""
+        if self._is_fresh(NEW_AFTER):
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.refresh()
+        except (StorageError, TimeoutError):
+            # From None: a caller that has proven nothing is not told where the database is.
+            raise Refusal(
+                grpc.StatusCode.UNAVAILABLE,
+                "This server cannot find out just now who is calling; try again.",
+            ) from None
+
+    def _is_fresh(self, seconds: float) -> bool:
+        return self._clock() - self._read_at < seconds
+
+    def _find(self, secret: str | None, names: tuple[str, ...]) -> Token | None:
+        if secret is not None:
+            # Found by its digest, which says nothing about the secret, and compared once more in
+            # a time that does not depend on where they differ.
+            token = self._by_digest.get(tokens.digest_of(secret))
+            return token if token is not None and token.is_proven_by(secret) else None
+        found = (self._by_certificate.get(name) for name in names)
+        return next((token for token in found if token is not None), None)
+
+
+def _look_at(reading: asyncio.Task[None]) -> None:
+    """Take note of how a read ended which nobody may be waiting for any more."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 def _secret(context: Any) -> str | None:
@@ -74,10 +174,16 @@ def _secret(context: Any) -> str | None:
     return None
 
 
+def _common_names(context: Any) -> tuple[str, ...]:
+    names = context.auth_context().get("x509_common_name", ())
+    return tuple(name.decode("utf-8", "replace") for name in names)
+
+
 def _caller(token: Token) -> Caller:
     return Caller(
         token.name,
         frozenset(Role(role) for role in token.roles),
         None if token.topics is None else frozenset(token.topics),
         None if token.queues is None else frozenset(token.queues),
+        token.digest,
     )

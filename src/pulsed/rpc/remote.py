@@ -19,6 +19,7 @@ from uuid import UUID
 
 import grpc
 
+from pulsed.batches import batches
 from pulsed.errors import ConfigError, InvalidPayload, ScheduleNotFound, TransientStorageError
 from pulsed.job import (
     Assignment,
@@ -34,6 +35,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.page import Counts, Page
 from pulsed.rpc import columns
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -43,11 +45,12 @@ from pulsed.rpc.claims import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote_workflows import RemoteWorkflows
+from pulsed.rpc.remote_workflows import RemoteWorkflows, parts
 from pulsed.rpc.wire import (
     LARGEST_ASSIGNMENT_BATCH,
     LARGEST_MESSAGE,
     METHODS,
+    PART,
     REQUEST_ID_KEY,
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
@@ -63,7 +66,7 @@ from pulsed.store.base import (
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
-from pulsed.store.fork import watch_forks
+from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.retrying import RetryOptions, retrying
 
@@ -81,7 +84,7 @@ class RemoteOptions(RetryOptions):
     keepalive: float = KEEPALIVE
 
 
-class RemoteStore(RemoteWorkflows):
+class RemoteStore(RemoteWorkflows, ForkAware):
     """Jobs at the other end of a network."""
 
     is_remote = True
@@ -94,10 +97,22 @@ class RemoteStore(RemoteWorkflows):
         self._blocking = self._channels(None)
         self._loops: PerLoop[LoopSide] = PerLoop()
         self._server: tuple[Any, float] | None = None
+        self._calls = Gate()
         watch_forks(self)
+
+    def pause(self, give_up_at: float) -> None:
+        """Let blocking calls end before a fork: in the child of a call gRPC hangs or aborts.
+
+        An idle channel does no harm, while one that was just closed does.
+        """
+        self._calls.shut(give_up_at)
+
+    def resume(self) -> None:
+        self._calls.open()
 
     def forget_inherited(self) -> list[object]:
         """Connect anew in a forked child."""
+        self._calls.reset()
         inherited: list[object] = [self._blocking, *self._loops.forget_all()]
         self._blocking = self._channels(None)
         self._endpoints = Endpoints(self.address.hosts)
@@ -132,7 +147,8 @@ class RemoteStore(RemoteWorkflows):
             options = {"metadata": metadata, "timeout": seconds}
             try:
                 if is_blocking():
-                    return self._blocking.call(host, method)(request, **options)
+                    with self._calls:
+                        return self._blocking.call(host, method)(request, **options)
                 return await self._here().channels.call(host, method)(request, **options)
             except grpc.RpcError as failure:
                 raise self._failed(failure, name, host) from failure
@@ -238,7 +254,8 @@ class RemoteStore(RemoteWorkflows):
         method = METHODS["StreamJobs"]
         asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
         if is_blocking():
-            return claim_blocking(self._blocking.call(host, method), *asked)
+            with self._calls:
+                return claim_blocking(self._blocking.call(host, method), *asked)
         return await claim_once(self._here().channels.call(host, method), *asked)
 
     def _stream_of(self, worker_id: UUID) -> ClaimStream:
@@ -258,17 +275,21 @@ class RemoteStore(RemoteWorkflows):
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
     ) -> dict[Lease, Beat]:
-        if not leases:
-            return {}
-        request = pb.HeartbeatRequest(leases=map(to.lease_message, leases))
         seconds = LONGEST_BEAT if within is None else min(LONGEST_BEAT, within / 3)
-        answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
-        answers = map(to.BEATS.__getitem__, answer.answers)
+        answers: list[Beat] = []
+        for part in parts(map(to.lease_message, leases)):
+            request = pb.HeartbeatRequest(leases=part)
+            answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
+            answers += map(to.BEATS.__getitem__, answer.answers)
         return dict(zip(leases, answers, strict=True))
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        if not reports:
-            return set()
+        accepted: set[Lease] = set()
+        for part in batches(reports, lambda report: report.size, PART):
+            accepted |= await self._report(part, within)
+        return accepted
+
+    async def _report(self, reports: Sequence[Report], within: float | None) -> set[Lease]:
         worker_id = reports[0].lease.worker_id
         alike = [each for each in reports if _succeeded_at(worker_id, each)]
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
@@ -333,9 +354,9 @@ class RemoteStore(RemoteWorkflows):
             },
         )
 
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         answer = await self._call("CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {})))
-        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+        return _counts_of(answer)
 
     async def _server_does_upkeep(self) -> bool:
         """Whether the server does what workers with a database have to do themselves."""
@@ -357,7 +378,7 @@ class RemoteStore(RemoteWorkflows):
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
+    ) -> Page[JobRow]:
         rows: list[JobRow] = []
         message = to.filter_message(where)
         while True:
@@ -367,13 +388,16 @@ class RemoteStore(RemoteWorkflows):
             )
             answer = await self._call("ListJobs", request)
             rows += map(to.job_of, answer.jobs)
+            if len(rows) == limit:
+                return Page(rows, next=rows[-1].id)
             if not answer.cut:
-                return rows
+                following = to.maybe_uuid(answer.searched_to)
+                return Page(rows, next=following, is_cut=following is not None)
 
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
+    async def counts(self, where: JobFilter) -> Counts:
         request = pb.CountJobsRequest(where=to.filter_message(where))
         answer = await self._call("CountJobs", request)
-        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+        return _counts_of(answer)
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
@@ -484,10 +508,11 @@ class RemoteStore(RemoteWorkflows):
             return False
         return True
 
-    async def due_schedules(self, limit: int) -> Due:
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
         if await self._server_does_upkeep():
             return Due([], None, datetime.now(UTC))
-        answer = await self._call("ListDueSchedules", pb.ListDueSchedulesRequest(limit=limit))
+        request = pb.ListDueSchedulesRequest(limit=limit, skip=skip)
+        answer = await self._call("ListDueSchedules", request)
         rows = [to_schedule.schedule_of(message) for message in answer.schedules]
         return Due(rows, to.maybe_instant(answer, "next_run_at"), to.instant(answer.now))
 
@@ -556,6 +581,13 @@ class RemoteStore(RemoteWorkflows):
                     await channel.close()
         for channel in self._blocking.take_all():
             channel.close()
+
+
+def _counts_of(answer: Any) -> Counts:
+    return Counts(
+        ((to.STATUSES[count.status], count.jobs) for count in answer.counts),
+        (to.STATUSES[count.status] for count in answer.counts if count.at_least),
+    )
 
 
 def _ages(

@@ -10,27 +10,32 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
+from pulsed.engine.unserved import UnservedQueues
 from pulsed.engine.upkeep import cancel_orphans, pause, reap
 from pulsed.errors import PulsedError, StorageError
 from pulsed.retention import Retention
-from pulsed.rpc.access import ANYBODY, Caller
+from pulsed.rpc.access import Caller, unauthenticated
+from pulsed.rpc.admission import Admission
 from pulsed.rpc.channels import KEEPALIVE
 from pulsed.rpc.dispatch import Dispatcher
-from pulsed.rpc.failures import Refusal, status_of
+from pulsed.rpc.failures import Refusal, invalid, status_of
+from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.scopes import Scopes
 from pulsed.rpc.service import Service
 from pulsed.rpc.streams import JobStream
+from pulsed.rpc.weight import check_weight
 from pulsed.rpc.wire import (
     LARGEST_BATCH,
     LARGEST_MESSAGE,
@@ -56,6 +61,11 @@ REMEMBERED_ANSWERS = 1_000
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 ANSWER_WITHIN = 0.7
 """How much of a caller's time a beat may take."""
+WEIGHED_ASIDE = 262_144
+"""Bytes of a request that are looked at in a thread, while others are served."""
+NO_COMPRESSION = 1
+"""The set of algorithms in which only the first is: to send things as they are."""
+CALLS_BESIDE_STREAMS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,33 +86,32 @@ class ServerOptions:
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
     most_streams: int = 10_000
+    most_streams_of_one: int = 2_000
+    """Streams of one caller: of the workers that share a token."""
     reflection: bool = False
     """Tell tools what methods there are; needs grpcio-reflection."""
     drain_timeout: float = 10.0
     """Seconds that workers get to go elsewhere, and calls to end, when the server stops."""
 
 
-Gate = Callable[[Any], Awaitable[Caller]]
-"""Says who is calling, from the call's context, or refuses."""
-
-
-async def open_gate(context: Any) -> Caller:  # noqa: ARG001
-    """Let anybody in: for a server on a loopback address."""
-    return ANYBODY
-
-
 class Server:
     """A gRPC server over a store. Belongs to the event loop that starts it."""
 
     def __init__(
-        self, store: Store, options: ServerOptions | None = None, gate: Gate = open_gate
+        self, store: Store, options: ServerOptions | None = None, gate: Gate | None = None
     ) -> None:
         self.options = options or ServerOptions()
         self.store = store
         self.port = 0
-        self._gate = gate
+        self._gate = gate or OpenGate()
+        self._admission = Admission(
+            most_bytes=2 * self.options.largest_message,
+            most_streams=self.options.most_streams,
+            most_streams_of_one=self.options.most_streams_of_one,
+        )
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
         self._scheduler = Scheduler(store)
+        self._scopes = Scopes(store)
         self._service = Service(
             store,
             hint=self.dispatcher.hint,
@@ -120,7 +129,10 @@ class Server:
 
     async def start(self) -> None:
         """Begin to serve; ``port`` then is the one that is listened on."""
-        self._server = aio.server(options=self._channel_options())
+        self._server = aio.server(
+            options=self._channel_options(),
+            maximum_concurrent_rpcs=self.options.most_streams + CALLS_BESIDE_STREAMS,
+        )
         for service in {method.service for method in METHODS.values()}:
             handlers = {
                 method.name: self._handler(method)
@@ -154,7 +166,12 @@ class Server:
             raise StorageError(f"cannot listen on {address}: is it taken? ({error})") from error
 
     def _start_loops(self) -> None:
-        loops = [self.dispatcher.run(), self.dispatcher.poll(), self.dispatcher.listen()]
+        loops = [
+            self.dispatcher.run(),
+            self.dispatcher.poll(),
+            self.dispatcher.listen(),
+            self._gate.run(self._end_revoked),
+        ]
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
@@ -202,6 +219,8 @@ class Server:
         return [
             ("grpc.max_receive_message_length", self.options.largest_message),
             ("grpc.max_send_message_length", -1),
+            ("grpc.compression_enabled_algorithms_bitset", NO_COMPRESSION),
+            ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", milliseconds),
             ("grpc.keepalive_timeout_ms", milliseconds // 2),
             ("grpc.http2.ping_timeout_ms", milliseconds // 2),
@@ -219,36 +238,58 @@ class Server:
     # -- calls ----------------------------------------------------------------------------------
 
     def _handler(self, method: Method) -> Any:
+        # Also a call with one request is served like a stream, which looks the same on the wire:
+        # its request is received when we ask for it, and we ask when we know whose it is.
         if method.streams:
             make, behaviour = grpc.stream_stream_rpc_method_handler, self._stream_jobs
         else:
-            make, behaviour = grpc.unary_unary_rpc_method_handler, self._unary(method)
-        return make(
-            behaviour,
-            request_deserializer=method.request.FromString,
-            response_serializer=method.response.SerializeToString,
-        )
+            make, behaviour = grpc.stream_unary_rpc_method_handler, self._unary(method)
+        return make(behaviour, response_serializer=method.response.SerializeToString)
 
     def _unary(self, method: Method) -> Any:
         function = getattr(self._service, method.function)
 
-        async def call(request: Any, context: Any) -> Any:
+        async def answer(request: Any, caller: Caller, context: Any) -> Any:
+            if method.name in ANSWERED_ONCE:
+                return await self._answer_once(method, caller, context, request, function)
+            if method.name == "Heartbeat":
+                return await function(request, caller, within=_patience(context))
+            return await function(request, caller)
+
+        async def call(_: Any, context: Any) -> Any:
             try:
                 caller = await self._admitted(context, method.name)
-                if method.name in ANSWERED_ONCE:
-                    return await self._answer_once(method, caller, context, request, function)
-                if method.name == "Heartbeat":
-                    return await function(request, caller, within=_patience(context))
-                return await function(request, caller)
+                with self._admission.call(caller) as account:
+                    data = await account.read(context)
+                    with account.holding(len(data)):
+                        return await answer(await self._parsed(method, data), caller, context)
             except Exception as error:  # noqa: BLE001 - every error becomes a status
                 await _abort(context, error, method.name)
 
         return call
 
     async def _admitted(self, context: Any, method: str) -> Caller:
-        caller = await self._gate(context)
+        caller = await self._gate.admit(context)
         caller.check_method(method)
         return caller
+
+    async def _parsed(self, method: Method, data: bytes) -> Any:
+        """Return a request, if it is not one that grows beyond measure when it is read."""
+        most = self.options.largest_batch
+        if len(data) > WEIGHED_ASIDE:
+            await asyncio.to_thread(check_weight, method.request, data, most)
+        else:
+            check_weight(method.request, data, most)
+        try:
+            return method.request.FromString(data)
+        except DecodeError as error:
+            raise invalid(f"This is no {method.request.DESCRIPTOR.name}: {error}.") from None
+
+    def _end_revoked(self) -> None:
+        """End the streams of those who may not have them any more."""
+        for stream in list(self._streams):
+            if not self._gate.knows(stream.caller):
+                stream.end(unauthenticated("This token was revoked, or changed."))
 
     async def _answer_once(
         self, method: Method, caller: Caller, context: Any, request: Any, function: Any
@@ -268,26 +309,28 @@ class Server:
     async def _stream_jobs(self, _: Any, context: Any) -> None:
         try:
             caller = await self._admitted(context, "StreamJobs")
-            self._check_room_for_a_stream()
-            await context.send_initial_metadata(((WELCOME, "1"),))
-            stream = JobStream(self.dispatcher, caller, context)
-            self._streams.add(stream)
-            try:
-                await stream.run()
-            finally:
-                self._streams.discard(stream)
-                self._stream_ended.set()
+            self._check_not_draining()
+            with self._admission.stream(caller):
+                await context.send_initial_metadata(((WELCOME, "1"),))
+                await self._serve_stream(
+                    JobStream(
+                        self.dispatcher, self._gate, self._scopes.check_worker, caller, context
+                    )
+                )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await _abort(context, error, "StreamJobs")
 
-    def _check_room_for_a_stream(self) -> None:
+    def _check_not_draining(self) -> None:
         if self._draining:
             raise Refusal(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
-        if len(self._streams) >= self.options.most_streams:
-            raise Refusal(
-                grpc.StatusCode.UNAVAILABLE,
-                f"{self.options.most_streams:,} streams are open already; try another server.",
-            )
+
+    async def _serve_stream(self, stream: JobStream) -> None:
+        self._streams.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._streams.discard(stream)
+            self._stream_ended.set()
 
     def _describe(self) -> pb.GetServerResponse:
         return pb.GetServerResponse(
@@ -302,17 +345,20 @@ class Server:
 
     async def _recover(self) -> None:
         """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
+        unserved = UnservedQueues(self.store)
         while True:
+            is_behind = False
             try:
                 if await reap(self.store):
                     self.dispatcher.hint()
-                await cancel_orphans(self.store)
+                is_behind = await cancel_orphans(self.store)
+                await unserved.tick()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
                 log.warning(
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
-            await asyncio.sleep(pause(self.options.tick))
+            await asyncio.sleep(0 if is_behind else pause(self.options.tick))
 
 
 def _services() -> list[str]:

@@ -7,22 +7,34 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
-from pulsed.job import Failure, JobRow, Lease, NewJob, Released, Report, Status
+from pulsed.job import (
+    Failure,
+    JobRow,
+    Released,
+    Report,
+    Status,
+)
+from pulsed.page import Page
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import M, Parcel
+from pulsed.rpc.scopes import Scopes, is_own, owns_schedule
 from pulsed.rpc.service_workflows import WorkflowMethods
+from pulsed.rpc.turns import Turns
 from pulsed.schedule import ScheduleRow
 from pulsed.store.base import Store
 
@@ -45,28 +57,33 @@ class Service(WorkflowMethods):
         """Called when jobs may wait that the store tells nobody of; it tells of all others."""
         self._describe = describe
         self._largest_batch = largest_batch
+        self._turns = Turns()
+        self._scopes = Scopes(store)
 
     # -- jobs -----------------------------------------------------------------------------------
 
     async def submit_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.jobs)
-        jobs = [checks.new_job(message) for message in request.jobs]
-        self._check_new(jobs, caller)
-        if Role.ADMIN not in caller.roles and any(job.parent_id is not None for job in jobs):
-            raise denied(f"{caller.name} may not submit a job in another job's name.")
+        jobs = await self._turns.each(checks.new_job, request.jobs, request, caller)
+        await self._scopes.check_new(jobs, caller)
+        await self._scopes.check_parents(jobs, caller)
         return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
 
     async def get_job(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        return to.job_message((await self._rows([job_id], caller))[job_id])
+        await self._scopes.check_readable([job_id], caller)
+        rows = await self._store.get([job_id])
+        if job_id not in rows:
+            raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
+        return _shown_to(caller)(rows[job_id])
 
     async def get_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.job_ids)
-        ids = checks.ids_of(request.job_ids)
-        jobs = Parcel(to.job_message)
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
+        await self._scopes.check_readable(ids, caller)
+        jobs = Parcel(_shown_to(caller))
         while ids and (count := jobs.wanted):
             rows = await self._store.get(ids[:count])
-            caller.check_rows(rows.values())
             ids = [*rows][jobs.fill(rows.values()) :] + ids[count:]
         return pb.GetJobsResponse(jobs=jobs.messages, left_off=map(str, ids))
 
@@ -76,23 +93,29 @@ class Service(WorkflowMethods):
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         before = checks.job_id_of(request.before) if request.before else None
 
-        async def read(count: int, last: JobRow | None) -> list[JobRow]:
-            behind = before if last is None else last.id
-            return await self._store.list_jobs(where, limit=count, before=behind)
+        searched_to: UUID | None = None
 
-        jobs = Parcel(to.job_message, limit=limit)
+        async def read(count: int, last: JobRow | None) -> Page[JobRow]:
+            nonlocal searched_to
+            behind = before if last is None else last.id
+            page = await self._store.list_jobs(where, limit=count, before=behind)
+            searched_to = page.next if page.is_cut else None
+            return page
+
+        jobs = Parcel(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
-        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut)
+        searched = "" if jobs.is_cut else to.maybe_text(searched_to)
+        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
 
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
         where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
-        return _counts(await self._store.counts(where))
+        counts = await self._store.counts(where)
+        return _counts(counts, counts.at_least)
 
     async def list_failures(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        if caller.is_limited:
-            await self._rows([job_id], caller)
+        await self._scopes.check_readable([job_id], caller)
 
         async def read(count: int, last: Failure | None) -> list[Failure]:
             after = request.after if last is None else last.lease_token
@@ -105,7 +128,7 @@ class Service(WorkflowMethods):
     async def cancel_jobs(self, request: Any, caller: Caller) -> Any:
         ids = await self._ids(request, caller)
         if not caller.roles & PRODUCE:
-            await self._check_children(ids, caller)
+            await self._scopes.check_children(ids, caller)
         statuses = await self._store.cancel(ids)
         done = (Status.CANCELLED, Status.RUNNING)
         return _acts({key: (status in done, status) for key, status in statuses.items()})
@@ -160,27 +183,30 @@ class Service(WorkflowMethods):
     # -- work -----------------------------------------------------------------------------------
 
     async def report_result(self, request: Any, caller: Caller) -> Any:
-        (report,) = reports = checks.reports_of([request])
-        await self._check_leases([report.lease], caller)
-        if report.lease not in await self._store.settle(reports):
+        (report,) = await self._turns.each(checks.report_of, [request], request, caller)
+        await self._scopes.check_reports([report], caller)
+        if report.lease not in await self._store.settle([report]):
             raise lost(report.lease.job_id)
         return pb.ReportResultResponse()
 
     async def report_results(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.reports)
         self._check_batch(request.succeeded.results)
-        reports = checks.reports_of(request.reports)
+        reports = await self._turns.each(checks.report_of, request.reports, request, caller)
         if request.HasField("succeeded"):
-            reports += checks.successes_of(request.succeeded)
+            (more,) = await self._turns.each(
+                checks.successes_of, [request.succeeded], request, caller
+            )
+            reports += more
         return await self._settle(reports, caller)
 
     async def release(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.leases)
-        leases = checks.leases_of(request.leases)
+        leases = await self._turns.each(checks.lease, request.leases, request, caller)
         return await self._settle([Report(lease, Released()) for lease in leases], caller)
 
     async def _settle(self, reports: list[Report], caller: Caller) -> Any:
-        await self._check_leases([report.lease for report in reports], caller)
+        await self._scopes.check_reports(reports, caller)
         accepted = await self._store.settle(reports)
         if any(type(report.outcome) is Released for report in reports):
             self._hint()  # somebody else can have it at once
@@ -190,37 +216,35 @@ class Service(WorkflowMethods):
 
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
-        leases = checks.leases_of(request.leases)
-        await self._check_leases(leases, caller)
+        leases = await self._turns.each(checks.lease, request.leases, request, caller)
+        await self._scopes.check_leases(leases, caller, urgent=True)
         answers = await self._store.beat(leases, within=within)
         return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:
         leases = await self._store.held(checks.job_id_of(request.worker_id))
         if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases])
-            caller.check_rows(rows.values())
+            places = await self._store.places([lease.job_id for lease in leases])
+            leases = [lease for lease in leases if is_own(places.get(lease.job_id), caller)]
         return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
 
     async def progress(self, request: Any, caller: Caller) -> Any:
-        (lease,) = checks.leases_of([request.lease])
-        checks.checked_json("The progress", request.progress)
-        await self._check_leases([lease], caller)
+        lease = checks.lease(request.lease)
+        checked_json("The progress", request.progress)
+        await self._scopes.check_leases([lease], caller)
         accepted = await self._store.set_progress(lease, request.progress)
         return pb.ProgressResponse(accepted=accepted)
 
     async def register_worker(self, request: Any, caller: Caller) -> Any:
-        checks.job_id_of(request.id)
+        checks.check_worker(request)
         caller.check_lanes(request.topics, request.queues)
+        await self._scopes.check_worker(checks.job_id_of(request.id), caller)
         await self._store.announce(to.worker_of(request))
         return pb.RegisterWorkerResponse()
 
     async def retire_worker(self, request: Any, caller: Caller) -> Any:
         worker_id = checks.job_id_of(request.worker_id)
-        if caller.is_limited:
-            for worker in await self._store.workers():
-                if worker.id == worker_id:
-                    caller.check_lanes(worker.topics, worker.queues)
+        await self._scopes.check_worker(worker_id, caller)
         await self._store.retire(worker_id)
         return pb.RetireWorkerResponse()
 
@@ -258,9 +282,11 @@ class Service(WorkflowMethods):
             caller.check_job(spec.topic, spec.queue)
             if name in before:
                 _check_schedule(before[name], caller)
-        removed = [row for row in before.values() if row.declared and row.name not in specs]
-        for row in removed if request.pause_removed else ():
-            _check_schedule(row, caller)
+        removed = [
+            row
+            for row in before.values()
+            if row.declared and row.name not in specs and owns_schedule(row, caller)
+        ]
         answer = pb.SyncSchedulesResponse(removed=[row.name for row in removed])
         for name, spec in specs.items():
             put = await self._store.put_schedule(app, name, spec, declared=True)
@@ -274,7 +300,7 @@ class Service(WorkflowMethods):
 
     async def list_schedules(self, request: Any, caller: Caller) -> Any:
         rows = await self._store.list_schedules(to.maybe(request, "app"))
-        seen = [row for row in rows if not caller.is_limited or _is_within(row, caller)]
+        seen = [row for row in rows if owns_schedule(row, caller)]
         return pb.ListSchedulesResponse(schedules=map(to_schedule.schedule_message, seen))
 
     async def pause_schedule(self, request: Any, caller: Caller) -> Any:
@@ -294,7 +320,8 @@ class Service(WorkflowMethods):
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._store.submit([template(await self._existing(request, caller), job_id)])
+        row = await self._existing(request, caller)
+        await self._store.submit([template(row, row.spec, job_id)])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -318,7 +345,8 @@ class Service(WorkflowMethods):
             rows = await self._store.fires(
                 schedule_id, limit=count, before=moment, before_id=job_id
             )
-            caller.check_rows(rows)
+            if not all(caller.may_use(row.topic, row.queue) for row in rows):
+                raise denied(f"{caller.name} may not see the jobs of this schedule.")
             return rows
 
         await jobs.fill_from(read)
@@ -351,9 +379,12 @@ class Service(WorkflowMethods):
         )
 
     async def list_due_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        due = await self._store.due_schedules(request.limit)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        schedules = Parcel(to_schedule.schedule_message)
+        schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
-            schedules=map(to_schedule.schedule_message, due.rows),
+            schedules=schedules.messages,
             next_run_at=to.maybe_stamp(due.next_run_at),
             now=to.stamp(due.now),
         )
@@ -391,7 +422,8 @@ class Service(WorkflowMethods):
         )
 
     async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        return _counts(await self._store.prunable(checks.converted(_ages, request)))
+        counts = await self._store.prunable(checks.converted(_ages, request))
+        return _counts(counts, counts.at_least)
 
     async def cascade(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
@@ -399,42 +431,15 @@ class Service(WorkflowMethods):
 
     # -- limits ---------------------------------------------------------------------------------
 
-    def _check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
-        for job in jobs:
-            caller.check_job(job.topic, job.queue)
-            if job.schedule_id is not None and Role.ADMIN not in caller.roles:
-                raise denied(f"{caller.name} may not submit a job in a schedule's name.")
-
-    async def _check_children(self, ids: list[UUID], caller: Caller) -> None:
-        """Refuse a worker that would stop other jobs than the children of workflows."""
-        for row in (await self._store.get(ids)).values():
-            if row.parent_id is None:
-                raise denied(f"{caller.name} may cancel children of workflows, and no other jobs.")
-
     def _check_batch(self, items: Any) -> None:
         checks.checked_batch(items, self._largest_batch)
 
     async def _ids(self, request: Any, caller: Caller) -> list[UUID]:
         """Return the ids of an act, when the caller may act on every one of them."""
         self._check_batch(request.job_ids)
-        ids = checks.ids_of(request.job_ids)
-        if caller.is_limited:
-            caller.check_rows((await self._store.get(ids)).values())
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
+        await self._scopes.check_readable(ids, caller)
         return ids
-
-    async def _rows(self, ids: list[UUID], caller: Caller) -> dict[UUID, JobRow]:
-        rows = await self._store.get(ids)
-        caller.check_rows(rows.values())
-        for job_id in ids:
-            if job_id not in rows:
-                raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
-        return rows
-
-    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
-        """Refuse a lease on a job that is not the caller's, even if he has guessed its token."""
-        if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases])
-            caller.check_rows(rows.values())
 
 
 def _app(request: Any) -> str:
@@ -447,19 +452,24 @@ def _there(row: ScheduleRow | None, request: Any) -> ScheduleRow:
     return row
 
 
-def _is_within(row: ScheduleRow, caller: Caller) -> bool:
-    return caller.may_use(row.spec.topic, row.spec.queue)
-
-
 def _check_schedule(row: ScheduleRow, caller: Caller) -> None:
-    if caller.is_limited:
-        caller.check_job(row.spec.topic, row.spec.queue)
+    if not owns_schedule(row, caller):
+        raise denied(f"{caller.name} may not use schedule {row.name!r}.")
 
 
-def _counts(counts: dict[Status, int]) -> pb.CountJobsResponse:
+def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
+    """Return how a job is shown: without what proves a lease, unless to an admin."""
+    if Role.ADMIN in caller.roles:
+        return to.job_message
+    return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))
+
+
+def _counts(counts: Mapping[Status, int], at_least: Collection[Status] = ()) -> Any:
     return pb.CountJobsResponse(
         counts=[
-            pb.CountJobsResponse.Count(status=to.STATUS_NUMBERS[status], jobs=number)
+            pb.CountJobsResponse.Count(
+                status=to.STATUS_NUMBERS[status], jobs=number, at_least=status in at_least
+            )
             for status, number in counts.items()
         ]
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -20,7 +19,10 @@ from pulsed.rpc.access import Caller
 from pulsed.rpc.checks_workflows import check_checkpoint, check_family
 from pulsed.rpc.failures import invalid
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import Parcel
+from pulsed.rpc.scopes import Scopes
+from pulsed.rpc.turns import Turns
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.step import Checkpoint, StepKind
 from pulsed.store.base import Store
@@ -34,33 +36,26 @@ class WorkflowMethods(ABC):
     """What runs of workflows ask for, and those who send signals to them."""
 
     _store: Store
+    _turns: Turns
+    _scopes: Scopes
 
     @abstractmethod
     def _check_batch(self, items: Any) -> None:
         """Refuse a request with too many items."""
 
-    @abstractmethod
-    def _check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
-        """Refuse jobs that the caller may not make."""
-
-    @abstractmethod
-    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
-        """Refuse a lease on a job that is not the caller's."""
-
     # -- steps ----------------------------------------------------------------------------------
 
     async def checkpoint(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.records)
-        leases = checks.leases_of(record.lease for record in request.records)
-        steps = [_checkpoint(record.checkpoint) for record in request.records]
-        await self._check_leases(leases, caller)
-        records = [Record(*pair) for pair in zip(leases, steps, strict=True)]
+        records = await self._turns.each(_record, request.records, request, caller)
+        leases = [record.lease for record in records]
+        await self._scopes.check_leases(leases, caller)
         held = await self._store.record(records)
         return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
 
     async def get_history(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._check_readable([job_id], caller)
+        await self._scopes.check_readable([job_id], caller)
         steps = Parcel(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
         answer = pb.GetHistoryResponse()
         while count := steps.wanted:
@@ -82,21 +77,21 @@ class WorkflowMethods(ABC):
 
     async def fan_out(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.jobs)
-        (lease,) = checks.leases_of([request.lease])
-        jobs = [_child(lease, message) for message in request.jobs]
-        self._check_new(jobs, caller)
-        await self._check_leases([lease], caller)
+        lease = checks.lease(request.lease)
+        jobs = await self._turns.each(partial(_child, lease), request.jobs, request, caller)
+        await self._scopes.check_new(jobs, caller)
+        await self._scopes.check_leases([lease], caller)
         await self._store.add_children(lease, jobs)
         return pb.FanOutResponse()
 
     async def get_outcomes(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.job_ids)
-        ids = checks.ids_of(request.job_ids)
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
         answer = pb.GetOutcomesResponse()
         size = 0
         while ids:
             some, ids = ids[:OUTCOMES_AT_A_TIME], ids[OUTCOMES_AT_A_TIME:]
-            await self._check_readable(some, caller)
+            await self._scopes.check_readable(some, caller)
             for job_id, ended in (await self._store.outcomes(some)).items():
                 message = to_workflow.ended_message(ended)
                 size += message.ByteSize()
@@ -110,10 +105,10 @@ class WorkflowMethods(ABC):
         return answer
 
     async def watch(self, request: Any, caller: Caller) -> Any:
-        (lease,) = checks.leases_of([request.lease])
+        lease = checks.lease(request.lease)
         job_id = checks.job_id_of(request.job_id)
-        await self._check_leases([lease], caller)
-        await self._check_readable([job_id], caller)
+        await self._scopes.check_leases([lease], caller)
+        await self._scopes.check_readable([job_id], caller)
         ended = await self._store.watch(lease, job_id)
         outcome = None if ended is None else to_workflow.ended_message(ended)
         return pb.WatchResponse(outcome=outcome)
@@ -123,25 +118,25 @@ class WorkflowMethods(ABC):
     async def signal(self, request: Any, caller: Caller) -> Any:
         signal = checks.converted(to_workflow.signal_of, request)
         checked_name("name of the signal", signal.name)
-        checks.checked_json(f"The payload of signal {signal.name!r}", signal.payload)
-        await self._check_readable([signal.job_id], caller)
+        checked_json(f"The payload of signal {signal.name!r}", signal.payload)
+        await self._scopes.check_readable([signal.job_id], caller)
         stored, status = await self._store.signal(signal)
         number = None if status is None else to.STATUS_NUMBERS[status]
         return pb.SignalResponse(stored=stored, status=number)
 
     async def take_signal(self, request: Any, caller: Caller) -> Any:
-        (lease,) = checks.leases_of([request.lease])
+        lease = checks.lease(request.lease)
         name = checked_name("name of the signal", request.name)
         checkpoint = _checkpoint(request.checkpoint)
-        await self._check_leases([lease], caller)
+        await self._scopes.check_leases([lease], caller)
         taken = await self._store.take_signal(lease, name, checkpoint)
         message = None if taken is None else to_workflow.checkpoint_message(taken)
         return pb.TakeSignalResponse(checkpoint=message)
 
-    async def _check_readable(self, ids: list[UUID], caller: Caller) -> None:
-        """Refuse to tell of a job that is none of the caller's business."""
-        if caller.is_limited:
-            caller.check_rows((await self._store.get(ids)).values())
+
+def _record(message: Any) -> Record:
+    """Return a checkpoint and the lease under which it is written."""
+    return Record(checks.lease(message.lease), _checkpoint(message.checkpoint))
 
 
 def _checkpoint(message: Any) -> Checkpoint:
@@ -151,7 +146,7 @@ def _checkpoint(message: Any) -> Checkpoint:
     if checkpoint.value is not None:
         most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
         try:
-            checks.checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
+            checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
         except InvalidPayload as error:
             raise invalid(str(error)) from None
     return checkpoint

@@ -8,25 +8,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import grpc
 from grpc import aio
 
-from pulsed.handler.options import checked_name
 from pulsed.job import Assignment
 from pulsed.rpc import checks
-from pulsed.rpc.access import Caller
+from pulsed.rpc.access import Caller, unauthenticated
 from pulsed.rpc.columns import batch_message
 from pulsed.rpc.dispatch import Dispatcher, Grant, Stream
 from pulsed.rpc.failures import Refusal, invalid
+from pulsed.rpc.gate import Gate
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.weight import check_weight
 
 SLOW_READER = 10.0
 """Seconds in which a worker must take what is sent to it."""
 MOST_GRANTS = 1_000
 """Unanswered grants of one stream."""
+HELLO_WITHIN = 10.0
+"""Seconds in which a worker must say what it wants."""
+LARGEST_MESSAGE = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,18 @@ class Outgoing:
 class JobStream:
     """One StreamJobs call."""
 
-    def __init__(self, dispatcher: Dispatcher, caller: Caller, context: Any) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        gate: Gate,
+        check_worker: Callable[[UUID, Caller], Awaitable[None]],
+        caller: Caller,
+        context: Any,
+    ) -> None:
         self._dispatcher = dispatcher
-        self._caller = caller
+        self._gate = gate
+        self._check_worker = check_worker
+        self.caller = caller
         self._context = context
         self._outbox: asyncio.Queue[Outgoing | Exception | None] = asyncio.Queue()
         self._no_more_grants = False
@@ -79,16 +94,24 @@ class JobStream:
         self._outbox.put_nowait(error)
 
     async def _hello(self) -> Stream:
-        message = await self._context.read()
-        if message is aio.EOF or message.WhichOneof("kind") != "hello":
+        try:
+            async with asyncio.timeout(HELLO_WITHIN):
+                message = await self._read()
+        except TimeoutError:
+            raise Refusal(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"There was no Hello for {HELLO_WITHIN:g} s."
+            ) from None
+        if message is None or message.WhichOneof("kind") != "hello":
             raise invalid("The first message of a stream must be a Hello.")
         hello = message.hello
         self._reads_columns = hello.reads_columns
-        queues = tuple(checked_name("queue", queue) for queue in hello.queues)
+        queues = checks.queues_of(hello.queues)
         topics = checks.topics_of(hello.topics)
-        self._caller.check_lanes((policy.topic for policy in topics), queues)
+        worker_id = checks.job_id_of(hello.worker_id)
+        self.caller.check_lanes((policy.topic for policy in topics), queues)
+        await self._check_worker(worker_id, self.caller)
         return Stream(
-            checks.job_id_of(hello.worker_id),
+            worker_id,
             queues,
             topics,
             wants_offers=hello.wants_offers,
@@ -99,7 +122,7 @@ class JobStream:
 
     async def _read_grants(self, stream: Stream) -> None:
         try:
-            while (message := await self._context.read()) is not aio.EOF:
+            while (message := await self._read()) is not None:
                 match message.WhichOneof("kind"):
                     case "grant":
                         self._dispatcher.grant(self._checked(message.grant, stream))
@@ -111,9 +134,26 @@ class JobStream:
             self._no_more_grants = True
             self._outbox.put_nowait(None)
 
+    async def _read(self) -> Any:
+        """Return the next message; None at the end."""
+        data = await self._context.read()
+        if data is aio.EOF:
+            return None
+        if len(data) > LARGEST_MESSAGE:
+            raise Refusal(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"A message of a stream has at most {LARGEST_MESSAGE:,} bytes, not {len(data):,}.",
+            )
+        check_weight(pb.StreamJobsRequest, data, checks.MOST_TOPICS)
+        return pb.StreamJobsRequest.FromString(data)
+
     def _checked(self, grant: Any, stream: Stream) -> Grant:
-        queues = tuple(checked_name("queue", queue) for queue in grant.queues) or stream.queues
-        self._caller.check_lanes((), queues)
+        if not self._gate.knows(self.caller):
+            raise unauthenticated("This token was revoked, or changed.")
+        queues = checks.queues_of(grant.queues) or stream.queues
+        self.caller.check_lanes((), queues)
+        if len(stream.named.union(queues)) > checks.MOST_QUEUES:
+            raise invalid(f"A stream may name at most {checks.MOST_QUEUES} queues.")
         if not queues or not stream.topics:
             raise invalid("A grant needs queues, and the Hello topics, to claim from.")
         if grant.credits < 1:

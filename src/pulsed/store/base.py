@@ -19,6 +19,7 @@ from pulsed.job import (
     Beat,
     Failure,
     JobFilter,
+    JobPlace,
     JobRow,
     Lease,
     NewJob,
@@ -27,6 +28,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.page import Counts, Page
 from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.workflow import Ended, History, Record, Signal
@@ -233,22 +235,35 @@ class Store(ABC):
     # -- operators ------------------------------------------------------------------------------
 
     @abstractmethod
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
         """Read jobs by id; those that do not exist are missing from the answer."""
 
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        """Read where jobs belong, without their payloads; those that do not exist are missing.
+
+        ``urgent`` is for a read that a heartbeat waits for.
+        """
+        del urgent
+        rows = await self.get(ids)
+        return {key: JobPlace(row.topic, row.queue, row.parent_id) for key, row in rows.items()}
+
     @abstractmethod
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
-        """Read jobs, newest id first. ``before`` is the last id of the page before."""
+    ) -> Page[JobRow]:
+        """Read jobs, newest id first. ``before`` is what the page before calls ``next``.
+
+        A page may have fewer jobs than ``limit`` though there are more: where no index helps, a
+        search ends after so many jobs, and the page is cut.
+        """
 
     @abstractmethod
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
-        """Count jobs by status; every status is a key."""
+    async def counts(self, where: JobFilter) -> Counts:
+        """Count jobs by status, up to a bound; every status is a key."""
 
     @abstractmethod
     async def failures(
@@ -290,6 +305,11 @@ class Store(ABC):
     async def workers(self) -> list[WorkerInfo]:
         """Read the presence rows."""
 
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        """Read the presence row of one worker."""
+        found = [each for each in await self.workers() if each.id == worker_id]
+        return found[0] if found else None
+
     @abstractmethod
     async def audit(self, *, slack: float) -> Audit:
         """Count the jobs that break an invariant; reads the whole table.
@@ -300,6 +320,15 @@ class Store(ABC):
     @abstractmethod
     async def backlog(self) -> list[Backlog]:
         """Count the jobs that are due, by queue and topic, the longest waiting first."""
+
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        """Find the queues that have due jobs, but for some, and since when the oldest is due.
+
+        Reads a few index entries for each queue. Behind a server the answer is empty: the server
+        checks by itself.
+        """
+        del besides
+        return {}
 
     @abstractmethod
     async def now(self) -> datetime:
@@ -362,8 +391,9 @@ class Store(ABC):
     async def cascade(self, *, limit: int = 500) -> int:
         """Cancel the living children of jobs that failed or were cancelled, one level down.
 
-        Cancel and settle do so already; this is for what they left when a process died. Returns
-        how many parents it looked after: call it until that is 0. Any number of processes may.
+        Cancel and settle do so already, for the first ten thousand; this is for the rest, and for
+        what they left when a process died. Returns how many parents it looked after: call it until
+        that is 0, which it also is while others hold what is left. Any number of processes may.
         """
 
     # -- schedules ------------------------------------------------------------------------------
@@ -388,6 +418,11 @@ class Store(ABC):
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         """Read a schedule."""
 
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        """Read a schedule by its id."""
+        found = [row for row in await self.list_schedules() if row.id == schedule_id]
+        return found[0] if found else None
+
     @abstractmethod
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
         """Read the schedules of an app, or all of them, by name."""
@@ -405,8 +440,11 @@ class Store(ABC):
         """Remove a schedule; its jobs stay. False if there was none."""
 
     @abstractmethod
-    async def due_schedules(self, limit: int) -> Due:
-        """Read the schedules whose cursor is due, the longest waiting first."""
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        """Read the schedules whose cursor is due, the longest waiting first.
+
+        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
+        """
 
     @abstractmethod
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
@@ -486,3 +524,6 @@ class Listener(ABC):
 
     def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
         """Wake for more queues from now on, without a moment in which nothing is heard."""
+
+    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
+        """Wake for these queues no more: nobody waits for their jobs."""

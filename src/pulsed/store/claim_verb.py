@@ -10,7 +10,7 @@ from uuid import UUID
 from pulsed.job import Assignment, TopicPolicy
 from pulsed.store import rows as decode
 from pulsed.store.dialect import column_names
-from pulsed.store.floors import MANY, Floors, Walk
+from pulsed.store.floors import LONG_LOOK, MANY, Floors, Walk
 from pulsed.store.insertion import as_json, milliseconds
 from pulsed.store.sql import LEVEL, Statements
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
@@ -41,6 +41,7 @@ def claim(
         if not walk.must_look:
             claimed = yield from _visit(s, params, limit, walk)
         if walk.must_look or (not claimed and walk.may_look):
+            walk.begin_look()
             levels = yield Statement(s.levels, {"queue": queue})
             found = [priority for (priority,) in levels if priority is not None]
             walk.look(found)
@@ -48,6 +49,11 @@ def claim(
                 claimed = yield from _visit(s, params, limit, walk)
             else:  # the queue is empty, as it mostly is for an idle worker: that was all
                 walk.claimed([level.priority for level in walk.levels()], None, full=False)
+            if walk.took > LONG_LOOK:  # to a far database that may have been the way there
+                asked = floors.clock()
+                yield Statement(s.read_clock, {})
+                walk.took -= (2 if found else 1) * (floors.clock() - asked)
+            walk.end_look()
         if walk.is_surprising:
             [(others,)] = yield Statement(s.others_first, {**params, "most": MANY})
             if others > MANY // 2:
@@ -66,12 +72,7 @@ def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Scr
         gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
         claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
         _sort(claimed)
-        if not {row[3] for row in claimed} <= {*visited} and len(claimed) < limit:
-            # Of each gap one new priority was visited, and there may be more of them.
-            walk.claimed(visited, _worst(s, claimed), full=False)
-            claimed += yield from _visit(s, params, limit - len(claimed), walk)
-            _sort(claimed)
-            return claimed
+        visited += {row[3] for row in claimed}.difference(visited)
     else:
         visited = []
         for (priority,) in (yield Statement(s.levels, {"queue": params["queue"]})):

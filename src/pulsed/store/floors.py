@@ -103,7 +103,9 @@ class Walk:
     def __init__(self, floors: Floors, began: float) -> None:
         self._floors = floors
         self._began = began
-        self._looking = False
+        self._look_began: float | None = None
+        self.took = 0.0
+        """Seconds that the look has taken."""
         self.is_surprising = False
         """It was a first look, and took long: a long walk, or a moment in which nothing moved?"""
 
@@ -117,9 +119,12 @@ class Walk:
         """Whether a look is affordable, if there is nothing else to do."""
         return self._since_look() >= LOOK_SHARE * self._floors.look_took
 
+    def begin_look(self) -> None:
+        """Start the clock: what is asked from now on is the look."""
+        self._look_began = self._floors.clock()
+
     def look(self, priorities: Iterable[int]) -> None:
         """Forget the floors. These priorities, and those known before, are to be claimed from."""
-        self._looking = True
         known = self._floors.by_priority
         self._floors.by_priority = {priority: Floor() for priority in {*known, *priorities}}
 
@@ -153,13 +158,17 @@ class Walk:
         for priority in visited:
             if not (full and last is not None and priority <= last[0]):
                 floors.setdefault(priority, Floor()).walked = self._began
-        if self._looking:
-            self._floors.looked = self._began
-            # Of two looks the shorter: a busy loop or a network that stood still is no long walk.
-            took = self._floors.clock() - self._began
-            self.is_surprising = self._floors.last_took == 0.0 and took > LONG_LOOK
-            self._floors.look_took = min(took, self._floors.last_took)
-            self._floors.last_took = took
+        if self._look_began is not None:
+            self.took = self._floors.clock() - self._look_began
+
+    def end_look(self) -> None:
+        """Note how long the look has ``took``, which decides when the next one may be."""
+        floors, took = self._floors, max(0.0, self.took)
+        floors.looked = self._began
+        self.is_surprising = floors.last_took == 0.0 and took > LONG_LOOK
+        # Of two looks the shorter: a busy loop or a network that stood still is no long walk.
+        floors.look_took = min(took, floors.last_took)
+        floors.last_took = took
 
     def was_long(self) -> None:
         """Believe a surprising look: there is a reason for it."""

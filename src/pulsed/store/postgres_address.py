@@ -6,6 +6,7 @@ the server as settings, which then refuses the connection; so those are left out
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - else the first connection imports it, as in rpc/channels
 import math
 import re
 from dataclasses import dataclass, field
@@ -39,8 +40,8 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    Claims (2) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside
-    the blocking ones.
+    Claims (2), heartbeats through a server (4) and a listener (1) have their own beside a loop's, a
+    worker's heartbeats (1) beside the blocking ones.
     """
     prepared_statements: bool = True
     """False behind a PgBouncer in transaction mode: nothing is then kept in a session."""
@@ -84,7 +85,7 @@ class Address:
             )
         try:
             keywords = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeEncodeError) as error:
             raise _not_understood(str(error)) from None
         if not _is_plausible(keywords):
             raise _not_understood()

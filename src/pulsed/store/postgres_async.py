@@ -52,14 +52,15 @@ class LanePool:
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._open_one = open_one
 
-    async def take(self) -> asyncpg.Connection:
-        """Return an idle connection, or a new one. The caller holds a slot."""
+    async def take(self, within: float | None = None) -> asyncpg.Connection:
+        """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
         while self._idle:
             connection, since = self._idle.pop()
             if not connection.is_closed() and time.monotonic() - since < IDLE_FOR_TOO_LONG:
                 return connection
             self.drop(connection)
-        connection = await self._open_one()
+        async with asyncio.timeout(within):
+            connection = await self._open_one()
         self.opened.add(connection)
         return connection
 
@@ -166,25 +167,37 @@ class LoopPool:
 
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane."""
-        lane = lane_of(verb)
-        pool = self._lanes[lane]
-        async with pool.slots:
-            try:
-                connection = await pool.take()
-            except Exception as error:
-                self._note(error)
-                raise
-            try:
-                answer = await self._run_on(connection, verb, lane)
-            except asyncio.CancelledError:
-                await pool.drop_cancelled(connection)
-                raise
-            except BaseException as error:
-                pool.drop(connection)
-                self._note(error)
-                raise
-            pool.give_back(connection)
-            return answer
+        pool = self._lanes[lane_of(verb)]
+        seconds = self._sessions.client_timeout(verb)
+        if not verb.urgent:
+            async with pool.slots:
+                return await self._run(pool, verb, lambda: seconds)
+        # All that it waits for counts: the slot, the connection, opening a transaction.
+        end = time.monotonic() + seconds
+        async with asyncio.timeout(seconds):
+            await pool.slots.acquire()
+        try:
+            return await self._run(pool, verb, lambda: max(0.0, end - time.monotonic()))
+        finally:
+            pool.slots.release()
+
+    async def _run(self, pool: LanePool, verb: Verb[T], left: Callable[[], float]) -> T:
+        try:
+            connection = await pool.take(left() if verb.urgent else None)
+        except Exception as error:
+            self._note(error)
+            raise
+        try:
+            answer = await self._run_on(connection, verb, left)
+        except asyncio.CancelledError:
+            await pool.drop_cancelled(connection)
+            raise
+        except BaseException as error:
+            pool.drop(connection)
+            self._note(error)
+            raise
+        pool.give_back(connection)
+        return answer
 
     @asynccontextmanager
     async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
@@ -207,23 +220,24 @@ class LoopPool:
             else:
                 pool.give_back(connection)
 
-    async def _run_on(self, connection: asyncpg.Connection, verb: Verb[T], lane: Lane) -> T:
-        timeout = self._sessions.client_timeout(verb)
-        opening = self._sessions.opening(verb, lane)
+    async def _run_on(
+        self, connection: asyncpg.Connection, verb: Verb[T], left: Callable[[], float]
+    ) -> T:
+        opening = self._sessions.opening(verb, lane_of(verb))
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)
             if statement.sql.counted:
-                status = await connection.execute(statement.sql.text, *values, timeout=timeout)
+                status = await connection.execute(statement.sql.text, *values, timeout=left())
                 return [(changed(status),)]
-            rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=timeout)
+            rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=left())
             return rows
 
         if opening is None:
             return await adrive(verb, execute)
-        await connection.execute(opening)
+        await connection.execute(opening, timeout=left())
         answer = await adrive(verb, execute)
-        await connection.execute(COMMIT)
+        await connection.execute(COMMIT, timeout=left())
         return answer
 
     def _note(self, error: BaseException) -> None:

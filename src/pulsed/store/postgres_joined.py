@@ -1,8 +1,8 @@
 """Submitting through the caller's own connection, inside the caller's own transaction.
 
 Nothing is begun, committed, tried again or announced here: the job appears if and when the caller
-commits. A connection in autocommit mode and outside a transaction commits each submit by itself.
-Submit is the only verb here, and answers with a number of rows.
+commits. A connection that is not in a transaction and begins none by itself is refused: the job
+would survive the caller's rollback. Submit is the only verb, and answers with a number of rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncpg
 import asyncpg.pool
 import psycopg
 from psycopg import AsyncRawCursor, RawCursor
+from psycopg.pq import TransactionStatus
 
 from pulsed.errors import ConfigError
 from pulsed.store.base import Listener, Store
@@ -24,7 +25,7 @@ from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres_sync import call
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.runner import adrive, drive
-from pulsed.store.sqlstore import JoinedStore
+from pulsed.store.sqlstore import JoinedStore, outside_transaction
 from pulsed.store.verb import Rows, Statement, Verb
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ T = TypeVar("T")
 ASYNCPG = (asyncpg.Connection, asyncpg.pool.PoolConnectionProxy)
 _KINDS = (
     "Pass a psycopg.Connection to blocking methods; an asyncpg.Connection or a "
-    "psycopg.AsyncConnection to their a… twins."
+    "psycopg.AsyncConnection to their a… twins. Of SQLAlchemy, pass the driver's own: "
+    "session.connection().connection.driver_connection, or (await (await session.connection())"
+    ".get_raw_connection()).driver_connection of an AsyncSession."
 )
 
 
@@ -57,8 +60,10 @@ class JoinedPostgresStore(JoinedStore):
             if is_blocking():
                 return self._drive(connection, verb)
             if isinstance(connection, ASYNCPG):
+                _check_transaction(connection)
                 return await adrive(verb, self._on_asyncpg)
             if isinstance(connection, psycopg.AsyncConnection):
+                _check_transaction(connection)
                 return await adrive(verb, self._on_async_psycopg)
         except DRIVER_ERRORS as error:
             raise translate(error, verb.name, "database of your connection") from error
@@ -67,6 +72,7 @@ class JoinedPostgresStore(JoinedStore):
     def _drive(self, connection: Any, verb: Verb[T]) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise self._wrong_kind("A blocking method")
+        _check_transaction(connection)
 
         def execute(statement: Statement) -> Rows:
             cursor = RawCursor(connection)
@@ -103,6 +109,14 @@ class JoinedPostgresStore(JoinedStore):
 
     async def aclose(self) -> None:
         """Leave the connection to its owner."""
+
+
+def _check_transaction(connection: Any) -> None:
+    if isinstance(connection, ASYNCPG):
+        if not connection.is_in_transaction():
+            raise outside_transaction("`async with connection.transaction():`")
+    elif connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise outside_transaction("`with connection.transaction():`, or open it without autocommit")
 
 
 def _type_of(value: object) -> str:

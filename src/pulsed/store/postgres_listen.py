@@ -33,6 +33,9 @@ class Wanted(Listener):
     def hear(self, queues: Iterable[str]) -> None:
         self._queues.update(queues)
 
+    def forget(self, queues: Iterable[str]) -> None:
+        self._queues.difference_update(queues)
+
 
 class Polling(Wanted):
     """There is no connection that could listen: jobs start at the next poll."""

@@ -22,6 +22,9 @@ PATIENCE = 86_400.0
 URGENT_WITHIN = 5.0
 """Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
 
+URGENT_CONNECTIONS = 4
+"""Of one event loop. Only a server has several urgent verbs at once, and each is short."""
+
 TRIES_IN_TIME = 3
 """How many tries of an urgent verb must fit into the time that its caller has…"""
 SHORTEST_TRY = 0.5
@@ -52,6 +55,8 @@ class Lane(Enum):
     WORK = "work"
     CLAIM = "claim"
     """Commits without waiting for the disk, and so beside the settles, not behind them."""
+    URGENT = "urgent"
+    """For heartbeats, which must not queue behind work that waits for a lock."""
     SYNC = "sync"
     LISTEN = "listen"
     STEP = "step"
@@ -60,6 +65,8 @@ class Lane(Enum):
 
 def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
+    if verb.urgent:
+        return Lane.URGENT
     return Lane.CLAIM if verb.relaxed else Lane.WORK
 
 
@@ -73,7 +80,7 @@ class Sessions:
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
         size = self._options.pool_size
-        return {Lane.WORK: size, Lane.CLAIM: 2, Lane.STEP: size}
+        return {Lane.WORK: size, Lane.CLAIM: 2, Lane.URGENT: URGENT_CONNECTIONS, Lane.STEP: size}
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
         """Return what a new session is set to; a transaction pooler only takes its name."""

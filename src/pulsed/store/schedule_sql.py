@@ -71,6 +71,7 @@ class ScheduleStatements:
             f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text {d.for_update}"""
         )
+        self.find = d.sql(f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE id = :id::uuid")
         self.read = d.sql(
             f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text"""
@@ -88,7 +89,8 @@ class ScheduleStatements:
         )
         self.next_due = d.sql(
             f"""SELECT next_run_at FROM {d.schedules}
-            WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL ORDER BY next_run_at LIMIT 1"""
+            WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL
+            ORDER BY next_run_at LIMIT 1 OFFSET :skip::int"""
         )
 
         # Move cursors, each only if nobody else has: a fire, an edit, a pause. The guards are

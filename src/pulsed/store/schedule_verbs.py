@@ -183,6 +183,16 @@ def get(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
     return Verb("get_schedule", Kind.READ, script)
 
 
+def find(s: AllStatements, schedule_id: UUID) -> Verb[ScheduleRow | None]:
+    """Read a schedule by its id."""
+
+    def script() -> Script[ScheduleRow | None]:
+        found = yield Statement(s.schedules.find, {"id": schedule_id})
+        return decode.schedule(s.dialect, found[0]) if found else None
+
+    return Verb("find_schedule", Kind.READ, script)
+
+
 def list_schedules(s: AllStatements, app: str | None) -> Verb[list[ScheduleRow]]:
     """Read all schedules, or those of one app."""
 
@@ -267,12 +277,12 @@ def delete(s: AllStatements, app: str, name: str) -> Verb[bool]:
     return Verb("delete_schedule", Kind.TRANSACTION, script)
 
 
-def due(s: AllStatements, limit: int) -> Verb[Due]:
+def due(s: AllStatements, limit: int, skip: int) -> Verb[Due]:
     """Read what is due, and when the next one will be."""
 
     def script() -> Script[Due]:
         found = yield Statement(s.schedules.due, {"most": limit})
-        upcoming = yield Statement(s.schedules.next_due, {})
+        upcoming = yield Statement(s.schedules.next_due, {"skip": skip})
         now = yield from verbs.clock(s.jobs)
         return Due(
             [decode.schedule(s.dialect, row) for row in found],

@@ -255,6 +255,16 @@ class Statements:
 
         # The priorities in use, highest first, without visiting the rows between them.
         self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        # The queues with claimable jobs, without visiting the rows between them.
+        self.queues = d.sql(f"WITH RECURSIVE {self._queues()} SELECT queue FROM queues")
+        # Since when the oldest due job of a queue has been due: one index entry for each priority.
+        self.oldest_due = d.sql(
+            f"""WITH RECURSIVE {self._levels()}
+            SELECT min((SELECT next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = levels.priority
+                  AND next_run_at <= {d.now} ORDER BY next_run_at LIMIT 1))
+            FROM levels WHERE priority IS NOT NULL"""
+        )
         # How many due jobs at the head of a queue are of other topics than these.
         self.others_first = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
@@ -393,11 +403,11 @@ class Statements:
             RETURNING id, completed_at"""
         )
 
-        # How many a prune would remove.
+        # How many a prune would remove, up to a bound.
         self.prunable = d.sql(
-            f"""SELECT count(*) FROM {d.jobs} AS j
-            WHERE status = :status::text AND completed_at < {cutoff}
-              AND {unneeded}"""
+            f"""SELECT count(*) FROM (SELECT 1 FROM {d.jobs} AS j
+                WHERE status = :status::text AND completed_at < {cutoff} AND {unneeded}
+                LIMIT :most::int) AS found"""
         )
 
         # Whose turn it is to prune: one process at a time, or a hundred of them would all delete
@@ -424,6 +434,13 @@ class Statements:
             JOB,
         )
 
+        # For whoever must know whose a job is, and nothing else: a row can have megabytes.
+        self.places = d.sql(
+            f"""SELECT j.id, j.topic, j.queue, j.parent_id
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
+            JOB,
+        )
+
         self.read_failures = d.sql(
             f"""SELECT {FAILURE_COLUMNS} FROM {d.failures} WHERE job_id = :job::uuid
               AND lease_token > :after::bigint
@@ -444,6 +461,9 @@ class Statements:
             WHERE last_beat < {d.now} - {d.seconds(":age::float8")} {d.skip_locked}"""
         self.forget_workers = d.sql(f"DELETE FROM {d.workers} WHERE {d.id_among('id', silent)}")
         self.read_workers = d.sql(f"SELECT {WORKER_COLUMNS} FROM {d.workers} ORDER BY started_at")
+        self.read_worker = d.sql(
+            f"SELECT {WORKER_COLUMNS} FROM {d.workers} WHERE id = :worker::uuid"
+        )
         self.read_clock = d.sql(f"SELECT {d.clock}")
 
         # What must never be, counted in one pass over the table.
@@ -565,6 +585,16 @@ class Statements:
             UNION ALL
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
 
+    def _queues(self) -> str:
+        d = self.dialect
+        next_queue = f"""SELECT queue FROM {d.jobs}
+            WHERE {_CLAIMABLE} {{after}} ORDER BY queue LIMIT 1"""
+        after = "AND queue > queues.queue"
+        return f"""queues(queue) AS (
+            SELECT * FROM ({next_queue.format(after="")}) AS first
+            UNION ALL
+            SELECT ({next_queue.format(after=after)}) FROM queues WHERE queue IS NOT NULL)"""
+
     def _due(self, columns: str, priority: str, floor: str, last: str) -> str:
         """Return the due jobs of one priority, best first: one stretch of the claim index.
 
@@ -590,25 +620,32 @@ class Statements:
         MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would
         claim more than was asked for. The UPDATE's guard says "claimable" in words that do not
         imply the claim index's condition, or a planner that knows a small table looks the picked
-        jobs up there, where an id cannot be looked up. All priorities are visited, and those
-        between the known ones looked for. Only the policies of topics that were picked are joined
-        with the jobs: that is a nested loop too.
+        jobs up there, where an id cannot be looked up. All priorities are visited: the known ones
+        from their floors, and every other that is found in the gaps between them. Only the
+        policies of topics that were picked are joined with the jobs: that is a nested loop too.
         """
         d = self.dialect
-        levels = f"""levels AS MATERIALIZED (
+
+        def highest(above: str, below: str) -> str:
+            return f"""(SELECT priority FROM {d.jobs} WHERE queue = :queue::text AND {_CLAIMABLE}
+                    AND priority < {above} AND priority > {below} ORDER BY priority DESC LIMIT 1)"""
+
+        levels = f"""fresh(priority, below) AS (
+                SELECT found.priority, gap.below
+                FROM unnest(:above::int[], :below::int[]) AS gap(above, below)
+                CROSS JOIN LATERAL {highest("gap.above", "gap.below")} AS found
+                UNION ALL
+                SELECT found.priority, fresh.below FROM fresh
+                CROSS JOIN LATERAL {highest("fresh.priority", "fresh.below")} AS found),
+            levels AS MATERIALIZED (
                 SELECT l_priority, {self._floor("l_at", "l_claimed", "l_walked")} AS l_from, l_id
                 FROM {d.rows_of(LEVEL)}
                 UNION ALL
-                SELECT fresh.priority, '-infinity', '{NOTHING}'
-                FROM unnest(:above::int[], :below::int[]) AS gap(above, below)
-                CROSS JOIN LATERAL (SELECT priority FROM {d.jobs}
-                    WHERE queue = :queue::text AND {_CLAIMABLE}
-                      AND priority < gap.above AND priority > gap.below
-                    ORDER BY priority DESC LIMIT 1) AS fresh
+                SELECT fresh.priority, '-infinity', '{NOTHING}' FROM fresh
                 ORDER BY 1 DESC)"""
         due = self._due("id AS picked_id, topic AS picked_topic", "l_priority", "l_from", "l_id")
         return d.sql(
-            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
+            f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
                 picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
                     CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int),
                 policies AS MATERIALIZED (SELECT * FROM topics

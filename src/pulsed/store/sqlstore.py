@@ -12,12 +12,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import StorageError
+from pulsed.errors import ConfigError, StorageError
 from pulsed.job import (
     Assignment,
     Beat,
     Failure,
     JobFilter,
+    JobPlace,
     JobRow,
     Lease,
     NewJob,
@@ -29,6 +30,7 @@ from pulsed.job import (
     WorkerInfo,
     new_job_id,
 )
+from pulsed.page import Counts, Page
 from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
@@ -36,6 +38,7 @@ from pulsed.store import (
     migrations,
     operator_verbs,
     schedule_verbs,
+    search_verbs,
     verbs,
     watchdog_verb,
     workflow_verbs,
@@ -279,19 +282,24 @@ class SqlStore(Store):
             operator_verbs.prune(self._statements, self.workflows, ages, limit, since or {})
         )
 
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         return await self.run(operator_verbs.prunable(self._statements, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
         return await self.run(operator_verbs.get(self._statements, ids)) if ids else {}
 
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        if not ids:
+            return {}
+        return await self.run(operator_verbs.places(self._statements, ids, urgent=urgent))
+
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
-        return await self.run(operator_verbs.list_jobs(self._statements, where, limit, before))
+    ) -> Page[JobRow]:
+        return await self.run(search_verbs.list_jobs(self._statements, where, limit, before))
 
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
-        return await self.run(operator_verbs.counts(self._statements, where))
+    async def counts(self, where: JobFilter) -> Counts:
+        return await self.run(search_verbs.counts(self._statements, where))
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
@@ -329,11 +337,18 @@ class SqlStore(Store):
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(operator_verbs.workers(self._statements))
 
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        found = await self.run(operator_verbs.worker(self._statements, worker_id))
+        return found[0] if found else None
+
     async def audit(self, *, slack: float) -> Audit:
         return await self.run(operator_verbs.audit(self._statements, self.workflows, slack))
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(operator_verbs.backlog(self._statements))
+
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        return await self.run(operator_verbs.due_queues(self._statements, besides))
 
     async def now(self) -> datetime:
         return await self.run(verbs.now(self._statements))
@@ -403,6 +418,9 @@ class SqlStore(Store):
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         return await self.run(schedule_verbs.get(self._schedules, app, name))
 
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self.run(schedule_verbs.find(self._schedules, schedule_id))
+
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
         return await self.run(schedule_verbs.list_schedules(self._schedules, app))
 
@@ -417,8 +435,8 @@ class SqlStore(Store):
     async def delete_schedule(self, app: str, name: str) -> bool:
         return await self.run(schedule_verbs.delete(self._schedules, app, name))
 
-    async def due_schedules(self, limit: int) -> Due:
-        return await self.run(schedule_verbs.due(self._schedules, limit))
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        return await self.run(schedule_verbs.due(self._schedules, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
@@ -458,3 +476,13 @@ class JoinedStore(SqlStore):
         if verb.name != "submit":
             raise StorageError(f"{verb.name} cannot run inside your transaction; only submit can.")
         return await self.perform(verb)
+
+
+def outside_transaction(begin: str) -> ConfigError:
+    """Say that a caller's connection is not in a transaction, and how to begin one."""
+    return ConfigError(
+        "using(conn=...) needs a connection that is in a transaction. This one commits every "
+        f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
+        "Nothing was stored. (A SQLAlchemy session begins its transaction at its first statement: "
+        "call session.connection() before.)"
+    )

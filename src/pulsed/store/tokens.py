@@ -95,7 +95,7 @@ def _read(d: Dialect) -> Verb[list[Token]]:
     def script() -> Script[list[Token]]:
         return [_token(d, row) for row in (yield Statement(sql, {}))]
 
-    return Verb("read_tokens", Kind.READ, script)
+    return Verb("read_tokens", Kind.READ, script, urgent=True)  # a heartbeat may wait for it
 
 
 def _remove(d: Dialect, name: str) -> Verb[bool]:

@@ -194,9 +194,11 @@ def cascade(s: Statements, w: WorkflowStatements, limit: int) -> Verb[Cascaded]:
             told += found
         if told:
             told = list((yield Statement(s.cancel, {}, [tuple(row) for row in told])))
+        done = 0
         if parents:
-            yield Statement(w.unmark_cascades, {}, [tuple(row) for row in parents])
-        return Cascaded(len(parents), len(told), (yield from effects(w, told)))
+            [(done,)] = yield Statement(w.unmark_cascades, {}, [tuple(row) for row in parents])
+        looked_after = len(parents) if told or done else 0  # else all is held by somebody else
+        return Cascaded(looked_after, len(told), (yield from effects(w, told)))
 
     return Verb("cascade", Kind.TRANSACTION, script)
 

@@ -1,0 +1,80 @@
+"""Cutting what is many or large into batches, by number and by bytes, and sending them.
+
+A transaction or a message has to be bounded both ways: a thousand small items fit where ten large
+ones do not. An item that is larger than a batch goes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Limits(NamedTuple):
+    """How large a batch may become."""
+
+    items: int
+    bytes: int
+
+
+TRANSACTION = Limits(500, 4 * 1024 * 1024)
+"""What one transaction writes: tens of milliseconds, for which others may have to wait."""
+
+
+def text_size(text: str | None) -> int:
+    """Return the bytes of a text, without writing them where that is not needed."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Split a batch in two, to find out which of its items is the reason for a failure."""
+    middle = len(items) // 2
+    return items[:middle], items[middle:]
+
+
+class Gathering(Generic[T]):
+    """A batch that is being filled."""
+
+    def __init__(self, size: Callable[[T], int], limits: Limits) -> None:
+        self._size = size
+        self._limits = limits
+        self._items: list[T] = []
+        self._number = self._bytes = 0
+
+    def add(self, item: T, number: int = 1) -> Iterator[list[T]]:
+        """Add an item; yields the batch before it if that has no room, and its own once full."""
+        size = self._size(item)
+        if self._items and (
+            self._number + number > self._limits.items or self._bytes + size > self._limits.bytes
+        ):
+            yield self.take()
+        self._items.append(item)
+        self._number += number
+        self._bytes += size
+        if self._number >= self._limits.items or self._bytes >= self._limits.bytes:
+            yield self.take()
+
+    def take(self) -> list[T]:
+        """Return what was gathered, and begin anew."""
+        items, self._items = self._items, []
+        self._number = self._bytes = 0
+        return items
+
+
+def batches(
+    items: Iterable[T],
+    size: Callable[[T], int],
+    limits: Limits = TRANSACTION,
+    *,
+    count: Callable[[T], int] = lambda _: 1,
+) -> Iterator[list[T]]:
+    """Yield the items in batches within the limits; an item counts as one unless ``count`` says."""
+    gathering = Gathering(size, limits)
+    for item in items:
+        yield from gathering.add(item, count(item))
+    if rest := gathering.take():
+        yield rest

@@ -1,0 +1,41 @@
+"""A warning about due jobs that no live worker will claim, because none takes their queue."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from pulsed.engine.why import live, unserved_queue
+from pulsed.store.base import Store
+
+log = logging.getLogger("pulsed.upkeep")
+
+CHECK_EVERY = timedelta(seconds=60)
+"""Time between two checks. A worker that starts has announced itself by then."""
+REPEAT_AFTER = timedelta(minutes=10)
+"""Time after which a warning about the same queue is repeated."""
+
+
+class UnservedQueues:
+    """Finds queues with due jobs and no live worker, and logs each now and then."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next_check: datetime | None = None
+        self._warned: dict[str, datetime] = {}
+
+    async def tick(self) -> list[str]:
+        """Check, if it is time to; returns the queues that were logged."""
+        now = await self._store.now()
+        if self._next_check is not None and now < self._next_check:
+            return []
+        self._next_check = now + CHECK_EVERY
+        living = live(await self._store.workers(), now)
+        served = {queue for worker in living for queue in worker.queues}
+        due = await self._store.due_queues(besides=sorted(served))
+        fresh = [name for name in due if self._warned.get(name, now) <= now]
+        for name in fresh:
+            log.warning("%s", unserved_queue(name, due[name], living, now))
+        self._warned = {name: self._warned[name] for name in due if name not in fresh}
+        self._warned |= dict.fromkeys(fresh, now + REPEAT_AFTER)
+        return fresh
