@@ -216,6 +216,19 @@ class ScratchPostgres:
             _signal(pid, signal.SIGKILL)
         self._wait_for_the_end()
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop every process of the server, and let them go on where they were afterwards."""
+        _signal(self.pid, signal.SIGSTOP)  # lest it fork one more meanwhile
+        stopped = [*_children(self.pid), self.pid]
+        for pid in stopped:
+            _signal(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                _signal(pid, signal.SIGCONT)
+
     def __enter__(self) -> Self:
         self.start()
         return self
