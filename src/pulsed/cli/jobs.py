@@ -25,9 +25,9 @@ from pulsed.cli.output import (
     one_line,
     print_counts,
     print_json,
-    status_text,
+    status_of,
 )
-from pulsed.cli.plain import harmless
+from pulsed.cli.plain import in_line
 from pulsed.cli.prune import prune
 from pulsed.cli.signal import signal
 from pulsed.cli.times import brief, relative
@@ -183,7 +183,7 @@ def _show_table(found: Page[JobRow], now: datetime) -> None:
     table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
     for job in found:
         note = _note(job)
-        cells = (str(job.id), job.topic, status_text(job.status), _tries(job), _age(job, now))
+        cells = (str(job.id), job.topic, status_of(job), _tries(job), _age(job, now))
         if wide:
             table.add(*cells, _when(job, now), note)
         else:
@@ -196,7 +196,7 @@ def _show_table(found: Page[JobRow], now: datetime) -> None:
 def _note(job: JobRow) -> Text:
     """Return what a job waits for, or why it failed."""
     if job.status is Status.WAITING and job.wait_kind != StepKind.SLEEP:
-        return Text(harmless(f"waits for {waits_for(job)}"), style="magenta")
+        return Text(in_line(f"waits for {waits_for(job)}"), style="magenta")
     return Text(one_line(job.last_error or ""), style="red")
 
 
