@@ -1238,10 +1238,14 @@ class ListScheduleFiresResponse(_message.Message):
     def __init__(self, fires: _Optional[_Iterable[_Union[ListScheduleFiresResponse.Fire, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
 class WatchdogRequest(_message.Message):
-    __slots__ = ("limit",)
+    __slots__ = ("tick_seconds", "grace_seconds", "limit")
+    TICK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    tick_seconds: float
+    grace_seconds: float
     limit: int
-    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, tick_seconds: _Optional[float] = ..., grace_seconds: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class WatchdogResponse(_message.Message):
     __slots__ = ("reaped", "in_grace")
