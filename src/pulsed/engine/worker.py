@@ -43,11 +43,8 @@ from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
-<<<<<<< HEAD
-from pulsed.store.ticks import BEATS_PER_LEASE
-=======
 from pulsed.store.retrying import use_own_retry
->>>>>>> main
+from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
