@@ -20,7 +20,6 @@ import asyncpg
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server
 from pulsed.store.postgres_session import (
-    COMMIT,
     IDLE_FOR_TOO_LONG,
     KEEP_IDLE,
     Lane,
@@ -67,6 +66,8 @@ class LanePool:
         self.opened: set[asyncpg.Connection] = set()
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._open_one = open_one
+        self._unclaimed: list[asyncio.Task[asyncpg.Connection]] = []
+        """Connections that are being opened, and whose callers have been cancelled since."""
         self._trimming: asyncio.TimerHandle | None = None
 
     async def take(self, within: float | None = None) -> asyncpg.Connection:
@@ -77,9 +78,36 @@ class LanePool:
                 return connection
             self.drop(connection)
         async with asyncio.timeout(within):
-            connection = await self._open_one()
+            connection = await self._opened()
         self.opened.add(connection)
         return connection
+
+    async def _opened(self) -> asyncpg.Connection:
+        """Open a connection, or wait for one that another caller did not.
+
+        Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
+        error nobody gets to see but in the log. The next caller takes it over.
+        """
+        opening = self._unclaimed.pop() if self._unclaimed else asyncio.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():  # the loop has not ended
+                self._unclaimed.append(opening)
+                opening.add_done_callback(self._adopt)
+            raise
+
+    async def _open(self) -> asyncpg.Connection:
+        return await self._open_one()
+
+    def _adopt(self, opening: asyncio.Task[asyncpg.Connection]) -> None:
+        """Keep a connection for which nobody waits any more; its error is nobody's either."""
+        failed = opening.cancelled() or opening.exception() is not None
+        if opening in self._unclaimed:
+            self._unclaimed.remove(opening)
+            if not failed:
+                self.opened.add(opening.result())
+                self.give_back(opening.result())
 
     def give_back(self, connection: asyncpg.Connection) -> None:
         """Keep a connection for the next verb."""
@@ -128,9 +156,12 @@ class LanePool:
     async def close(self) -> None:
         """Say goodbye on idle connections; those in use are ended when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
+        unclaimed, self._unclaimed = self._unclaimed, []
         self.opened.clear()
         if self._trimming is not None:
             self._trimming.cancel()
+        opened = await asyncio.gather(*unclaimed, return_exceptions=True)
+        idle += [each for each in opened if not isinstance(each, BaseException)]
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 
@@ -235,6 +266,10 @@ class LoopPool:
         pool.give_back(connection)
         return answer
 
+    def slot(self, lane: Lane) -> asyncio.Semaphore:
+        """Return the slots of a lane, for a connection that is made elsewhere."""
+        return self._lanes[lane].slots
+
     @asynccontextmanager
     async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
         """Lend a connection. It is not used again unless all went well."""
@@ -243,8 +278,8 @@ class LoopPool:
             connection = await pool.take()
             try:
                 yield connection
-            except BaseException:
-                pool.drop(connection)
+            except BaseException:  # perhaps in the middle of a statement, with its locks
+                await pool.drop_cancelled(connection)
                 raise
             try:
                 await connection.reset()
@@ -259,7 +294,7 @@ class LoopPool:
     async def _run_on(
         self, connection: asyncpg.Connection, verb: Verb[T], left: Callable[[], float]
     ) -> T:
-        opening = self._sessions.opening(verb, lane_of(verb))
+        opening = self._sessions.opening(verb)
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)
@@ -273,7 +308,7 @@ class LoopPool:
             return await adrive(verb, execute)
         await connection.execute(opening, timeout=left())
         answer = await adrive(verb, execute)
-        await connection.execute(COMMIT, timeout=left())
+        await connection.execute(self._sessions.closing(verb), timeout=left())
         return answer
 
     def _note(self, error: BaseException) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import PostgresOptions
+from pulsed.store.postgres_confirm import COMMIT, COMMIT_WRITTEN
 from pulsed.store.verb import Kind, Verb
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-COMMIT = "COMMIT"
 
 PATIENCE = 86_400.0
 """Seconds a migration may wait for another one."""
@@ -67,7 +67,6 @@ class Lane(Enum):
 
     WORK = "work"
     CLAIM = "claim"
-    """Commits without waiting for the disk, and so beside the settles, not behind them."""
     URGENT = "urgent"
     """For heartbeats, which must not queue behind work that waits for a lock."""
     SYNC = "sync"
@@ -80,7 +79,7 @@ def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
     if verb.urgent:
         return Lane.URGENT
-    return Lane.CLAIM if verb.relaxed else Lane.WORK
+    return Lane.CLAIM if verb.apart else Lane.WORK
 
 
 class Crowding:
@@ -119,7 +118,7 @@ class Sessions:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.crowding = Crowding()
-        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
+        self._openings: dict[tuple[Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
@@ -131,15 +130,19 @@ class Sessions:
         name = {"application_name": f"{self._options.application_name}/{lane.value}"}
         if lane in (Lane.LISTEN, Lane.STEP) or not self._options.prepared_statements:
             return name
-        return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
+        return name | {"default_transaction_isolation": "read committed"} | self._settings()
 
-    def opening(self, verb: Verb[Any], lane: Lane) -> str | None:
+    def opening(self, verb: Verb[Any]) -> str | None:
         """Return what begins the verb's transaction, or None if its statements commit alone."""
         migrating = verb.name == "migrate"
-        key = (lane, verb.kind, verb.broad, migrating)
+        key = (verb.kind, verb.broad, migrating)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
+
+    def closing(self, verb: Verb[Any]) -> str:
+        """Return what commits a verb's transaction."""
+        return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return when to stop waiting for a server that does not even time out."""
@@ -152,10 +155,10 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(self, lane: Lane, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
+    def _make_opening(self, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
-            local |= self._settings(lane)
+            local |= self._settings()
         if broad:
             local |= _ANY_PLAN
         if migrating:  # it may have to wait for another one, for as long as that takes
@@ -166,9 +169,9 @@ class Sessions:
             [BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())]
         )
 
-    def _settings(self, lane: Lane) -> dict[str, str]:
+    def _settings(self) -> dict[str, str]:
         options = self._options
-        settings = _ONE_PLAN | {
+        return _ONE_PLAN | {
             "jit": "off",
             "timezone": "UTC",
             "statement_timeout": _milliseconds(options.statement_timeout),
@@ -176,7 +179,6 @@ class Sessions:
                 options.idle_in_transaction_timeout
             ),
         }
-        return settings | {"synchronous_commit": "off"} if lane is Lane.CLAIM else settings
 
 
 def _milliseconds(seconds: float) -> str:
