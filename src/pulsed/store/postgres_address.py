@@ -69,6 +69,10 @@ class PostgresOptions(StoreOptions):
     def __post_init__(self) -> None:
         if self.pool_size < 1:
             raise ConfigError(f"pool_size must be 1 or more, not {self.pool_size!r}.")
+        if self.statement_timeout <= 0:
+            raise ConfigError(
+                f"statement_timeout must be positive, not {self.statement_timeout!r}."
+            )
         if self.max_connections is not None and self.max_connections < FEWEST_CONNECTIONS:
             raise ConfigError(
                 f"max_connections must be {FEWEST_CONNECTIONS} or more, not "
