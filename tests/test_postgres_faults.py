@@ -21,6 +21,7 @@ from tests.support.jobs import (
     a_job,
     claim,
     claim_one,
+    reap,
     row,
     running,
     settle,
@@ -126,13 +127,27 @@ def crashing() -> Iterator[ScratchPostgres]:
         yield server
 
 
+async def test_a_claim_survives_a_crash_of_the_server(crashing):
+    """Nobody else gets the job while its worker has it."""
+    store = PostgresStore(crashing.url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+    await submitted(store)
+    first = await claim_one(store, ALICE)
+    crashing.kill()
+    crashing.start()
+    assert await claim(store, BOB) == []
+    assert await store.beat([first.lease]) == {first.lease: Beat.OK}
+    await store.aclose()
+
+
 async def test_a_claim_that_a_real_crash_undid_never_shares_its_token(crashing):
     options = PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE)
     store = PostgresStore(crashing.url, options)
     job_id = await submitted(store)
-    first = await claim_one(store, ALICE)
+    unsynced = PostgresStore(f"{crashing.url}?options=-csynchronous_commit%3Doff", options)
+    first = await claim_one(unsynced, ALICE)
     crashing.kill()
     crashing.start()
+    await unsynced.aclose()
 
     found = await row(store, job_id)  # the acknowledged job is there, the unsynced claim is not
     assert (found.status, found.attempts, found.lease_token) == (Status.PENDING, 0, 0)
@@ -189,11 +204,9 @@ async def test_a_locked_row_does_not_hold_up_claims_or_the_watchdog(backend, clo
             f"{backend.literal(waiting)}) FOR UPDATE"
         )
         async with asyncio.timeout(60):
-            tick = await store.watchdog(tick=1e9, grace=0)
-            assert [reaped.job_id for reaped in tick.reaped] == [silent.job_id]
+            assert await reap(store) == [silent.job_id]
             assert [run.job_id for run in await claim(store, BOB)] == [free]
-    tick = await store.watchdog(tick=1e9, grace=0)
-    assert [reaped.job_id for reaped in tick.reaped] == [held.job_id]
+    assert await reap(store) == [held.job_id]
     await store.aclose()
 
 

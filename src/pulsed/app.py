@@ -7,7 +7,6 @@ the first call that needs one.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import inspect
 import logging
@@ -15,9 +14,20 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NoReturn,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
-from pulsed.backoff import RetryPolicy
+from pulsed.backoff import RetryPolicy, storage_retry
+from pulsed.backoff import dequeue_retry as claiming_retry
 from pulsed.client import (
     Client,
     Declaration,
@@ -34,6 +44,7 @@ from pulsed.client import (
     make_spec,
     send_signal,
 )
+from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
 from pulsed.handler import (
     Handler,
@@ -84,6 +95,12 @@ class WorkerSettings(TypedDict, total=False):
     """Which ends of jobs are logged; limited: successes up to some a second, the rest counted."""
     retention: Retention
     """When finished jobs are removed; unless given, as the app says."""
+    retry: RetryPolicy
+    """How this worker's database operations are retried; unless given, as the app says."""
+    retry_attempts: int
+    """A shorthand for a default ``retry`` with another number of attempts."""
+    dequeue_retry: RetryPolicy
+    """How this worker's claims are retried."""
 
 
 class Pulse:
@@ -103,6 +120,8 @@ class Pulse:
         synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
         schema: PostgreSQL: where the tables are; by default the search path decides.
         pool_size: PostgreSQL: connections for each event loop.
+        max_connections: PostgreSQL: all connections of this process together, 8 or more.
+        statement_timeout: PostgreSQL: seconds until the server ends a statement; 30 by default.
         prepared_statements: PostgreSQL: off for a pooler in transaction mode.
         listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.
     """
@@ -121,6 +140,8 @@ class Pulse:
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         schema: str | None = None,
         pool_size: int | None = None,
+        max_connections: int | None = None,
+        statement_timeout: float | None = None,
         prepared_statements: bool = True,
         listen_url: str | None = None,
     ) -> None:
@@ -128,14 +149,16 @@ class Pulse:
         self._url = url
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self._retention = checked_retention(retention)
-        storage = _storage_retry(retry, retry_attempts)
+        storage = storage_retry(retry, retry_attempts)
         self._settings = StoreSettings(
-            retry=storage,
-            dequeue_retry=dequeue_retry or _dequeue_retry(storage),
+            retry=storage or RetryPolicy(),
+            dequeue_retry=claiming_retry(storage, dequeue_retry) or RetryPolicy.dequeue(),
             migrate=migrate,
             synchronous=synchronous,
             schema=schema,
             pool_size=pool_size,
+            max_connections=max_connections,
+            statement_timeout=statement_timeout,
             prepared_statements=prepared_statements,
             listen_url=listen_url,
         )
@@ -248,12 +271,11 @@ class Pulse:
         """
         checked_name("topic", topic)
         checked = checked_options(options)
-        connection = checked.pop("conn", None)
+        connection, job_id = checked.pop("conn", None), checked.pop("id", None)
         handler = self._handler_for(topic, unknown=unknown)
         text = _encoded(topic, {} if payload is None else payload, handler)
-        job = new_job(topic, text, handler, checked)
-        store = self.store if connection is None else self.store.joined(connection)
-        await store.submit([job])
+        job = new_job(topic, text, handler, checked, job_id)
+        await submit(self.store, [job], connection)
         return Job(self._client, job, handler)
 
     enqueue = blocking(aenqueue)
@@ -408,6 +430,12 @@ class Pulse:
     ) -> None:
         await self.aclose()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Pulse has connections and cannot be pickled; import it in the other process, or "
+            "make another one there with the same URL."
+        )
+
     def __repr__(self) -> str:
         return f"<Pulse {self.name!r}: {len(self._registry)} jobs>"
 
@@ -420,20 +448,6 @@ def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | Non
     # Also with a handler: it says that a list is no payload before names are looked for in it.
     text = encode_by_name(topic, payload)
     return text if handler is None else handler.encode_json(payload)
-
-
-def _storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
-    if attempts is None:
-        return retry or RetryPolicy()
-    if retry is not None:
-        raise ConfigError("retry= and retry_attempts= both say how often to try; give one.")
-    return RetryPolicy(max_attempts=attempts)
-
-
-def _dequeue_retry(storage: RetryPolicy) -> RetryPolicy:
-    policy = RetryPolicy.dequeue()
-    off = storage == RetryPolicy.disabled()
-    return dataclasses.replace(policy, max_attempts=1) if off else policy
 
 
 def _load(module: str) -> None:

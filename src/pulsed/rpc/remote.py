@@ -68,7 +68,7 @@ from pulsed.store.base import (
 from pulsed.store.blocking import is_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
-from pulsed.store.retrying import RetryOptions, retrying
+from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 
 LONGEST_CALL = 30.0
 LONGEST_BEAT = 5.0
@@ -153,7 +153,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             except grpc.RpcError as failure:
                 raise self._failed(failure, name, host) from failure
 
-        return await retrying(self.options.retry, attempt, what=name, within=within)
+        return await retrying(retry_of(self.options), attempt, what=name, within=within)
 
     def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
         error = error_of(failure, what, host)
@@ -205,7 +205,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
-        batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
+        batch = await retrying(dequeue_retry_of(self.options), attempt, what="claim")
         return self._assignments(batch, worker_id)
 
     async def await_jobs(
@@ -320,10 +320,10 @@ class RemoteStore(RemoteWorkflows, ForkAware):
 
     # -- upkeep ---------------------------------------------------------------------------------
 
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         if await self._server_does_upkeep():
             return WatchdogTick([], in_grace=False)
-        request = pb.WatchdogRequest(tick_seconds=tick, grace_seconds=grace, limit=limit)
+        request = pb.WatchdogRequest(limit=limit)
         answer = await self._call("Watchdog", request)
         reaped = [
             Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
 import grpc
@@ -23,7 +22,7 @@ from grpc_health.v1.health import aio as health
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.unserved import UnservedQueues
-from pulsed.engine.upkeep import cancel_orphans, reap
+from pulsed.engine.upkeep import cancel_orphans, pause, reap
 from pulsed.errors import PulsedError, StorageError
 from pulsed.retention import Retention
 from pulsed.rpc.access import Caller, unauthenticated
@@ -33,6 +32,7 @@ from pulsed.rpc.dispatch import Dispatcher
 from pulsed.rpc.failures import Refusal, invalid, status_of
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.refusals import Refusals
 from pulsed.rpc.scopes import Scopes
 from pulsed.rpc.service import Service
 from pulsed.rpc.streams import JobStream
@@ -50,7 +50,6 @@ from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
 
-_random = Random()  # noqa: S311 - jitter
 
 ANSWERED_ONCE = frozenset(
     {
@@ -83,8 +82,7 @@ class ServerOptions:
     """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
-    grace: float = 15.0
-    """Seconds that workers get to beat after an outage, before a job is taken from them."""
+    """The longest time between two looks for silent workers."""
     keepalive: float = KEEPALIVE
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
@@ -107,6 +105,7 @@ class Server:
         self.store = store
         self.port = 0
         self._gate = gate or OpenGate()
+        self.refusals = Refusals()
         self._admission = Admission(
             most_bytes=2 * self.options.largest_message,
             most_streams=self.options.most_streams,
@@ -260,21 +259,18 @@ class Server:
             return await function(request, caller)
 
         async def call(_: Any, context: Any) -> Any:
+            caller = None
             try:
-                caller = await self._admitted(context, method.name)
+                caller = await self._gate.admit(context)
+                caller.check_method(method.name)
                 with self._admission.call(caller) as account:
                     data = await account.read(context)
                     with account.holding(len(data)):
                         return await answer(await self._parsed(method, data), caller, context)
             except Exception as error:  # noqa: BLE001 - every error becomes a status
-                await _abort(context, error, method.name)
+                await self._abort(context, error, method.name, caller)
 
         return call
-
-    async def _admitted(self, context: Any, method: str) -> Caller:
-        caller = await self._gate.admit(context)
-        caller.check_method(method)
-        return caller
 
     async def _parsed(self, method: Method, data: bytes) -> Any:
         """Return a request, if it is not one that grows beyond measure when it is read."""
@@ -287,6 +283,17 @@ class Server:
             return method.request.FromString(data)
         except DecodeError as error:
             raise invalid(f"This is no {method.request.DESCRIPTOR.name}: {error}.") from None
+
+    async def _abort(
+        self, context: Any, error: Exception, method: str, caller: Caller | None
+    ) -> None:
+        if isinstance(error, aio.AbortError):
+            raise error
+        if not isinstance(error, PulsedError | Refusal):
+            log.error("%s failed", method, exc_info=error)
+        code, text, trailing = status_of(error)
+        self.refusals.note(code, text[:200], method, caller, context.peer())
+        await context.abort(code, text[:4_000], trailing)
 
     def _end_revoked(self) -> None:
         """End the streams of those who may not have them any more."""
@@ -310,8 +317,10 @@ class Server:
         return await asyncio.shield(answer)
 
     async def _stream_jobs(self, _: Any, context: Any) -> None:
+        caller = None
         try:
-            caller = await self._admitted(context, "StreamJobs")
+            caller = await self._gate.admit(context)
+            caller.check_method("StreamJobs")
             self._check_not_draining()
             with self._admission.stream(caller):
                 await context.send_initial_metadata(((WELCOME, "1"),))
@@ -321,7 +330,7 @@ class Server:
                     )
                 )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
-            await _abort(context, error, "StreamJobs")
+            await self._abort(context, error, "StreamJobs", caller)
 
     def _check_not_draining(self) -> None:
         if self._draining:
@@ -342,6 +351,7 @@ class Server:
             largest_batch=self.options.largest_batch,
             largest_message=self.options.largest_message,
             draining=self._draining,
+            refused_calls=self.refusals.total,
         )
 
     # -- upkeep ---------------------------------------------------------------------------------
@@ -352,7 +362,7 @@ class Server:
         while True:
             is_behind = False
             try:
-                if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
+                if await reap(self.store):
                     self.dispatcher.hint()
                 is_behind = await cancel_orphans(self.store)
                 await unserved.tick()
@@ -361,8 +371,7 @@ class Server:
                 log.warning(
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
-            tick = self.options.tick * _random.uniform(0.9, 1.1)
-            await asyncio.sleep(0 if is_behind else tick)
+            await asyncio.sleep(0 if is_behind else pause(self.options.tick))
 
 
 def _services() -> list[str]:
@@ -376,12 +385,3 @@ def _patience(context: Any) -> float | None:
     """
     left: float | None = context.time_remaining()
     return None if left is None else left * ANSWER_WITHIN
-
-
-async def _abort(context: Any, error: Exception, method: str) -> None:
-    if isinstance(error, aio.AbortError):
-        raise error
-    if not isinstance(error, PulsedError | Refusal):
-        log.error("%s failed", method, exc_info=error)
-    code, text, trailing = status_of(error)
-    await context.abort(code, text[:4_000], trailing)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulsed.errors import TransientStorageError
 from pulsed.job import (
     Assignment,
     Beat,
@@ -54,7 +55,7 @@ class WatchdogTick(NamedTuple):
 
     reaped: list[Reaped]
     in_grace: bool
-    """Nothing was reaped because the watchdogs themselves were away for too long."""
+    """Some expired leases were left alone, because their workers may have been cut off."""
 
 
 class Pruned(NamedTuple):
@@ -209,11 +210,11 @@ class Store(ABC):
     # -- upkeep ---------------------------------------------------------------------------------
 
     @abstractmethod
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         """Put jobs whose lease expired on the retry path, ``limit`` at the most.
 
-        When no watchdog has looked for two ticks, leases are not reaped for ``grace`` seconds,
-        so that workers which lived through the same outage can beat first.
+        A lease that expired while nobody is known to have reached the database is left alone for
+        a while, so that a worker which lived through the same outage can beat first.
         """
 
     @abstractmethod
@@ -492,6 +493,10 @@ class Store(ABC):
         """Give back what belongs to the running loop, and the blocking connections."""
 
 
+class CommitUnknown(TransientStorageError):
+    """A step's COMMIT was sent, and its answer is lost: ask ``was_committed``."""
+
+
 class Transaction(ABC):
     """A transaction of the jobs' database, in a step's hands."""
 
@@ -509,9 +514,17 @@ class Transaction(ABC):
     async def commit(self, checkpoint: Checkpoint) -> None:
         """Write the checkpoint and commit both, if the lease is still held; else LeaseLost.
 
-        Left without this, the transaction is rolled back. When it is unknown whether a commit went
-        through, the database is asked: TransientStorageError means that nothing was written.
+        Left without this, the transaction is rolled back. CommitUnknown says that it may or may not
+        have been committed; any other TransientStorageError, that nothing was written.
         """
+
+    @abstractmethod
+    async def was_committed(self, checkpoint: Checkpoint) -> bool:
+        """Ask the database about a commit whose answer was lost, when the transaction is left."""
+
+    async def was_lost(self, error: Exception) -> bool:  # noqa: ARG002 - most cannot be lost
+        """Whether a step raised this because the database ended the transaction's session."""
+        return False
 
     async def revoke(self) -> None:  # noqa: B027 - most keep nobody waiting
         """Let others write who wait for a step whose time is over; it cannot write any more."""

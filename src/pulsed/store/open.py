@@ -35,6 +35,8 @@ class StoreSettings:
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     schema: str | None = None
     pool_size: int | None = None
+    max_connections: int | None = None
+    statement_timeout: float | None = None
     prepared_statements: bool = True
     listen_url: str | None = None
 
@@ -127,11 +129,14 @@ def _postgres(url: str, settings: StoreSettings) -> Store:
         dequeue_retry=settings.dequeue_retry,
         migrate=settings.migrate,
         schema=settings.schema,
+        max_connections=settings.max_connections,
         prepared_statements=settings.prepared_statements,
         listen_url=settings.listen_url,
     )
     if settings.pool_size is not None:
         options = replace(options, pool_size=settings.pool_size)
+    if settings.statement_timeout is not None:
+        options = replace(options, statement_timeout=settings.statement_timeout)
     return PostgresStore(url, options)
 
 

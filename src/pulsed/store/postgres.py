@@ -34,6 +34,7 @@ from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_async import LoopPool, connect
+from pulsed.store.postgres_confirm import confirmed
 from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres_joined import JoinedPostgresStore
 from pulsed.store.postgres_listen import ChannelListener, Polling, running
@@ -41,6 +42,7 @@ from pulsed.store.postgres_notify import Notifier
 from pulsed.store.postgres_session import Lane, Sessions
 from pulsed.store.postgres_step import async_transaction, plain_transaction
 from pulsed.store.postgres_sync import ThreadPool
+from pulsed.store.retrying import retry_of
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Verb
 
@@ -93,6 +95,7 @@ class PostgresStore(SqlStore, ForkAware):
     # -- running verbs --------------------------------------------------------------------------
 
     async def perform(self, verb: Verb[T]) -> T:
+        verb = confirmed(verb)
         try:
             if is_blocking():
                 return self._threads.run(verb)
@@ -122,11 +125,11 @@ class PostgresStore(SqlStore, ForkAware):
 
     @asynccontextmanager
     async def transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
+        pool = await self._pool_of_this_loop()
         if plain:
-            async with plain_transaction(self, lease) as blocking:
+            async with plain_transaction(self, pool, lease) as blocking:
                 yield blocking
         else:
-            pool = await self._pool_of_this_loop()
             async with async_transaction(self, pool, lease) as transaction:
                 yield transaction
 
@@ -196,7 +199,7 @@ class PostgresStore(SqlStore, ForkAware):
 
     async def check(self) -> Mapping[str, str]:
         applied = await self.applied_migrations()
-        answers = await self._retried(postgres_check.check(self.dialect), self.options.retry)
+        answers = await self._retried(postgres_check.check(self.dialect), retry_of(self.options))
         return answers | {
             "schema": str(max((row.version for row in applied), default=0)),
             "wake_up": "polling" if self._listen_address is None else "LISTEN/NOTIFY",

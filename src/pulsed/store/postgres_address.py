@@ -21,8 +21,17 @@ from pulsed.store.sqlstore import StoreOptions
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_PORT = 5432
+HOST_WITHIN = 3.0
+"""Seconds that one of several hosts may take to answer, before the next is tried."""
 LONGEST_SCHEMA = 48
 """PostgreSQL cuts names at 63 bytes; the schema's is part of the notification channel's."""
+
+POOLS = 3
+"""Pools of ``pool_size``: of an event loop's work, of its steps, of blocking callers."""
+RESERVED = 4
+"""Connections beside them: for claims 2, for wake-ups and heartbeats 1 each."""
+FEWEST_CONNECTIONS = 8
+"""Also enough for a server, with its own for the heartbeats of remote workers."""
 
 _ASYNCPG_READS = (
     *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslnegotiation", "sslcrl", "sslpassword"),
@@ -40,9 +49,12 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    Claims (2), heartbeats through a server (4) and a listener (1) have their own beside a loop's, a
-    worker's heartbeats (1) beside the blocking ones.
+    As many again are for transactions of a loop's steps. Claims (2), heartbeats through a server
+    (4) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside the
+    blocking ones.
     """
+    max_connections: int | None = None
+    """The most connections of this process, with all that are named above; pool_size follows."""
     prepared_statements: bool = True
     """False behind a PgBouncer in transaction mode: nothing is then kept in a session."""
     listen_url: str | None = None
@@ -57,11 +69,27 @@ class PostgresOptions(StoreOptions):
     def __post_init__(self) -> None:
         if self.pool_size < 1:
             raise ConfigError(f"pool_size must be 1 or more, not {self.pool_size!r}.")
+        if self.statement_timeout <= 0:
+            raise ConfigError(
+                f"statement_timeout must be positive, not {self.statement_timeout!r}."
+            )
+        if self.max_connections is not None and self.max_connections < FEWEST_CONNECTIONS:
+            raise ConfigError(
+                f"max_connections must be {FEWEST_CONNECTIONS} or more, not "
+                f"{self.max_connections!r}."
+            )
         if self.schema is not None and not _is_identifier(self.schema):
             raise ConfigError(
                 f"schema={self.schema!r} is not a plain identifier: use letters, digits and "
                 f"underscores, {LONGEST_SCHEMA} at the most, and no digit first."
             )
+
+    @property
+    def size(self) -> int:
+        """How many connections a pool may have: of a loop, of its steps, of blocking callers."""
+        if self.max_connections is None:
+            return self.pool_size
+        return min(self.pool_size, (self.max_connections - RESERVED) // POOLS)
 
 
 def _is_identifier(name: str) -> bool:
@@ -89,7 +117,26 @@ class Address:
             raise _not_understood(str(error)) from None
         if not _is_plausible(keywords):
             raise _not_understood()
-        return cls(keywords)
+        address = cls(keywords)
+        if len(address.hosts) > 1:  # all but one of them are standbys
+            keywords.setdefault("target_session_attrs", "read-write")
+        return address
+
+    @property
+    def hosts(self) -> list[str]:
+        """The servers to try, in this order."""
+        return (self.keywords.get("host") or self.keywords.get("hostaddr") or "").split(",")
+
+    def alternatives(self) -> list[Address]:
+        """Return the address of each host by itself."""
+        if len(self.hosts) == 1:
+            return [self]
+        name = "host" if self.keywords.get("host") else "hostaddr"
+        ports = self.keywords.get("port", "").split(",")
+        return [
+            Address(self.keywords | {name: host, "port": port})
+            for host, port in zip_longest_last(self.hosts, ports)
+        ]
 
     @property
     def where(self) -> str:
@@ -101,9 +148,11 @@ class Address:
         return f"PostgreSQL database {database!r} at {','.join(named)}"
 
     def connect_timeout(self, default: float) -> float:
-        """Return the URL's own timeout, if it has one."""
+        """Return how long one host may take: what the URL says, if it says so."""
         said = self.keywords.get("connect_timeout", "")
-        return float(said) if said.isdecimal() and int(said) > 0 else default
+        if said.isdecimal() and int(said) > 0:
+            return float(said)
+        return default if len(self.hosts) == 1 else min(default, HOST_WITHIN)
 
     def for_psycopg(
         self, settings: dict[str, str], timeout: float, *, most: float = math.inf

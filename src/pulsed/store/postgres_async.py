@@ -19,7 +19,13 @@ import asyncpg
 
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server
-from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
+from pulsed.store.postgres_session import (
+    IDLE_FOR_TOO_LONG,
+    KEEP_IDLE,
+    Lane,
+    Sessions,
+    lane_of,
+)
 from pulsed.store.postgres_values import arguments
 from pulsed.store.runner import adrive
 from pulsed.store.verb import Rows, Statement, Verb
@@ -33,24 +39,57 @@ CLOSE_WITHIN = 2.0
 async def connect(
     address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
 ) -> asyncpg.Connection:
-    """Open a connection for a lane."""
-    return await asyncpg.connect(
-        **address.for_asyncpg(sessions.at_connect(lane), options.connect_timeout),
-        command_timeout=options.statement_timeout + 5,
-        statement_cache_size=256 if options.prepared_statements else 0,
-        max_cached_statement_lifetime=0,
-        max_cacheable_statement_size=0,
-    )
+    """Open a connection for a lane, to the first host that will do."""
+    sessions.crowding.check()
+    within = address.connect_timeout(options.connect_timeout)
+    try:
+        connection = await _connect_to_one(
+            address.alternatives(), options, sessions.at_connect(lane), within
+        )
+    except asyncpg.PostgresError as error:
+        sessions.crowding.note(error)
+        raise
+    sessions.crowding.note(None)
+    return connection
+
+
+async def _connect_to_one(
+    addresses: list[Address], options: PostgresOptions, settings: dict[str, str], within: float
+) -> asyncpg.Connection:
+    """Try one host after the other: asyncpg has one time limit for all of them."""
+    failed: Exception | None = None
+    for address in addresses:
+        try:
+            return await asyncpg.connect(
+                **address.for_asyncpg(settings, within),
+                command_timeout=options.statement_timeout + 5,
+                statement_cache_size=256 if options.prepared_statements else 0,
+                max_cached_statement_lifetime=0,
+                max_cacheable_statement_size=0,
+            )
+        except _NEXT_HOST as error:
+            failed = error
+    assert failed is not None
+    raise failed
+
+
+_NEXT_HOST = (OSError, asyncpg.TargetServerAttributeNotMatched, asyncpg.CannotConnectNowError)
+"""A host that hangs, is away, starts up or follows another one."""
 
 
 class LanePool:
     """The connections of one lane, the last used first."""
+
+    keep_idle = KEEP_IDLE
 
     def __init__(self, size: int, open_one: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
         self.slots = asyncio.Semaphore(size)
         self.opened: set[asyncpg.Connection] = set()
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._open_one = open_one
+        self._unclaimed: list[asyncio.Task[asyncpg.Connection]] = []
+        """Connections that are being opened, and whose callers have been cancelled since."""
+        self._trimming: asyncio.TimerHandle | None = None
 
     async def take(self, within: float | None = None) -> asyncpg.Connection:
         """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
@@ -60,16 +99,60 @@ class LanePool:
                 return connection
             self.drop(connection)
         async with asyncio.timeout(within):
-            connection = await self._open_one()
+            connection = await self._opened()
         self.opened.add(connection)
         return connection
+
+    async def _opened(self) -> asyncpg.Connection:
+        """Open a connection, or wait for one that another caller did not.
+
+        Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
+        error nobody gets to see but in the log. The next caller takes it over.
+        """
+        opening = self._unclaimed.pop() if self._unclaimed else asyncio.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():  # the loop has not ended
+                self._unclaimed.append(opening)
+                opening.add_done_callback(self._adopt)
+            raise
+
+    async def _open(self) -> asyncpg.Connection:
+        return await self._open_one()
+
+    def _adopt(self, opening: asyncio.Task[asyncpg.Connection]) -> None:
+        """Keep a connection for which nobody waits any more; its error is nobody's either."""
+        failed = opening.cancelled() or opening.exception() is not None
+        if opening in self._unclaimed:
+            self._unclaimed.remove(opening)
+            if not failed:
+                self.opened.add(opening.result())
+                self.give_back(opening.result())
 
     def give_back(self, connection: asyncpg.Connection) -> None:
         """Keep a connection for the next verb."""
         if connection in self.opened:  # else the pool was closed meanwhile
             self._idle.append((connection, time.monotonic()))
+            self._trim_later()
         else:
             connection.terminate()
+
+    def _trim_later(self) -> None:
+        if self._trimming is None and len(self._idle) > 1:
+            loop = asyncio.get_running_loop()
+            self._trimming = loop.call_later(self.keep_idle, self._trim)
+
+    def _trim(self) -> None:
+        """Close what a burst has left idle; the one that was used last is kept."""
+        self._trimming = None
+        long_ago = time.monotonic() - self.keep_idle
+        surplus = [one for one, since in self._idle[:-1] if since <= long_ago]
+        self._idle = self._idle[len(surplus) :]
+        for connection in surplus:
+            self.opened.discard(connection)
+            _keep(asyncio.ensure_future(_close(connection)))
+        self._trim_later()
 
     def drop(self, connection: asyncpg.Connection) -> None:
         """Let go of a connection without a word to the server."""
@@ -94,7 +177,12 @@ class LanePool:
     async def close(self) -> None:
         """Say goodbye on idle connections; those in use are ended when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
+        unclaimed, self._unclaimed = self._unclaimed, []
         self.opened.clear()
+        if self._trimming is not None:
+            self._trimming.cancel()
+        opened = await asyncio.gather(*unclaimed, return_exceptions=True)
+        idle += [each for each in opened if not isinstance(each, BaseException)]
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 
@@ -199,6 +287,10 @@ class LoopPool:
         pool.give_back(connection)
         return answer
 
+    def slot(self, lane: Lane) -> asyncio.Semaphore:
+        """Return the slots of a lane, for a connection that is made elsewhere."""
+        return self._lanes[lane].slots
+
     @asynccontextmanager
     async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
         """Lend a connection. It is not used again unless all went well."""
@@ -207,8 +299,8 @@ class LoopPool:
             connection = await pool.take()
             try:
                 yield connection
-            except BaseException:
-                pool.drop(connection)
+            except BaseException:  # perhaps in the middle of a statement, with its locks
+                await pool.drop_cancelled(connection)
                 raise
             try:
                 await connection.reset()
@@ -223,7 +315,7 @@ class LoopPool:
     async def _run_on(
         self, connection: asyncpg.Connection, verb: Verb[T], left: Callable[[], float]
     ) -> T:
-        opening = self._sessions.opening(verb, lane_of(verb))
+        opening = self._sessions.opening(verb)
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)
@@ -237,7 +329,7 @@ class LoopPool:
             return await adrive(verb, execute)
         await connection.execute(opening, timeout=left())
         answer = await adrive(verb, execute)
-        await connection.execute(COMMIT, timeout=left())
+        await connection.execute(self._sessions.closing(verb), timeout=left())
         return answer
 
     def _note(self, error: BaseException) -> None:

@@ -7,14 +7,19 @@ The few verbs that may look at the whole table get the planner's freedom back fo
 
 from __future__ import annotations
 
+import math
+import random
+import time
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import PostgresOptions
+from pulsed.store.postgres_confirm import COMMIT, COMMIT_WRITTEN
 from pulsed.store.verb import Kind, Verb
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-COMMIT = "COMMIT"
 
 PATIENCE = 86_400.0
 """Seconds a migration may wait for another one."""
@@ -29,6 +34,14 @@ TRIES_IN_TIME = 3
 """How many tries of an urgent verb must fit into the time that its caller has…"""
 SHORTEST_TRY = 0.5
 """…unless that is too short to tell a slow server from a dead one."""
+
+TOO_MANY_CONNECTIONS = "53300"
+
+KEEP_IDLE = 30.0
+"""Seconds that a pool keeps more idle connections than one, for the next burst."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds in which nothing is opened after the server had no connection left, doubled each time."""
 
 IDLE_FOR_TOO_LONG = 300.0
 """Seconds after which a firewall may have forgotten a quiet connection."""
@@ -54,7 +67,6 @@ class Lane(Enum):
 
     WORK = "work"
     CLAIM = "claim"
-    """Commits without waiting for the disk, and so beside the settles, not behind them."""
     URGENT = "urgent"
     """For heartbeats, which must not queue behind work that waits for a lock."""
     SYNC = "sync"
@@ -67,7 +79,37 @@ def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
     if verb.urgent:
         return Lane.URGENT
-    return Lane.CLAIM if verb.relaxed else Lane.WORK
+    return Lane.CLAIM if verb.apart else Lane.WORK
+
+
+class Crowding:
+    """Keeps a process from asking a full server for connections again and again.
+
+    A fleet that retries at its own pace keeps a full server busy with refusing. So after a refusal
+    a process opens nothing for a while, longer each time, and no two processes for the same time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pause = 0.0
+        self._until = -math.inf
+
+    def check(self) -> None:
+        """Raise if the server is to be left alone."""
+        left = self._until - self._clock()
+        if left > 0:
+            raise TransientStorageError(
+                "The server has no connection left: none is opened for another "
+                f"{left:.0f} s. Raise its max_connections, or lower max_connections here."
+            )
+
+    def note(self, error: BaseException | None) -> None:
+        """Take note of how an attempt to connect ended."""
+        if error is None:
+            self._pause = 0.0
+        elif getattr(error, "sqlstate", None) == TOO_MANY_CONNECTIONS:
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            self._until = self._clock() + self._pause * random.uniform(0.5, 1.5)  # noqa: S311
 
 
 class Sessions:
@@ -75,11 +117,12 @@ class Sessions:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
+        self.crowding = Crowding()
+        self._openings: dict[tuple[Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
-        size = self._options.pool_size
+        size = self._options.size
         return {Lane.WORK: size, Lane.CLAIM: 2, Lane.URGENT: URGENT_CONNECTIONS, Lane.STEP: size}
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
@@ -87,15 +130,19 @@ class Sessions:
         name = {"application_name": f"{self._options.application_name}/{lane.value}"}
         if lane in (Lane.LISTEN, Lane.STEP) or not self._options.prepared_statements:
             return name
-        return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
+        return name | {"default_transaction_isolation": "read committed"} | self._settings()
 
-    def opening(self, verb: Verb[Any], lane: Lane) -> str | None:
+    def opening(self, verb: Verb[Any]) -> str | None:
         """Return what begins the verb's transaction, or None if its statements commit alone."""
         migrating = verb.name == "migrate"
-        key = (lane, verb.kind, verb.broad, migrating)
+        key = (verb.kind, verb.broad, migrating)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
+
+    def closing(self, verb: Verb[Any]) -> str:
+        """Return what commits a verb's transaction."""
+        return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return when to stop waiting for a server that does not even time out."""
@@ -108,10 +155,10 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(self, lane: Lane, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
+    def _make_opening(self, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
-            local |= self._settings(lane)
+            local |= self._settings()
         if broad:
             local |= _ANY_PLAN
         if migrating:  # it may have to wait for another one, for as long as that takes
@@ -122,9 +169,9 @@ class Sessions:
             [BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())]
         )
 
-    def _settings(self, lane: Lane) -> dict[str, str]:
+    def _settings(self) -> dict[str, str]:
         options = self._options
-        settings = _ONE_PLAN | {
+        return _ONE_PLAN | {
             "jit": "off",
             "timezone": "UTC",
             "statement_timeout": _milliseconds(options.statement_timeout),
@@ -132,7 +179,6 @@ class Sessions:
                 options.idle_in_transaction_timeout
             ),
         }
-        return settings | {"synchronous_commit": "off"} if lane is Lane.CLAIM else settings
 
 
 def _milliseconds(seconds: float) -> str:

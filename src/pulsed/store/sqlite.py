@@ -7,10 +7,12 @@ connection of its own, because in WAL mode readers and the writer do not wait fo
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -33,7 +35,7 @@ from pulsed.errors import (
 )
 from pulsed.job import Lease
 from pulsed.store.base import Listener, Transaction
-from pulsed.store.blocking import is_blocking
+from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
@@ -47,7 +49,7 @@ from pulsed.store.sqlite_file import (
     refuse_inherited,
     remember,
 )
-from pulsed.store.sqlite_place import file_system
+from pulsed.store.sqlite_place import file_system, lock_holder
 from pulsed.store.sqlite_step import cannot_end_meanwhile, step_transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
@@ -85,8 +87,10 @@ class SqliteOptions(StoreOptions):
 
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     """NORMAL is faster; a power failure may then undo the last commits."""
-    busy_timeout: float = 5.0
-    """Seconds to wait for another process that writes, before the storage retry waits on."""
+    busy_timeout: float = 10.0
+    """Seconds to wait for another process that writes, before the storage retry waits on.
+
+    Longer than a step may take: a wait that ends sooner could miss every moment between two."""
     max_pages: int | None = None
     create: bool = True
     """Make the file if there is none; a command that only looks should not."""
@@ -122,7 +126,7 @@ class SqliteStore(SqlStore, ForkAware):
             self.translated,
             self._after_commit,
             self._uses,
-            self.sqlite_options.synchronous,
+            self.sqlite_options.busy_timeout,
         )
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()
@@ -130,6 +134,9 @@ class SqliteStore(SqlStore, ForkAware):
         self._listeners: list[Callable[[], None]] = []
         self._checkpoint_at = CHECKPOINT_AT
         self._replacements = 0
+        self._connections: set[FileConnection] = set()
+        weakref.finalize(self, _close_all, self._connections).atexit = False
+        _stores.add(self)
         watch_forks(self)
 
     # -- forks ----------------------------------------------------------------------------------
@@ -157,7 +164,9 @@ class SqliteStore(SqlStore, ForkAware):
         """Open everything anew in a forked child."""
         self._uses.reset()
         self.steps.reset()
-        inherited = [self._writer.forget_inherited(), *self._idle_readers]
+        inherited: list[object] = [*self._connections]
+        self._connections.clear()
+        self._writer.forget_inherited()
         if self.path is not None:
             self._idle_readers = []
         self._reading = _reading_threads()
@@ -284,6 +293,9 @@ class SqliteStore(SqlStore, ForkAware):
             cached_statements=256,
             factory=FileConnection,
         )
+        if isinstance(connection, FileConnection):
+            connection.among = self._connections
+            self._connections.add(connection)
         connection.create_function("pulse_backoff", 6, _backoff)
         if self.path is not None:
             remember(connection, self.path)
@@ -342,21 +354,23 @@ class SqliteStore(SqlStore, ForkAware):
             self._checkpoint_at = CHECKPOINT_AT
         if size <= self._checkpoint_at:
             return
-        connection.execute("PRAGMA busy_timeout = 20")
         try:
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except sqlite3.OperationalError:
             busy = 1
-        finally:
-            connection.execute(
-                f"PRAGMA busy_timeout = {int(self.sqlite_options.busy_timeout * 1000)}"
-            )
         # A reader in the way: let the log grow by as much again before the next try.
         self._checkpoint_at = size + CHECKPOINT_AT if busy else size
 
     def translated(self, error: sqlite3.Error, verb: str) -> StorageError:
         """Say in our words what SQLite refused."""
-        return translate(error, verb, str(self.path or "the database in memory"))
+        return translate(error, verb, str(self.path or "the database in memory"), self._holder)
+
+    def _holder(self) -> str:
+        return "Another connection" if self.path is None else lock_holder(self.path)
+
+    def write_first(self) -> None:
+        """Write what waits, before a step takes the file."""
+        self._writer.take_turn()
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -400,6 +414,25 @@ class SqliteStore(SqlStore, ForkAware):
         """Create the tables again at the next use, if they went with the connection."""
         if self.path is None:
             self._schema_is_good = False
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Close what a program has left open; whatever still writes then goes on with a new one."""
+    for store in list(_stores):
+        store.pause(time.monotonic() + LONGEST_USE)
+        store.resume()
+        if store.path is None:
+            run_blocking(store.aclose())
+
+
+def _close_all(connections: set[FileConnection]) -> None:
+    """Close what a forgotten store has open."""
+    for connection in list(connections):
+        connection.close()
 
 
 class JoinedSqliteStore(JoinedStore):
@@ -465,13 +498,18 @@ def _backoff(*policy_and_attempts: float) -> float:
     return Backoff(*policy).delay(int(attempts))
 
 
-def translate(error: sqlite3.Error, verb: str, where: str) -> StorageError:
+def translate(
+    error: sqlite3.Error,
+    verb: str,
+    where: str,
+    holder: Callable[[], str] = lambda: "Another process",
+) -> StorageError:
     """Say in our words what SQLite refused, and whether it is worth asking again."""
     name: str = getattr(error, "sqlite_errorname", None) or ""
     kind = "_".join(name.split("_")[:2])  # SQLITE_BUSY_SNAPSHOT is a kind of SQLITE_BUSY
     text = f"{verb} failed on {where}: {error}"
     if kind in TRANSIENT:
-        return TransientStorageError(f"{text}. Another process holds its write lock.")
+        return TransientStorageError(f"{text}. {holder()} holds its write lock.")
     if kind == "SQLITE_FULL":
         return StorageFull(f"{text}. Nothing was stored; free some space and go on.")
     if kind == "SQLITE_READONLY":

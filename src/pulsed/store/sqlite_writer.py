@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -28,6 +29,10 @@ log = logging.getLogger("pulsed.store")
 
 PATIENCE = 0.05
 """Seconds that a look at others' commits waits for one of our own."""
+
+ASK_FOR = 0.02
+"""Seconds that SQLite asks for the file's lock, every few milliseconds, before we have it begin
+anew: if it goes on it asks only ten times a second, and misses the moment between two steps."""
 
 LARGEST_GROUP = 64
 """Verbs in one transaction: enough to share a commit, few enough to let others write."""
@@ -63,7 +68,7 @@ class Writer:
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
         gate: Gate,
-        synchronous: str = "FULL",
+        patience: float,
     ) -> None:
         self._connect = connect
         self._clock = clock
@@ -71,7 +76,7 @@ class Writer:
         self._translate = translate
         self._after_commit = after_commit
         self._gate = gate
-        self._synchronous = synchronous
+        self._patience = patience
         self._forget()
 
     def _forget(self) -> None:
@@ -79,16 +84,13 @@ class Writer:
         self._thread_lock = threading.Lock()
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
-        self._relaxed = False
         self.commits = 0
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def forget_inherited(self) -> object:
-        """Start afresh after a fork; returns the parent's connection."""
-        inherited = self._connection
+    def forget_inherited(self) -> None:
+        """Start afresh after a fork."""
         self._forget()
-        return inherited
 
     def disconnect(self) -> None:
         """Close the connection before a fork, while the gate is shut and nobody is inside."""
@@ -103,6 +105,11 @@ class Writer:
                 if not request.done:
                     self._commit_waiting()
         return request.answer()
+
+    def take_turn(self) -> None:
+        """Write what waits, so that a step that is about to take the file does not go before it."""
+        with self._gate, self._lock:
+            self._commit_waiting()
 
     async def arun(self, verb: Verb[T]) -> T:
         """Run a verb without blocking the event loop."""
@@ -207,12 +214,11 @@ class Writer:
     def _run_group(self, group: list[Request[Any]]) -> None:
         if self._connection is None:
             self._connection = self._connect()
-            self._relaxed = False
+            self._connection.execute(f"PRAGMA busy_timeout = {int(ASK_FOR * 1000)}")
         connection = self._connection
-        self._relax(connection, relaxed=all(request.verb.relaxed for request in group))
-        connection.execute("BEGIN IMMEDIATE")
+        self._begin(connection)
         if not self._run_together(connection, group):
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
@@ -222,16 +228,17 @@ class Writer:
         except sqlite3.Error:  # nobody's write has failed
             log.debug("cleaning up after a commit failed", exc_info=True)
 
-    def _relax(self, connection: sqlite3.Connection, *, relaxed: bool) -> None:
-        """Wait for the disk at the next commit, or not.
-
-        Not for claims alone: they survive whatever happens to this process, and if the machine
-        goes down, their workers do as well. The next commit that waits makes them durable.
-        """
-        if relaxed is not self._relaxed:
-            level = "NORMAL" if relaxed else self._synchronous
-            connection.execute(f"PRAGMA synchronous = {level}")
-            self._relaxed = relaxed
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the file's write lock, as soon as nobody else has it."""
+        give_up_at = time.monotonic() + self._patience
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
+                    raise
+            else:
+                return
 
     def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
         """Run all of them; False if one failed and nothing is left of any.

@@ -40,6 +40,7 @@ from pulsed.store import (
     schedule_verbs,
     search_verbs,
     verbs,
+    watchdog_verb,
     workflow_verbs,
 )
 from pulsed.store.base import (
@@ -58,9 +59,9 @@ from pulsed.store.base import (
 )
 from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
-from pulsed.store.retrying import RetryOptions, retrying
+from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.schedule_sql import ScheduleStatements
-from pulsed.store.sql import Statements
+from pulsed.store.sql import SOON, Statements
 from pulsed.store.verb import Verb
 from pulsed.store.waking import Effects, Settled
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -77,9 +78,6 @@ MOST_ROUNDS = 20
 
 CASCADE = 500
 """Children in one of these."""
-
-SOON = 1.0
-"""A job that is due later than this is found by polling; nobody is woken for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,7 @@ class SqlStore(Store):
         """Run a verb, trying again when the database blinks."""
         if not self._schema_is_good:
             await self._make_schema_good()
-        return await self._retried(verb, self.options.retry, within=within)
+        return await self._retried(verb, retry_of(self.options), within=within)
 
     async def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
@@ -142,11 +140,11 @@ class SqlStore(Store):
 
     async def applied_migrations(self) -> list[migrations.Applied]:
         """Read which migrations the database has."""
-        return await self._retried(migrations.read_applied(self.dialect), self.options.retry)
+        return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
 
     async def migrate(self) -> list[migrations.Migration]:
         """Bring the schema up to date; returns what was applied."""
-        return await self._retried(migrations.migrate(self.dialect), self.options.retry)
+        return await self._retried(migrations.migrate(self.dialect), retry_of(self.options))
 
     # -- verbs ----------------------------------------------------------------------------------
 
@@ -181,7 +179,7 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(self.options.dequeue_retry, attempt, what=verb.action)
+        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
@@ -262,8 +260,8 @@ class SqlStore(Store):
     async def retire(self, worker_id: UUID) -> None:
         await self.run(verbs.retire(self._statements, worker_id))
 
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
-        verb = verbs.watchdog(self._statements, self.workflows, tick, grace, limit)
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
+        verb = watchdog_verb.watchdog(self._statements, self.workflows, limit)
         ticked, told = await self.run(verb)
         await self._follow(told)
         return ticked

@@ -66,8 +66,8 @@ class Verb(Generic[T]):
     """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
     within: float | None = None
     """Seconds until an urgent verb is of no use any more."""
-    relaxed: bool = False
-    """May be forgotten by a crash of the server: a lost claim is only a re-run."""
+    apart: bool = False
+    """Has connections of its own: the next jobs do not wait behind the reports of the last."""
     broad: bool = False
     """May look at the whole table: its plan should follow the statistics, not the hot path's."""
 
