@@ -19,7 +19,13 @@ from uuid import UUID
 
 import grpc
 
-from pulsed.errors import ConfigError, InvalidPayload, ScheduleNotFound, TransientStorageError
+from pulsed.errors import (
+    ConfigError,
+    InvalidPayload,
+    ScheduleNotFound,
+    StorageBusy,
+    TransientStorageError,
+)
 from pulsed.job import (
     Assignment,
     Beat,
@@ -57,6 +63,7 @@ from pulsed.store.base import (
     Due,
     Fire,
     Listener,
+    Partly,
     Pruned,
     Put,
     Reaped,
@@ -66,6 +73,9 @@ from pulsed.store.blocking import is_blocking
 from pulsed.store.fork import watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.retrying import RetryOptions, retrying
+
+SPLIT = {"ReportResults", "Checkpoint"}
+"""Calls that are not made again while rows are locked: what can be written is then written."""
 
 LONGEST_CALL = 30.0
 LONGEST_BEAT = 5.0
@@ -137,11 +147,12 @@ class RemoteStore(RemoteWorkflows):
             except grpc.RpcError as failure:
                 raise self._failed(failure, name, host) from failure
 
-        return await retrying(self.options.retry, attempt, what=name, within=within)
+        busy = name not in SPLIT
+        return await retrying(self.options.retry, attempt, what=name, within=within, busy=busy)
 
     def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
         error = error_of(failure, what, host)
-        if isinstance(error, TransientStorageError):
+        if isinstance(error, TransientStorageError) and not isinstance(error, StorageBusy):
             self._endpoints.leave(host)
         return error
 
@@ -267,18 +278,29 @@ class RemoteStore(RemoteWorkflows):
         return dict(zip(leases, answers, strict=True))
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+        return (await self._report(reports, within=within)).accepted
+
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        return await self._report(reports, skip_locked=True)
+
+    async def _report(
+        self, reports: Sequence[Report], *, within: float | None = None, skip_locked: bool = False
+    ) -> Partly:
         if not reports:
-            return set()
+            return Partly(set(), set())
         worker_id = reports[0].lease.worker_id
         alike = [each for each in reports if _succeeded_at(worker_id, each)]
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
             succeeded=columns.succeeded_message(alike, worker_id) if alike else None,
+            skip_locked=skip_locked,
         )
         answer = await self._call("ReportResults", request, seconds=LONGEST_REPORT, within=within)
-        pairs = zip([*others, *alike], answer.accepted, strict=True)
-        return {report.lease for report, accepted in pairs if accepted}
+        sent = [*others, *alike]
+        pairs = zip(sent, answer.accepted, strict=True)
+        accepted = {report.lease for report, accepted in pairs if accepted}
+        return Partly(accepted, {sent[place].lease for place in answer.locked})
 
     async def held(self, worker_id: UUID) -> list[Lease]:
         answer = await self._call("ListLeases", pb.ListLeasesRequest(worker_id=str(worker_id)))

@@ -22,6 +22,9 @@ PATIENCE = 86_400.0
 URGENT_WITHIN = 5.0
 """Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
 
+LOCK_WITHIN = 2.0
+"""Seconds that a verb which ``splits`` waits for a lock: far longer than a transaction of ours."""
+
 URGENT_CONNECTIONS = 4
 """Of one event loop. Only a server has several urgent verbs at once, and each is short."""
 
@@ -55,6 +58,8 @@ class Lane(Enum):
     WORK = "work"
     CLAIM = "claim"
     """Commits without waiting for the disk, and so beside the settles, not behind them."""
+    SETTLE = "settle"
+    """Does not wait long for a lock: one locked row must not hold up the reports of all others."""
     URGENT = "urgent"
     """For heartbeats, which must not queue behind work that waits for a lock."""
     SYNC = "sync"
@@ -67,6 +72,8 @@ def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
     if verb.urgent:
         return Lane.URGENT
+    if verb.splits:
+        return Lane.SETTLE
     return Lane.CLAIM if verb.relaxed else Lane.WORK
 
 
@@ -80,7 +87,13 @@ class Sessions:
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
         size = self._options.pool_size
-        return {Lane.WORK: size, Lane.CLAIM: 2, Lane.URGENT: URGENT_CONNECTIONS, Lane.STEP: size}
+        return {
+            Lane.WORK: size,
+            Lane.SETTLE: size,
+            Lane.CLAIM: 2,
+            Lane.URGENT: URGENT_CONNECTIONS,
+            Lane.STEP: size,
+        }
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
         """Return what a new session is set to; a transaction pooler only takes its name."""
@@ -132,6 +145,8 @@ class Sessions:
                 options.idle_in_transaction_timeout
             ),
         }
+        if lane is Lane.SETTLE:
+            settings["lock_timeout"] = _milliseconds(LOCK_WITHIN)
         return settings | {"synchronous_commit": "off"} if lane is Lane.CLAIM else settings
 
 
