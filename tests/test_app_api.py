@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -48,6 +49,17 @@ class Parcel:
 
 
 class TestEnqueue:
+    def test_a_worker_may_run_in_any_thread(self, app: Pulse, monkeypatch) -> None:
+        add, worker = declare_add(app), app.worker()
+        monkeypatch.setattr(app, "worker", lambda **_: worker)
+        ended: list[Any] = []
+        thread = threading.Thread(target=lambda: ended.append(app.run()))
+        thread.start()
+        assert add.enqueue(1).result(timeout=30) == 2
+        worker.stop()
+        thread.join(30)
+        assert [how.name for how in ended] == ["DRAINED"]
+
     def test_a_new_job_is_known_without_reading_it_back(self, app: Pulse) -> None:
         add = declare_add(app)
         job = add.using(tags=["x"], headers={"trace": "1"}, delay=60).enqueue(1, b=2)

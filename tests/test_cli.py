@@ -1,9 +1,11 @@
 """The command line as a whole: help, which database, which app, enqueuing, errors and codes."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,16 @@ class TestWhichDatabase:
         result = run("jobs", "list", "--url", f"sqlite:///{tmp_path}/empty.db")
         assert result.exit_code == 5
         assert "pulsed migrate up" in result.stderr
+
+    def test_migrate_up_says_that_a_schema_is_too_new(self, tmp_path):
+        url = f"sqlite:///{tmp_path}/new.db"
+        assert run("migrate", "up", "--url", url).exit_code == 0
+        with closing(sqlite3.connect(tmp_path / "new.db")) as connection, connection:
+            connection.execute("INSERT INTO pulse_migrations VALUES (99, 'future', 1, 99)")
+        result = run("migrate", "up", "--url", url)
+        assert result.exit_code == 5
+        assert "too new: version 99" in result.stderr
+        assert "up to date" not in result.stderr
 
     def test_something_else_is_no_database(self, tmp_path):
         (tmp_path / "letter.db").write_text("Dear Ada, " * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -252,7 +253,7 @@ async def test_another_tenants_topic_or_queue_is_refused(world, method):
     }.items():
         if any(each.value == role for each in ROLES[method]):
             found = await world.code(who, method, OTHERS)
-            rows_of_nobody = method in ("ListScheduleJobs", "ListScheduleFires")
+            rows_of_nobody = method in ("ListScheduleJobs", "ListScheduleFires", "ListLeases")
             expected = {grpc.StatusCode.OK} if rows_of_nobody else DENIED
             assert found in expected, (who, found)
     assert world.everything() == before
@@ -334,6 +335,161 @@ async def test_a_worker_cannot_speak_in_a_schedules_name(world):
     async with raw_client(world.server.host, world.secrets["my worker"]) as client:
         with pytest.raises(aio.AioRpcError, match="in a schedule's name"):
             await client("FanOut", request)
+
+
+def waits_for(run: Any, job_id: UUID) -> Any:
+    """Return a report that its job waits for another one."""
+    step = pb.Checkpoint(name="w", nth=1, seq=1, kind=pb.STEP_KIND_JOB, state=pb.STEP_STATE_OPEN)
+    wait = pb.Wait(kind=pb.STEP_KIND_JOB, key=str(job_id))
+    lease = convert.lease_message(run.lease)
+    return pb.Report(lease=lease, waiting=pb.Waiting(wait=wait, checkpoint=step))
+
+
+def reaching_over(world: World) -> dict[str, tuple[str, str, Any]]:
+    """Return requests about one's own jobs that reach over to another tenant's."""
+    mine, others = world.running[MINE], world.running[OTHERS]
+    child = a_job(topic=MINE, queue=MINE, parent_id=others.job_id)
+    fired = a_job(topic=MINE, queue=MINE, schedule_id=world.schedules[OTHERS].id)
+    unknown = a_job(topic=MINE, queue=MINE, parent_id=uuid4())
+    fan_out = _fan_out(mine, MINE)
+    fan_out.jobs[0].schedule_id = str(world.schedules[OTHERS].id)
+    worker = pb.Worker(id=str(others.lease.worker_id), host="h", queues=[MINE], topics=[MINE])
+    wait = waits_for(mine, world.waiting[OTHERS])
+
+    def submit(job: Any) -> Any:
+        return pb.SubmitJobsRequest(jobs=[convert.new_job_message(job)])
+
+    return {
+        "a child of a foreign job": ("my admin", "SubmitJobs", submit(child)),
+        "a child of no job": ("my admin", "SubmitJobs", submit(unknown)),
+        "a job of a foreign schedule": ("my admin", "SubmitJobs", submit(fired)),
+        "a child of a foreign schedule": ("my admin", "FanOut", fan_out),
+        "a wait for a foreign job": ("my worker", "ReportResult", wait),
+        "such a wait among others": (
+            "my worker", "ReportResults", pb.ReportResultsRequest(reports=[wait]),
+        ),
+        "a foreign worker's id": ("my worker", "RegisterWorker", worker),
+        "the end of a foreign worker": (
+            "my worker", "RetireWorker",
+            pb.RetireWorkerRequest(worker_id=str(others.lease.worker_id)),
+        ),
+        "a foreign schedule's name": (
+            "my admin", "PutSchedule",
+            pb.PutScheduleRequest(
+                name=OTHERS, spec=convert_schedules.spec_message(a_spec(topic=MINE, queue=MINE))
+            ),
+        ),
+    }  # fmt: skip
+
+
+async def test_ones_own_jobs_cannot_reach_over_to_others(world):
+    before = world.everything()
+    for what, (who, method, request) in reaching_over(world).items():
+        async with raw_client(world.server.host, world.secrets[who]) as client:
+            with pytest.raises(aio.AioRpcError) as refused:
+                await client(method, request)
+            assert refused.value.code() in DENIED, what
+    assert world.everything() == before
+
+
+async def test_a_foreign_workers_id_opens_no_stream(world):
+    async with raw_client(world.server.host, world.secrets["my worker"]) as client:
+        stream = client.stream(world.running[OTHERS].lease.worker_id)
+        await stream.hello(queues=[MINE], topics=[MINE])
+        with pytest.raises(aio.AioRpcError, match="may not use worker"):
+            await stream.read()
+
+
+async def test_a_lease_in_anothers_name_hides_only_itself(world):
+    """Somebody claimed under my worker's id: I go on seeing what is mine."""
+    worker_id = uuid4()
+    for tenant in (MINE, OTHERS):
+        await submitted(world.store, topic=tenant, queue=f"shared-{tenant}")
+        await claim_one(
+            world.store, worker_id, queue=f"shared-{tenant}", topics=[TopicPolicy(topic=tenant)]
+        )
+    async with raw_client(world.server.host, world.secrets["my worker"]) as client:
+        asked = pb.ListLeasesRequest(worker_id=str(worker_id))
+        (lease,) = (await client("ListLeases", asked)).leases
+    places = await world.store.places([UUID(lease.job_id)])
+    assert [place.topic for place in places.values()] == [MINE]
+
+
+@pytest.mark.parametrize("method", ALL)
+async def test_a_refusal_says_nothing_of_what_is_not_ones_own(world, method):
+    """The request names ids only where it can; the answer then names no topic and no queue."""
+    if method in ABOUT_NO_JOB or method == "StreamJobs":
+        pytest.skip("names topics itself, or is about no job")
+    request = world.request(method, OTHERS)
+    if OTHERS in str(request):
+        pytest.skip("names it itself")
+    async with raw_client(world.server.host, world.secrets["my admin"]) as client:
+        try:
+            answer = str(await client(method, request))
+        except aio.AioRpcError as error:
+            answer = error.details() or ""
+    assert OTHERS not in answer
+
+
+async def test_only_an_admin_sees_what_proves_a_lease(world):
+    job_id, token = world.running[MINE].job_id, world.running[MINE].lease.token
+    seen = {}
+    for who in ("produce", "my producer", "my admin", "admin"):
+        async with raw_client(world.server.host, world.secrets[who]) as client:
+            one = await client("GetJob", pb.GetJobRequest(job_id=str(job_id)))
+            (some,) = (await client("GetJobs", pb.GetJobsRequest(job_ids=[str(job_id)]))).jobs
+            where = pb.JobFilter(topic=MINE, statuses=[pb.JOB_STATUS_RUNNING])
+            listed = (await client("ListJobs", pb.ListJobsRequest(where=where, limit=50))).jobs
+            (found,) = [job for job in listed if job.id == str(job_id)]
+            seen[who] = {one.lease_token, some.lease_token, found.lease_token}
+    assert seen == {"produce": {0}, "my producer": {0}, "my admin": {token}, "admin": {token}}
+
+
+async def test_a_check_of_limits_reads_no_payloads(world, monkeypatch):
+    """Not for a single method that is about jobs by their ids or leases."""
+
+    async def read(*_: Any, **__: Any) -> Any:
+        raise AssertionError("read a whole row")
+
+    monkeypatch.setattr(world.server.store, "get", read)
+    for method in ALL:
+        allowed = any(role.value in ("work", "admin") for role in ROLES[method])
+        if method != "StreamJobs" and allowed and method not in WHOLE_DATABASE | ABOUT_NO_JOB:
+            async with raw_client(world.server.host, world.secrets["my admin"]) as client:
+                with contextlib.suppress(aio.AioRpcError):
+                    await client(method, world.request(method, OTHERS))
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        {"host": "a\x1b[2Jb"}, {"state": "x\ny"}, {"version": "1\r2"}, {"host": "h" * 1_000},
+        {"topics": ["a\tb"]}, {"queues": [f"q{n}" for n in range(500)]},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_worker_presents_itself_in_a_line(world, worker):
+    async with raw_client(world.server.host, world.secrets["work"]) as client:
+        with pytest.raises(aio.AioRpcError) as refused:
+            await client("RegisterWorker", pb.Worker(**{"id": str(uuid4()), "host": "h"} | worker))
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_limited_sync_neither_names_nor_pauses_what_others_declared(tmp_path):
+    world = World(tmp_path / "jobs.db")
+    await world.fill()
+    for tenant in (MINE, OTHERS):
+        spec = a_spec(topic=tenant, queue=tenant)
+        await world.store.put_schedule("default", f"{tenant} too", spec, declared=True)
+    try:
+        async with raw_client(world.server.host, world.secrets["my admin"]) as client:
+            asked = pb.SyncSchedulesRequest(pause_removed=True)
+            assert (await client("SyncSchedules", asked)).removed == [f"{MINE} too"]
+        states = {row.name: row.state.value for row in await world.store.list_schedules()}
+        assert {states[f"{MINE} too"], states[f"{OTHERS} too"]} == {"PAUSED", "ACTIVE"}
+    finally:
+        world.server.stop()
+        await world.store.aclose()
 
 
 async def test_a_worker_cancels_children_and_nothing_else(world):

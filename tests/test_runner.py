@@ -11,6 +11,7 @@ import pytest
 from pulsed.engine.context import Context
 from pulsed.engine.run import Run, Stop
 from pulsed.engine.runner import Runner
+from pulsed.errors import Snooze
 from pulsed.handler import Handler
 from pulsed.job import Assignment, Cancelled, Failed, Lease, Outcome, Succeeded
 from tests.support.clock import Clock
@@ -183,6 +184,19 @@ async def test_a_timeout_counts_from_the_begin_also_of_a_handler_that_waits_late
 
     (ended,) = await running.ends(a_run(blocks_then_waits, timeout=0.05))
     assert ended == Failed("timed out after 0.05 s")
+
+
+@pytest.mark.parametrize("then", ["return", "snooze"])
+async def test_a_handler_that_catches_its_timeout_has_failed_all_the_same(running, then):
+    async def stubborn() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if then == "snooze":
+                raise Snooze(1) from None
+        return "as if nothing had happened"
+
+    assert await running.ends(a_run(stubborn, timeout=0.05)) == [Failed("timed out after 0.05 s")]
 
 
 async def test_an_async_handler_may_return_any_awaitable(running):

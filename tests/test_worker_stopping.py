@@ -1,6 +1,7 @@
 """Runs that must end before they want to: timeouts, cancellation, draining, aborting."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from typing import Any
@@ -56,6 +57,18 @@ async def test_an_async_handler_is_cancelled_at_its_timeout(store: SqlStore):
         assert it.worker.describe().stuck == 0
     assert (job.status, job.last_error) == (Status.DEAD_LETTERED, "timed out after 0.05 s")
     assert seen == [True]
+
+
+async def test_a_workflow_that_waits_on_after_its_timeout_has_failed(store: SqlStore):
+    async def stubborn(ctx: Context) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await ctx.sleep(3600)
+
+    job_id = await submit_with(store, "stubborn", {"max_attempts": 1})
+    async with working(store, handler(stubborn, timeout=0.05)):
+        job = await finished(store, job_id)
+    assert (job.status, job.last_error) == (Status.DEAD_LETTERED, "timed out after 0.05 s")
 
 
 @pytest.mark.usefixtures("quick_to_give_up")

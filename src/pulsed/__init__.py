@@ -1,35 +1,81 @@
-"""Durable jobs for Python, in the database you already have."""
+"""Durable jobs for Python, in the database you already have.
 
-from pulsed.app import Pulse
-from pulsed.backoff import Backoff, RetryPolicy
-from pulsed.client import Job, JobType, Router, Schedule
-from pulsed.engine.context import Context, JobLogFilter, current_context
-from pulsed.engine.fan_out import FanOut
-from pulsed.errors import (
-    FanOutFailed,
-    InvalidJob,
-    InvalidTransition,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    NoRetry,
-    PulsedError,
-    ResultTimeout,
-    RetryAfter,
-    ScheduleChanged,
-    ScheduleNotFound,
-    SignalTimeout,
-    Snooze,
-    StepFailed,
-    WaitTimeout,
-    WorkflowError,
-)
-from pulsed.handler import Call
-from pulsed.job import Status
-from pulsed.retention import Retention
-from pulsed.schedule import ScheduleState
-from pulsed.version import __version__
-from pulsed.workflow import collect_all, fail_fast, threshold
+What is exported is loaded when it is first asked for. So the command can be interrupted before all
+of pulsed is loaded, and ``pulsed --help`` needs little of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pulsed.app import Pulse
+    from pulsed.backoff import Backoff, RetryPolicy
+    from pulsed.client import Job, JobType, Router, Schedule
+    from pulsed.engine.context import Context, JobLogFilter, current_context
+    from pulsed.engine.fan_out import FanOut
+    from pulsed.errors import (
+        FanOutFailed,
+        InvalidJob,
+        InvalidTransition,
+        JobCancelled,
+        JobFailed,
+        JobNotFound,
+        NoRetry,
+        PulsedError,
+        ResultTimeout,
+        RetryAfter,
+        ScheduleChanged,
+        ScheduleNotFound,
+        SignalTimeout,
+        Snooze,
+        StepFailed,
+        WaitTimeout,
+        WorkflowError,
+    )
+    from pulsed.handler import Call
+    from pulsed.job import Status
+    from pulsed.retention import Retention
+    from pulsed.schedule import ScheduleState
+    from pulsed.version import __version__
+    from pulsed.workflow import collect_all, fail_fast, threshold
+
+_HOMES = {
+    "pulsed.app": ("Pulse",),
+    "pulsed.backoff": ("Backoff", "RetryPolicy"),
+    "pulsed.client": ("Job", "JobType", "Router", "Schedule"),
+    "pulsed.engine.context": ("Context", "JobLogFilter", "current_context"),
+    "pulsed.engine.fan_out": ("FanOut",),
+    "pulsed.errors": (
+        "FanOutFailed",
+        "InvalidJob",
+        "InvalidTransition",
+        "JobCancelled",
+        "JobFailed",
+        "JobNotFound",
+        "NoRetry",
+        "PulsedError",
+        "ResultTimeout",
+        "RetryAfter",
+        "ScheduleChanged",
+        "ScheduleNotFound",
+        "SignalTimeout",
+        "Snooze",
+        "StepFailed",
+        "WaitTimeout",
+        "WorkflowError",
+    ),
+    "pulsed.handler": ("Call",),
+    "pulsed.job": ("Status",),
+    "pulsed.retention": ("Retention",),
+    "pulsed.schedule": ("ScheduleState",),
+    "pulsed.version": ("__version__",),
+    "pulsed.workflow": ("collect_all", "fail_fast", "threshold"),
+}
+"""Where the exported names are defined."""
+
+_MODULES = ("errors", "testing")
 
 __all__ = [
     "Backoff",
@@ -69,3 +115,17 @@ __all__ = [
     "fail_fast",
     "threshold",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(home), name)
+            return value
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -281,14 +281,21 @@ class Pulse:
         return await self.worker(**options).run()
 
     def run(self, **options: Unpack[WorkerSettings]) -> Exit:
-        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs."""
+        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs.
+
+        Only a program's main thread hears signals. To end a worker in another thread, make it with
+        ``worker()``, run ``asyncio.run(worker.run())`` there, and call ``worker.stop()``.
+        """
         from pulsed.engine import loop  # noqa: PLC0415 - producers need none
 
         refuse_in_event_loop("arun")
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if not is_main_thread:
+            log.info("this worker is not in the main thread, so signals do not stop it")
 
         async def main() -> Exit:
             async with self:
-                return await self.worker(**options).run(handle_signals=True)
+                return await self.worker(**options).run(handle_signals=is_main_thread)
 
         return loop.run(main())
 

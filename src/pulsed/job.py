@@ -181,6 +181,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str | None
 
 
+class JobPlace(NamedTuple):
+    """Where a job belongs: all that decides whether somebody may have to do with it."""
+
+    topic: str
+    queue: str
+    parent_id: UUID | None
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process as it presents itself to others."""
 

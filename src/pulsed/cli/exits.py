@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from pulsed.cli.plain import harmless
+from pulsed.cli.streams import StdoutError, give_up_stdout, prepare_streams
 from pulsed.errors import (
     ConfigError,
     InvalidJob,
@@ -28,6 +30,9 @@ from pulsed.errors import (
 )
 
 DEBUG_VARIABLE = "PULSED_DEBUG"
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes that are not UTF-8."""
 
 
 class Code(IntEnum):
@@ -74,16 +79,22 @@ def code_for(error: PulsedError) -> Code:
 
 def say(message: str) -> None:
     """Tell the user something that is not data."""
-    print(f"pulsed: {harmless(message)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the exit code says it, too
+        print(f"pulsed: {harmless(message)}", file=sys.stderr)
 
 
 def exit_after(run: Callable[[], Any]) -> NoReturn:
     """Run a command and exit: with what it returned, or with the code and message of its error."""
+    prepare_streams()
     try:
         code = run()
         sys.stdout.flush()
-    except BrokenPipeError:
-        _close_stdout_quietly()
+    except BrokenPipeError:  # who read it has seen enough
+        give_up_stdout()
+        sys.exit(Code.FAILURE)
+    except StdoutError as error:
+        give_up_stdout()
+        say(f"cannot write to stdout: {error.strerror}")
         sys.exit(Code.FAILURE)
     except click.exceptions.Exit as finished:
         sys.exit(finished.exit_code)
@@ -107,6 +118,9 @@ def exit_after(run: Callable[[], Any]) -> NoReturn:
         sys.exit(code_for(error))
     except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
         _show_traceback_if_asked()
+        if isinstance(error, UnicodeEncodeError) and _SURROGATE.search(error.object):
+            say(f"{error.object!a} is not valid UTF-8")
+            sys.exit(Code.USAGE)
         say(f"{type(error).__name__}: {error}")
         say(f"this is a bug in pulsed, or in your app; {DEBUG_VARIABLE}=1 shows where it happened")
         sys.exit(Code.FAILURE)
@@ -121,11 +135,3 @@ def is_debugging() -> bool:
 def _show_traceback_if_asked() -> None:
     if is_debugging():
         print(harmless(traceback.format_exc()), end="", file=sys.stderr)
-
-
-def _close_stdout_quietly() -> None:
-    """Keep the interpreter from complaining that it cannot flush into a pipe nobody reads."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # a test's stdout has no descriptor
-        sys.stdout = io.StringIO()

@@ -35,9 +35,14 @@ def migrate() -> None:
 @migrate.command(short_help="Bring the tables up to date.")
 @database_options
 def up(database: Database) -> None:
-    """Bring the tables up to date; safe to run from anywhere, any number of times at once."""
+    """Bring the tables up to date; safe to run from anywhere, any number of times at once.
+
+    Exits with 5 if they are too new for this pulsed.
+    """
     with _sql_store(database, create=True) as store:
         applied = run_blocking(store.migrate())
+        have = run_blocking(store.applied_migrations())
+        migrations.check_schema(have, store.dialect.engine)  # it may be too new for this pulsed
     for migration in applied:
         print(f"{migration.version:04} {migration.name}")
     say(f"applied {len(applied)}" if applied else "the schema is up to date")

@@ -17,6 +17,7 @@ from pulsed.cli.output import joined
 from pulsed.client import Client, Schedules
 from pulsed.errors import ScheduleNotFound
 from pulsed.handler import Registry
+from pulsed.handler.options import checked_name
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
@@ -44,7 +45,7 @@ class Scope:
         # With a URL and a name there is no need for an app that only the environment names.
         said = self.database.url and self.app_name
         module = self.database.app or (None if said else os.environ.get(APP_VARIABLE))
-        name = self.app_name or DEFAULT_APP
+        name = checked_name("name of the app", self.app_name or DEFAULT_APP)
         registry: Callable[[], Registry] = Registry
         if module:
             from pulsed.cli.loading import load_app  # noqa: PLC0415 - only with an app

@@ -11,6 +11,7 @@ import msgspec
 from pulsed.client.job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_name
+from pulsed.handler.payload import UNSTORABLE
 from pulsed.job import JobFilter, Status
 
 StatusFilter: TypeAlias = Status | str | Iterable[Status | str]
@@ -60,7 +61,7 @@ def _checked_statuses(value: StatusFilter) -> tuple[Status, ...]:
 
 
 def _checked_part(value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
+    if not isinstance(value, str) or not value or UNSTORABLE.search(value):
         raise InvalidOption(f"error must be a part of an error text, not {value!r:.100}.")
     return value
 

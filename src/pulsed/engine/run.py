@@ -209,8 +209,8 @@ def _ended_flow(run: Run) -> Workflow | None:
 
 def _after_return(run: Run, value: Any) -> Outcome | None:
     flow = _ended_flow(run)
-    if run.stop is Stop.LOST:
-        return None
+    if run.stop in (Stop.LOST, Stop.TIMED_OUT):
+        return outcome_of_stop(run)  # also if it caught its cancellation: its time is over
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
@@ -230,6 +230,8 @@ def _after_error(run: Run, error: BaseException) -> Outcome | None:
         return outcome_of_stop(run)
     if run.stop in (Stop.LOST, Stop.ABORTED):
         return outcome_of_stop(run)  # what it says now is about our interruption
+    if run.stop is Stop.TIMED_OUT and (isinstance(error, Snooze) or is_suspension(error)):
+        return outcome_of_stop(run)  # it wants to go on later, but its attempt has failed
     if flow is not None and isinstance(flow.interrupted, Suspension):
         if is_suspension(error):
             return flow.interrupted.outcome

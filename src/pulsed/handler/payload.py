@@ -34,7 +34,9 @@ MAX_TEXT = 65_536
 REPLACEMENT = "\ufffd"
 
 _ARRAYS = (list, tuple, set, frozenset)
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL and lone surrogates, which not every database can store."""
+"""NUL and lone surrogates, which not every database can store."""
 _ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 """A string in valid JSON. In other texts the search may take a time with the length squared."""
@@ -115,7 +117,7 @@ def clean_text(text: str, limit: int = MAX_TEXT) -> str:
 
     The head of a traceback says where it began, the tail what went wrong; both are kept.
     """
-    cleaned = _UNSTORABLE.sub(REPLACEMENT, text)
+    cleaned = UNSTORABLE.sub(REPLACEMENT, text)
     if len(cleaned) * 4 <= limit:
         return cleaned
     data = cleaned.encode()
@@ -171,7 +173,7 @@ def check_values(what: str, value: Any) -> None:
             raise InvalidPayload(
                 f"{what} contains {leaf!r}{_where(place)}, which JSON cannot express."
             )
-        if isinstance(leaf, str) and (found := _UNSTORABLE.search(leaf)):
+        if isinstance(leaf, str) and (found := UNSTORABLE.search(leaf)):
             kind = "a NUL character" if found[0] == "\0" else "a lone surrogate"
             raise InvalidPayload(
                 f"{what} contains {kind}{_where(place)}, which not every database can store. "
@@ -229,7 +231,7 @@ def _encode_cleaned(value: Any) -> bytes:
 def _cleaned(plain: Any) -> Any:
     """Replace what cannot be stored in the strings of plain data."""
     if isinstance(plain, str):
-        return _UNSTORABLE.sub(REPLACEMENT, plain)
+        return UNSTORABLE.sub(REPLACEMENT, plain)
     if isinstance(plain, dict):
         return {_cleaned(key): _cleaned(value) for key, value in plain.items()}
     if isinstance(plain, _ARRAYS):
@@ -244,7 +246,7 @@ def _has_unstorable(plain: Any) -> bool:
         value = stack.pop()
         kind = type(value)
         if kind is str:
-            if _UNSTORABLE.search(value):
+            if UNSTORABLE.search(value):
                 return True
         elif kind is float:
             if not math.isfinite(value):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from uuid import UUID
 
 import grpc
 
-from pulsed.job import JobFilter, JobRow
+from pulsed.job import JobFilter, JobPlace
 from pulsed.rpc.failures import Refusal
 
 
@@ -120,10 +121,11 @@ class Caller:
         if not self.may_use(topic, queue):
             raise denied(f"{self.name} may not use topic {topic!r} in queue {queue!r}.")
 
-    def check_rows(self, rows: Iterable[JobRow]) -> None:
-        """Refuse unless all of these are his."""
-        for row in rows:
-            self.check_job(row.topic, row.queue)
+    def check_places(self, places: Mapping[UUID, JobPlace]) -> None:
+        """Refuse unless all of these are its own. Says nothing about those that are not."""
+        for job_id, place in places.items():
+            if not self.may_use(place.topic, place.queue):
+                raise denied(f"{self.name} may not use job {job_id}.")
 
     def check_filter(self, where: JobFilter) -> None:
         """Refuse a listing that would show jobs which are not his."""
@@ -140,6 +142,12 @@ class Caller:
         for queue in queues:
             if self.queues is not None and queue not in self.queues:
                 raise denied(f"{self.name} may not use queue {queue!r}.")
+
+    def has_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> bool:
+        """Whether a worker of these topics and queues is one of its own."""
+        return (self.topics is None or self.topics.issuperset(topics)) and (
+            self.queues is None or self.queues.issuperset(queues)
+        )
 
     def may_use(self, topic: str, queue: str) -> bool:
         """Whether a job of this topic and queue is his business."""

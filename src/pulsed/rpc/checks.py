@@ -109,6 +109,18 @@ def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
     ]
 
 
+def check_worker(message: Any) -> None:
+    """Refuse a worker whose presence is no line in a table."""
+    queues_of(message.queues)
+    if len(message.topics) > MOST_TOPICS:
+        raise invalid(f"{len(message.topics):,} topics are too many: at most {MOST_TOPICS:,}.")
+    for topic in message.topics:
+        checked_name("topic", topic)
+    for what in ("host", "state", "version"):
+        if text := getattr(message, what):
+            checked_name(f"{what} of a worker", text)
+
+
 def lease(message: Any) -> Lease:
     """Return the lease of a message."""
     found: Lease = converted(lease_of, message)

@@ -368,8 +368,7 @@ class RemoteStore(RemoteWorkflows):
 
     # -- operators ------------------------------------------------------------------------------
 
-    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
-        del urgent  # the server decides what is
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
         rows: dict[UUID, JobRow] = {}
         wanted = [str(job_id) for job_id in ids]
         while wanted:

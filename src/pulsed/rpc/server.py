@@ -33,6 +33,7 @@ from pulsed.rpc.dispatch import Dispatcher
 from pulsed.rpc.failures import Refusal, invalid, status_of
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.scopes import Scopes
 from pulsed.rpc.service import Service
 from pulsed.rpc.streams import JobStream
 from pulsed.rpc.weight import check_weight
@@ -113,6 +114,7 @@ class Server:
         )
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
         self._scheduler = Scheduler(store)
+        self._scopes = Scopes(store)
         self._service = Service(
             store,
             hint=self.dispatcher.hint,
@@ -313,7 +315,11 @@ class Server:
             self._check_not_draining()
             with self._admission.stream(caller):
                 await context.send_initial_metadata(((WELCOME, "1"),))
-                await self._serve_stream(JobStream(self.dispatcher, self._gate, caller, context))
+                await self._serve_stream(
+                    JobStream(
+                        self.dispatcher, self._gate, self._scopes.check_worker, caller, context
+                    )
+                )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await _abort(context, error, "StreamJobs")
 

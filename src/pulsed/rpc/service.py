@@ -7,14 +7,22 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
-from pulsed.job import Failure, JobRow, Lease, NewJob, Released, Report, Status
+from pulsed.job import (
+    Failure,
+    JobRow,
+    Released,
+    Report,
+    Status,
+)
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -23,6 +31,7 @@ from pulsed.rpc.failures import lost
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import M, Parcel
+from pulsed.rpc.scopes import Scopes, is_own, owns_schedule
 from pulsed.rpc.service_workflows import WorkflowMethods
 from pulsed.rpc.turns import Turns
 from pulsed.schedule import ScheduleRow
@@ -48,28 +57,32 @@ class Service(WorkflowMethods):
         self._describe = describe
         self._largest_batch = largest_batch
         self._turns = Turns()
+        self._scopes = Scopes(store)
 
     # -- jobs -----------------------------------------------------------------------------------
 
     async def submit_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.jobs)
         jobs = await self._turns.each(checks.new_job, request.jobs, request, caller)
-        self._check_new(jobs, caller)
-        if Role.ADMIN not in caller.roles and any(job.parent_id is not None for job in jobs):
-            raise denied(f"{caller.name} may not submit a job in another job's name.")
+        await self._scopes.check_new(jobs, caller)
+        await self._scopes.check_parents(jobs, caller)
         return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
 
     async def get_job(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        return to.job_message((await self._rows([job_id], caller))[job_id])
+        await self._scopes.check_readable([job_id], caller)
+        rows = await self._store.get([job_id])
+        if job_id not in rows:
+            raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
+        return _shown_to(caller)(rows[job_id])
 
     async def get_jobs(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.job_ids)
         ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
-        jobs = Parcel(to.job_message)
+        await self._scopes.check_readable(ids, caller)
+        jobs = Parcel(_shown_to(caller))
         while ids and (count := jobs.wanted):
             rows = await self._store.get(ids[:count])
-            caller.check_rows(rows.values())
             ids = [*rows][jobs.fill(rows.values()) :] + ids[count:]
         return pb.GetJobsResponse(jobs=jobs.messages, left_off=map(str, ids))
 
@@ -83,7 +96,7 @@ class Service(WorkflowMethods):
             behind = before if last is None else last.id
             return await self._store.list_jobs(where, limit=count, before=behind)
 
-        jobs = Parcel(to.job_message, limit=limit)
+        jobs = Parcel(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
         return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut)
 
@@ -94,8 +107,7 @@ class Service(WorkflowMethods):
 
     async def list_failures(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        if caller.is_limited:
-            await self._rows([job_id], caller)
+        await self._scopes.check_readable([job_id], caller)
 
         async def read(count: int, last: Failure | None) -> list[Failure]:
             after = request.after if last is None else last.lease_token
@@ -108,7 +120,7 @@ class Service(WorkflowMethods):
     async def cancel_jobs(self, request: Any, caller: Caller) -> Any:
         ids = await self._ids(request, caller)
         if not caller.roles & PRODUCE:
-            await self._check_children(ids, caller)
+            await self._scopes.check_children(ids, caller)
         statuses = await self._store.cancel(ids)
         done = (Status.CANCELLED, Status.RUNNING)
         return _acts({key: (status in done, status) for key, status in statuses.items()})
@@ -164,7 +176,7 @@ class Service(WorkflowMethods):
 
     async def report_result(self, request: Any, caller: Caller) -> Any:
         (report,) = await self._turns.each(checks.report_of, [request], request, caller)
-        await self._check_leases([report.lease], caller)
+        await self._scopes.check_reports([report], caller)
         if report.lease not in await self._store.settle([report]):
             raise lost(report.lease.job_id)
         return pb.ReportResultResponse()
@@ -188,7 +200,7 @@ class Service(WorkflowMethods):
     async def _settle(
         self, reports: list[Report], caller: Caller, *, skip_locked: bool = False
     ) -> Any:
-        await self._check_leases([report.lease for report in reports], caller)
+        await self._scopes.check_reports(reports, caller)
         if skip_locked:
             accepted, locked = await self._store.settle_free(reports)
         else:
@@ -205,36 +217,34 @@ class Service(WorkflowMethods):
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)
         leases = await self._turns.each(checks.lease, request.leases, request, caller)
-        await self._check_leases(leases, caller, urgent=True)
+        await self._scopes.check_leases(leases, caller, urgent=True)
         answers = await self._store.beat(leases, within=within)
         return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:
         leases = await self._store.held(checks.job_id_of(request.worker_id))
         if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases])
-            caller.check_rows(rows.values())
+            places = await self._store.places([lease.job_id for lease in leases])
+            leases = [lease for lease in leases if is_own(places.get(lease.job_id), caller)]
         return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
 
     async def progress(self, request: Any, caller: Caller) -> Any:
         lease = checks.lease(request.lease)
         checked_json("The progress", request.progress)
-        await self._check_leases([lease], caller)
+        await self._scopes.check_leases([lease], caller)
         accepted = await self._store.set_progress(lease, request.progress)
         return pb.ProgressResponse(accepted=accepted)
 
     async def register_worker(self, request: Any, caller: Caller) -> Any:
-        checks.job_id_of(request.id)
+        checks.check_worker(request)
         caller.check_lanes(request.topics, request.queues)
+        await self._scopes.check_worker(checks.job_id_of(request.id), caller)
         await self._store.announce(to.worker_of(request))
         return pb.RegisterWorkerResponse()
 
     async def retire_worker(self, request: Any, caller: Caller) -> Any:
         worker_id = checks.job_id_of(request.worker_id)
-        if caller.is_limited:
-            for worker in await self._store.workers():
-                if worker.id == worker_id:
-                    caller.check_lanes(worker.topics, worker.queues)
+        await self._scopes.check_worker(worker_id, caller)
         await self._store.retire(worker_id)
         return pb.RetireWorkerResponse()
 
@@ -272,9 +282,11 @@ class Service(WorkflowMethods):
             caller.check_job(spec.topic, spec.queue)
             if name in before:
                 _check_schedule(before[name], caller)
-        removed = [row for row in before.values() if row.declared and row.name not in specs]
-        for row in removed if request.pause_removed else ():
-            _check_schedule(row, caller)
+        removed = [
+            row
+            for row in before.values()
+            if row.declared and row.name not in specs and owns_schedule(row, caller)
+        ]
         answer = pb.SyncSchedulesResponse(removed=[row.name for row in removed])
         for name, spec in specs.items():
             put = await self._store.put_schedule(app, name, spec, declared=True)
@@ -288,7 +300,7 @@ class Service(WorkflowMethods):
 
     async def list_schedules(self, request: Any, caller: Caller) -> Any:
         rows = await self._store.list_schedules(to.maybe(request, "app"))
-        seen = [row for row in rows if not caller.is_limited or _is_within(row, caller)]
+        seen = [row for row in rows if owns_schedule(row, caller)]
         return pb.ListSchedulesResponse(schedules=map(to_schedule.schedule_message, seen))
 
     async def pause_schedule(self, request: Any, caller: Caller) -> Any:
@@ -333,7 +345,8 @@ class Service(WorkflowMethods):
             rows = await self._store.fires(
                 schedule_id, limit=count, before=moment, before_id=job_id
             )
-            caller.check_rows(rows)
+            if not all(caller.may_use(row.topic, row.queue) for row in rows):
+                raise denied(f"{caller.name} may not see the jobs of this schedule.")
             return rows
 
         await jobs.fill_from(read)
@@ -420,18 +433,6 @@ class Service(WorkflowMethods):
 
     # -- limits ---------------------------------------------------------------------------------
 
-    def _check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
-        for job in jobs:
-            caller.check_job(job.topic, job.queue)
-            if job.schedule_id is not None and Role.ADMIN not in caller.roles:
-                raise denied(f"{caller.name} may not submit a job in a schedule's name.")
-
-    async def _check_children(self, ids: list[UUID], caller: Caller) -> None:
-        """Refuse a worker that would stop other jobs than the children of workflows."""
-        for row in (await self._store.get(ids)).values():
-            if row.parent_id is None:
-                raise denied(f"{caller.name} may cancel children of workflows, and no other jobs.")
-
     def _check_batch(self, items: Any) -> None:
         checks.checked_batch(items, self._largest_batch)
 
@@ -439,25 +440,8 @@ class Service(WorkflowMethods):
         """Return the ids of an act, when the caller may act on every one of them."""
         self._check_batch(request.job_ids)
         ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
-        if caller.is_limited:
-            caller.check_rows((await self._store.get(ids)).values())
+        await self._scopes.check_readable(ids, caller)
         return ids
-
-    async def _rows(self, ids: list[UUID], caller: Caller) -> dict[UUID, JobRow]:
-        rows = await self._store.get(ids)
-        caller.check_rows(rows.values())
-        for job_id in ids:
-            if job_id not in rows:
-                raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
-        return rows
-
-    async def _check_leases(
-        self, leases: list[Lease], caller: Caller, *, urgent: bool = False
-    ) -> None:
-        """Refuse a lease on a job outside the caller's limits, even with the right token."""
-        if caller.is_limited:
-            rows = await self._store.get([lease.job_id for lease in leases], urgent=urgent)
-            caller.check_rows(rows.values())
 
 
 def _app(request: Any) -> str:
@@ -470,13 +454,16 @@ def _there(row: ScheduleRow | None, request: Any) -> ScheduleRow:
     return row
 
 
-def _is_within(row: ScheduleRow, caller: Caller) -> bool:
-    return caller.may_use(row.spec.topic, row.spec.queue)
-
-
 def _check_schedule(row: ScheduleRow, caller: Caller) -> None:
-    if caller.is_limited:
-        caller.check_job(row.spec.topic, row.spec.queue)
+    if not owns_schedule(row, caller):
+        raise denied(f"{caller.name} may not use schedule {row.name!r}.")
+
+
+def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
+    """Return how a job is shown: without what proves a lease, unless to an admin."""
+    if Role.ADMIN in caller.roles:
+        return to.job_message
+    return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))
 
 
 def _counts(counts: dict[Status, int]) -> pb.CountJobsResponse:

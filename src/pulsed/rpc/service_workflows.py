@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -23,6 +21,7 @@ from pulsed.rpc.failures import invalid
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import Parcel
+from pulsed.rpc.scopes import Scopes
 from pulsed.rpc.turns import Turns
 from pulsed.rpc.wire import LARGEST_ANSWER
 from pulsed.step import Checkpoint, StepKind
@@ -38,18 +37,11 @@ class WorkflowMethods(ABC):
 
     _store: Store
     _turns: Turns
+    _scopes: Scopes
 
     @abstractmethod
     def _check_batch(self, items: Any) -> None:
         """Refuse a request with too many items."""
-
-    @abstractmethod
-    def _check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
-        """Refuse jobs that the caller may not make."""
-
-    @abstractmethod
-    async def _check_leases(self, leases: list[Lease], caller: Caller) -> None:
-        """Refuse a lease on a job that is not the caller's."""
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -57,13 +49,13 @@ class WorkflowMethods(ABC):
         self._check_batch(request.records)
         records = await self._turns.each(_record, request.records, request, caller)
         leases = [record.lease for record in records]
-        await self._check_leases(leases, caller)
+        await self._scopes.check_leases(leases, caller)
         held = await self._store.record(records)
         return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
 
     async def get_history(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
-        await self._check_readable([job_id], caller)
+        await self._scopes.check_readable([job_id], caller)
         steps = Parcel(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
         answer = pb.GetHistoryResponse()
         while count := steps.wanted:
@@ -87,8 +79,8 @@ class WorkflowMethods(ABC):
         self._check_batch(request.jobs)
         lease = checks.lease(request.lease)
         jobs = await self._turns.each(partial(_child, lease), request.jobs, request, caller)
-        self._check_new(jobs, caller)
-        await self._check_leases([lease], caller)
+        await self._scopes.check_new(jobs, caller)
+        await self._scopes.check_leases([lease], caller)
         await self._store.add_children(lease, jobs)
         return pb.FanOutResponse()
 
@@ -99,7 +91,7 @@ class WorkflowMethods(ABC):
         size = 0
         while ids:
             some, ids = ids[:OUTCOMES_AT_A_TIME], ids[OUTCOMES_AT_A_TIME:]
-            await self._check_readable(some, caller)
+            await self._scopes.check_readable(some, caller)
             for job_id, ended in (await self._store.outcomes(some)).items():
                 message = to_workflow.ended_message(ended)
                 size += message.ByteSize()
@@ -115,8 +107,8 @@ class WorkflowMethods(ABC):
     async def watch(self, request: Any, caller: Caller) -> Any:
         lease = checks.lease(request.lease)
         job_id = checks.job_id_of(request.job_id)
-        await self._check_leases([lease], caller)
-        await self._check_readable([job_id], caller)
+        await self._scopes.check_leases([lease], caller)
+        await self._scopes.check_readable([job_id], caller)
         ended = await self._store.watch(lease, job_id)
         outcome = None if ended is None else to_workflow.ended_message(ended)
         return pb.WatchResponse(outcome=outcome)
@@ -127,7 +119,7 @@ class WorkflowMethods(ABC):
         signal = checks.converted(to_workflow.signal_of, request)
         checked_name("name of the signal", signal.name)
         checked_json(f"The payload of signal {signal.name!r}", signal.payload)
-        await self._check_readable([signal.job_id], caller)
+        await self._scopes.check_readable([signal.job_id], caller)
         stored, status = await self._store.signal(signal)
         number = None if status is None else to.STATUS_NUMBERS[status]
         return pb.SignalResponse(stored=stored, status=number)
@@ -136,15 +128,10 @@ class WorkflowMethods(ABC):
         lease = checks.lease(request.lease)
         name = checked_name("name of the signal", request.name)
         checkpoint = _checkpoint(request.checkpoint)
-        await self._check_leases([lease], caller)
+        await self._scopes.check_leases([lease], caller)
         taken = await self._store.take_signal(lease, name, checkpoint)
         message = None if taken is None else to_workflow.checkpoint_message(taken)
         return pb.TakeSignalResponse(checkpoint=message)
-
-    async def _check_readable(self, ids: list[UUID], caller: Caller) -> None:
-        """Refuse to tell of a job that is none of the caller's business."""
-        if caller.is_limited:
-            caller.check_rows((await self._store.get(ids)).values())
 
 
 def _record(message: Any) -> Record:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import grpc
 from grpc import aio
@@ -44,9 +46,17 @@ class Outgoing:
 class JobStream:
     """One StreamJobs call."""
 
-    def __init__(self, dispatcher: Dispatcher, gate: Gate, caller: Caller, context: Any) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        gate: Gate,
+        check_worker: Callable[[UUID, Caller], Awaitable[None]],
+        caller: Caller,
+        context: Any,
+    ) -> None:
         self._dispatcher = dispatcher
         self._gate = gate
+        self._check_worker = check_worker
         self.caller = caller
         self._context = context
         self._outbox: asyncio.Queue[Outgoing | Exception | None] = asyncio.Queue()
@@ -97,9 +107,11 @@ class JobStream:
         self._reads_columns = hello.reads_columns
         queues = checks.queues_of(hello.queues)
         topics = checks.topics_of(hello.topics)
+        worker_id = checks.job_id_of(hello.worker_id)
         self.caller.check_lanes((policy.topic for policy in topics), queues)
+        await self._check_worker(worker_id, self.caller)
         return Stream(
-            checks.job_id_of(hello.worker_id),
+            worker_id,
             queues,
             topics,
             wants_offers=hello.wants_offers,

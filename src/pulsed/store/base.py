@@ -19,6 +19,7 @@ from pulsed.job import (
     Beat,
     Failure,
     JobFilter,
+    JobPlace,
     JobRow,
     Lease,
     NewJob,
@@ -253,11 +254,17 @@ class Store(ABC):
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer.
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        """Read jobs by id; those that do not exist are missing from the answer."""
+
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        """Read where jobs belong, without their payloads; those that do not exist are missing.
 
         ``urgent`` is for a read that a heartbeat waits for.
         """
+        del urgent
+        rows = await self.get(ids)
+        return {key: JobPlace(row.topic, row.queue, row.parent_id) for key, row in rows.items()}
 
     @abstractmethod
     async def list_jobs(
@@ -308,6 +315,11 @@ class Store(ABC):
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
         """Read the presence rows."""
+
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        """Read the presence row of one worker."""
+        found = [each for each in await self.workers() if each.id == worker_id]
+        return found[0] if found else None
 
     @abstractmethod
     async def audit(self, *, slack: float) -> Audit:
@@ -416,6 +428,11 @@ class Store(ABC):
     @abstractmethod
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         """Read a schedule."""
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        """Read a schedule by its id."""
+        found = [row for row in await self.list_schedules() if row.id == schedule_id]
+        return found[0] if found else None
 
     @abstractmethod
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:

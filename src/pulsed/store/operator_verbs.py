@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pulsed.job import Failure, JobFilter, JobRow, Status, WorkerInfo
+from pulsed.job import Failure, JobFilter, JobPlace, JobRow, Status, WorkerInfo
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Pruned
 from pulsed.store.sql import JOB_COLUMNS, Statements, words
@@ -132,7 +132,7 @@ def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, i
     return Verb("prunable", Kind.READ, script, broad=True)
 
 
-def get(s: Statements, ids: Sequence[UUID], *, urgent: bool = False) -> Verb[dict[UUID, JobRow]]:
+def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
     def script() -> Script[dict[UUID, JobRow]]:
@@ -140,7 +140,21 @@ def get(s: Statements, ids: Sequence[UUID], *, urgent: bool = False) -> Verb[dic
         jobs = [decode.job(s.dialect, row) for row in found]
         return {job.id: job for job in jobs}
 
-    return Verb("get", Kind.READ, script, urgent=urgent)
+    return Verb("get", Kind.READ, script)
+
+
+def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
+    """Read where jobs belong."""
+    to_uuid = s.dialect.uuid
+
+    def script() -> Script[dict[UUID, JobPlace]]:
+        found = yield Statement(s.places, {}, one_column(ids))
+        return {
+            to_uuid(job_id): JobPlace(topic, queue, None if parent is None else to_uuid(parent))
+            for job_id, topic, queue, parent in found
+        }
+
+    return Verb("places", Kind.READ, script, urgent=urgent)
 
 
 def list_jobs(
@@ -220,6 +234,11 @@ def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb
 def workers(s: Statements) -> Verb[list[WorkerInfo]]:
     """Read the presence rows."""
     return _read("workers", s, Statement(s.read_workers, {}), decode.worker)
+
+
+def worker(s: Statements, worker_id: UUID) -> Verb[list[WorkerInfo]]:
+    """Read the presence row of one worker."""
+    return _read("worker", s, Statement(s.read_worker, {"worker": worker_id}), decode.worker)
 
 
 def _read(

@@ -84,7 +84,7 @@ class Address:
             )
         try:
             keywords = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeEncodeError) as error:
             raise _not_understood(str(error)) from None
         if not _is_plausible(keywords):
             raise _not_understood()

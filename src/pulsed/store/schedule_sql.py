@@ -71,6 +71,7 @@ class ScheduleStatements:
             f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text {d.for_update}"""
         )
+        self.find = d.sql(f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE id = :id::uuid")
         self.read = d.sql(
             f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text"""

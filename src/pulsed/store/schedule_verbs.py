@@ -183,6 +183,16 @@ def get(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
     return Verb("get_schedule", Kind.READ, script)
 
 
+def find(s: AllStatements, schedule_id: UUID) -> Verb[ScheduleRow | None]:
+    """Read a schedule by its id."""
+
+    def script() -> Script[ScheduleRow | None]:
+        found = yield Statement(s.schedules.find, {"id": schedule_id})
+        return decode.schedule(s.dialect, found[0]) if found else None
+
+    return Verb("find_schedule", Kind.READ, script)
+
+
 def list_schedules(s: AllStatements, app: str | None) -> Verb[list[ScheduleRow]]:
     """Read all schedules, or those of one app."""
 

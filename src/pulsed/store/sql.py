@@ -460,6 +460,13 @@ class Statements:
             JOB,
         )
 
+        # For whoever must know whose a job is, and nothing else: a row can have megabytes.
+        self.places = d.sql(
+            f"""SELECT j.id, j.topic, j.queue, j.parent_id
+            FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
+            JOB,
+        )
+
         self.read_failures = d.sql(
             f"""SELECT {FAILURE_COLUMNS} FROM {d.failures} WHERE job_id = :job::uuid
               AND lease_token > :after::bigint
@@ -480,6 +487,9 @@ class Statements:
             f"DELETE FROM {d.workers} WHERE last_beat < {d.now} - {d.seconds(':age::float8')}"
         )
         self.read_workers = d.sql(f"SELECT {WORKER_COLUMNS} FROM {d.workers} ORDER BY started_at")
+        self.read_worker = d.sql(
+            f"SELECT {WORKER_COLUMNS} FROM {d.workers} WHERE id = :worker::uuid"
+        )
         self.read_clock = d.sql(f"SELECT {d.clock}")
 
         # What must never be, counted in one pass over the table.

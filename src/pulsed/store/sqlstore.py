@@ -18,6 +18,7 @@ from pulsed.job import (
     Beat,
     Failure,
     JobFilter,
+    JobPlace,
     JobRow,
     Lease,
     NewJob,
@@ -297,9 +298,13 @@ class SqlStore(Store):
     async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
         return await self.run(operator_verbs.prunable(self._statements, ages))
 
-    async def get(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobRow]:
-        verb = operator_verbs.get(self._statements, ids, urgent=urgent)
-        return await self.run(verb) if ids else {}
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        return await self.run(operator_verbs.get(self._statements, ids)) if ids else {}
+
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        if not ids:
+            return {}
+        return await self.run(operator_verbs.places(self._statements, ids, urgent=urgent))
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
@@ -344,6 +349,10 @@ class SqlStore(Store):
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(operator_verbs.workers(self._statements))
+
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        found = await self.run(operator_verbs.worker(self._statements, worker_id))
+        return found[0] if found else None
 
     async def audit(self, *, slack: float) -> Audit:
         return await self.run(operator_verbs.audit(self._statements, self.workflows, slack))
@@ -421,6 +430,9 @@ class SqlStore(Store):
 
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         return await self.run(schedule_verbs.get(self._schedules, app, name))
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self.run(schedule_verbs.find(self._schedules, schedule_id))
 
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
         return await self.run(schedule_verbs.list_schedules(self._schedules, app))

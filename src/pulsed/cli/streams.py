@@ -1,0 +1,82 @@
+"""The standard streams, whatever state the command was started in: closed, full, or not UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+ESCAPE = "pulsed-escape"
+"""How characters are written that a stream's encoding lacks: as in JSON, which stays JSON so."""
+
+
+class StdoutError(OSError):
+    """What was printed cannot be written: the disk is full, or there is no stdout."""
+
+
+def prepare_streams() -> None:
+    """Make all three streams usable.
+
+    A closed one would be None to Python, and its number would be given to the next file that is
+    opened, so that a handler's program could write its output into a database.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    codecs.register_error(ESCAPE, _escaped)
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    elif sys.stdout is sys.__stdout__:  # and not a test's
+        sys.stdout = _telling(sys.stdout)
+
+
+def give_up_stdout() -> None:
+    """Keep the interpreter from trying to write what is left, and complaining about it."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # a test's stdout has no descriptor
+        sys.stdout = io.StringIO()
+
+
+def _telling(stdout: Any) -> io.TextIOWrapper:
+    """Return a stdout like this one, whose errors can be told from those of other files."""
+    is_ascii = codecs.lookup(stdout.encoding).name == "ascii"  # the POSIX locale
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Stdout(stdout.fileno(), "w", closefd=False)),
+        encoding="utf-8" if is_ascii else stdout.encoding,
+        errors=ESCAPE,
+        line_buffering=stdout.line_buffering,
+    )
+
+
+class _Stdout(io.FileIO):
+    def write(self, data: Any) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StdoutError(error.errno, error.strerror) from error
+
+
+class _Closed(io.TextIOBase):
+    """A stdout that was closed before we began."""
+
+    def write(self, text: str) -> NoReturn:  # noqa: ARG002
+        raise StdoutError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    pairs = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    units = (pairs[at : at + 2].hex() for at in range(0, len(pairs), 2))
+    return "".join(f"\\u{unit}" for unit in units), error.end
