@@ -377,7 +377,7 @@ async def test_the_jobs_of_others_are_never_given_back(store: SqlStore):
 async def test_a_worker_whose_reports_pile_up_stops_claiming_and_recovers(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(worker_module, "LARGEST_BATCH", 2)
+    monkeypatch.setattr(worker_module, "MOST_UNREPORTED", 2)
     settle = store.settle
     full = True
 

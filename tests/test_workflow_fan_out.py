@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from pulsed.batches import Limits
 from pulsed.engine import fan_out as fan_out_module
 from pulsed.engine.context import Context
 from pulsed.engine.fan_out import FanOut
@@ -287,7 +288,7 @@ async def test_many_children_are_stored_and_read_in_batches(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fan_out_module, "FIRST_BATCH", 2)
-    monkeypatch.setattr(fan_out_module, "BATCH", 3)
+    monkeypatch.setattr(fan_out_module, "CHILDREN", Limits(3, 1_000_000))
     sizes: list[int] = []
     for verb in ("add_children", "outcomes"):
         monkeypatch.setattr(store, verb, counting(getattr(store, verb), sizes))

@@ -6,8 +6,8 @@ ones do not. An item that is larger than a batch goes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -23,6 +23,47 @@ TRANSACTION = Limits(500, 4 * 1024 * 1024)
 """What one transaction writes: tens of milliseconds, for which others may have to wait."""
 
 
+def text_size(text: str | None) -> int:
+    """Return the bytes of a text, without writing them where that is not needed."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Split a batch in two, to find out which of its items is the reason for a failure."""
+    middle = len(items) // 2
+    return items[:middle], items[middle:]
+
+
+class Gathering(Generic[T]):
+    """A batch that is being filled."""
+
+    def __init__(self, size: Callable[[T], int], limits: Limits) -> None:
+        self._size = size
+        self._limits = limits
+        self._items: list[T] = []
+        self._number = self._bytes = 0
+
+    def add(self, item: T, number: int = 1) -> list[T]:
+        """Add an item; returns the batch before it, if that has no room for it."""
+        size = self._size(item)
+        fits = (
+            self._number + number <= self._limits.items and self._bytes + size <= self._limits.bytes
+        )
+        full = [] if fits else self.take()
+        self._items.append(item)
+        self._number += number
+        self._bytes += size
+        return full
+
+    def take(self) -> list[T]:
+        """Return what was gathered, and begin anew."""
+        items, self._items = self._items, []
+        self._number = self._bytes = 0
+        return items
+
+
 def batches(
     items: Iterable[T],
     size: Callable[[T], int],
@@ -31,15 +72,9 @@ def batches(
     count: Callable[[T], int] = lambda _: 1,
 ) -> Iterator[list[T]]:
     """Yield the items in batches within the limits; an item counts as one unless ``count`` says."""
-    batch: list[T] = []
-    number = total = 0
+    gathering = Gathering(size, limits)
     for item in items:
-        more, larger = count(item), size(item)
-        if batch and (number + more > limits.items or total + larger > limits.bytes):
-            yield batch
-            batch, number, total = [], 0, 0
-        batch.append(item)
-        number += more
-        total += larger
-    if batch:
-        yield batch
+        if full := gathering.add(item, count(item)):
+            yield full
+    if rest := gathering.take():
+        yield rest

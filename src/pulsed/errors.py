@@ -146,6 +146,20 @@ class SchemaError(StorageError):
     """The tables are missing, or belong to an older or newer pulsed."""
 
 
+def concerns_everything(error: BaseException) -> bool:
+    """Whether an error says nothing about what was to be stored: anything else would meet it."""
+    return isinstance(
+        error,
+        TransientStorageError
+        | StorageFull
+        | StorageReadOnly
+        | NotADatabase
+        | DatabaseReplaced
+        | AccessDenied
+        | SchemaError,
+    )
+
+
 class JobError(PulsedError):
     """Something about one job; ``job_id`` says which."""
 

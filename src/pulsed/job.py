@@ -19,6 +19,7 @@ from uuid import UUID, SafeUUID
 import msgspec
 
 from pulsed.backoff import Backoff
+from pulsed.batches import text_size
 from pulsed.step import Checkpoint, Wait
 
 DEFAULT_QUEUE = "default"
@@ -282,6 +283,19 @@ class Report(NamedTuple):
 
     lease: Lease
     outcome: Outcome
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to store it."""
+        match self.outcome:
+            case Succeeded(result):
+                return text_size(result)
+            case Failed(error, traceback):
+                return text_size(error) + text_size(traceback)
+            case Waiting(_, checkpoint):
+                return text_size(checkpoint.value)
+            case _:
+                return 0
 
 
 class Beat(StrEnum):

@@ -10,15 +10,16 @@ import functools
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Coroutine,
     Iterable,
     Iterator,
     Mapping,
 )
-from itertools import islice
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 from uuid import UUID
 
+from pulsed.batches import TRANSACTION, Gathering, Limits, batches, text_size
 from pulsed.client.job import Client, Job
 from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
 from pulsed.handler import (
@@ -32,7 +33,7 @@ from pulsed.handler import (
 )
 from pulsed.handler.options import checked_count
 from pulsed.job import NewJob, new_job_id
-from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -106,7 +107,7 @@ class JobType(Generic[P, R_co]):
 
     async def aenqueue_many(self, calls: Iterable[Bound[Any]]) -> list[Job[R_co]]:
         """Store many calls in one transaction: all of them, or none."""
-        return await self._submit(self._new_jobs(calls))
+        return await self._submit(list(map(self._job_maker(), calls)))
 
     enqueue = blocking(aenqueue)
     enqueue_many = blocking(aenqueue_many)
@@ -118,7 +119,7 @@ class JobType(Generic[P, R_co]):
         """
         refuse_in_event_loop("aenqueue_iter")
         self._check_batch(batch)
-        return self._enqueue_batches(iter(calls), batch)
+        return self._enqueue_batches(calls, Limits(batch, TRANSACTION.bytes))
 
     def aenqueue_iter(
         self, calls: Iterable[Bound[Any]] | AsyncIterable[Bound[Any]], *, batch: int = 5_000
@@ -128,12 +129,13 @@ class JobType(Generic[P, R_co]):
         Yields the id of every stored job; only one batch is in memory at a time.
         """
         self._check_batch(batch)
-        return self._aenqueue_batches(calls, batch)
+        return self._aenqueue_batches(calls, Limits(batch, TRANSACTION.bytes))
 
-    def _enqueue_batches(self, calls: Iterator[Bound[Any]], batch: int) -> Iterator[UUID]:
+    def _enqueue_batches(self, calls: Iterable[Bound[Any]], limits: Limits) -> Iterator[UUID]:
         stored = 0
         try:
-            while jobs := self.enqueue_many(islice(calls, batch)):
+            for jobs in batches(map(self._job_maker(), calls), _size_of, limits):
+                run_blocking(self._submit(jobs))
                 stored += len(jobs)
                 yield from (job.id for job in jobs)
         except Exception as error:
@@ -141,12 +143,12 @@ class JobType(Generic[P, R_co]):
             raise
 
     async def _aenqueue_batches(
-        self, calls: Iterable[Bound[Any]] | AsyncIterable[Bound[Any]], batch: int
+        self, calls: Iterable[Bound[Any]] | AsyncIterable[Bound[Any]], limits: Limits
     ) -> AsyncIterator[UUID]:
         stored = 0
         try:
-            async for chunk in _chunks(calls, batch):
-                jobs = await self.aenqueue_many(chunk)
+            async for jobs in _batches(calls, self._job_maker(), limits):
+                await self._submit(jobs)
                 stored += len(jobs)
                 for job in jobs:
                     yield job.id
@@ -162,21 +164,22 @@ class JobType(Generic[P, R_co]):
                 "Use enqueue_many() with conn=, or leave conn= out."
             )
 
-    def _new_jobs(self, calls: Iterable[Bound[Any]]) -> list[NewJob]:
+    def _job_maker(self) -> Callable[[Bound[Any]], NewJob]:
+        """Return what makes a job of each call."""
         encode, options = self.handler.encode, self._options
         make = job_maker(self.topic, self.handler, options)
-        jobs = []
-        for call in calls:
+
+        def made(call: Bound[Any]) -> NewJob:
             if isinstance(call, tuple):
-                jobs.append(make(payload=encode(call, _NO_KEYWORDS), id=new_job_id()))
-            elif isinstance(call, Call) and call.topic == self.topic:
+                return make(payload=encode(call, _NO_KEYWORDS), id=new_job_id())
+            if isinstance(call, Call) and call.topic == self.topic:
                 own = make
                 if call.options is not options:
                     own = job_maker(self.topic, self.handler, {**options, **call.options})
-                jobs.append(own(payload=call.payload, id=new_job_id()))
-            else:
-                raise self._not_ours(call)
-        return jobs
+                return own(payload=call.payload, id=new_job_id())
+            raise self._not_ours(call)
+
+        return made
 
     def _not_ours(self, call: object) -> InvalidArguments:
         given = f"bound to {call.topic!r}" if isinstance(call, Call) else f"{call!r:.100}"
@@ -236,21 +239,24 @@ class AsyncJobType(JobType[P, R_co]):
         return super().__call__(*args, **kwargs)
 
 
-async def _chunks(calls: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIterator[list[T]]:
-    """Cut a source, of either kind, into lists."""
+async def _batches(
+    calls: Iterable[T] | AsyncIterable[T], make: Callable[[T], NewJob], limits: Limits
+) -> AsyncIterator[list[NewJob]]:
+    """Cut the jobs of a source, of either kind, into batches."""
     if not isinstance(calls, AsyncIterable):
-        source = iter(calls)
-        while chunk := list(islice(source, size)):
-            yield chunk
+        for batch in batches(map(make, calls), _size_of, limits):
+            yield batch
         return
-    chunk = []
+    gathering = Gathering(_size_of, limits)
     async for call in calls:
-        chunk.append(call)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+        if full := gathering.add(make(call)):
+            yield full
+    if rest := gathering.take():
+        yield rest
+
+
+def _size_of(job: NewJob) -> int:
+    return text_size(job.payload)
 
 
 def _note_stored(error: Exception, stored: int) -> None:

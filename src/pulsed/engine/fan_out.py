@@ -17,6 +17,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulsed.batches import TRANSACTION, Limits, batches, text_size
 from pulsed.engine.waits import checked_wait, is_over
 from pulsed.engine.workflow import Place, Workflow, checked_step_name
 from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowError
@@ -28,7 +29,7 @@ from pulsed.workflow import FAILED_CHILD, Ended, Strategy, child_ids, family, ve
 R = TypeVar("R")
 T = TypeVar("T")
 
-BATCH = 1_000
+CHILDREN = Limits(1_000, TRANSACTION.bytes)
 """Children that are stored, read or cancelled at a time."""
 
 FIRST_BATCH = 100
@@ -152,10 +153,10 @@ class _FanOut(Generic[R]):
         return await self._replayed(stored)
 
     async def _add_children(self) -> None:
-        flow, children, size = self._flow, self._new_jobs(), FIRST_BATCH
-        while jobs := list(islice(children, size)):
-            await flow.ask(lambda jobs=jobs: flow.store.add_children(flow.lease, jobs))  # type: ignore[misc]
-            size = BATCH
+        flow, children = self._flow, self._new_jobs()
+        for part in (islice(children, FIRST_BATCH), children):
+            for jobs in batches(part, _size_of, CHILDREN):
+                await flow.ask(lambda jobs=jobs: flow.store.add_children(flow.lease, jobs))  # type: ignore[misc]
 
     def _new_jobs(self) -> Iterator[NewJob]:
         options = self._options
@@ -293,5 +294,9 @@ def _alike(one: Call[Any], other: Call[Any]) -> bool:
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
+    for start in range(0, len(items), CHILDREN.items):
+        yield items[start : start + CHILDREN.items]
+
+
+def _size_of(job: NewJob) -> int:
+    return text_size(job.payload)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Sequence
 from typing import TypeAlias
 
+from pulsed.batches import batches, halves, text_size
 from pulsed.engine.patience import patiently
-from pulsed.errors import StorageRefused
+from pulsed.errors import concerns_everything
 from pulsed.store.base import Store
 from pulsed.workflow import Record
-
-LARGEST_BATCH = 500
 
 Waiting: TypeAlias = tuple[Record, asyncio.Future[bool]]
 
@@ -44,29 +44,29 @@ class Recorder:
         batch: list[Waiting] = []
         try:
             while self._waiting:
-                batch, self._waiting = (
-                    self._waiting[:LARGEST_BATCH],
-                    self._waiting[LARGEST_BATCH:],
-                )
+                batch = next(batches(self._waiting, _size_of))
+                self._waiting = self._waiting[len(batch) :]
                 await self._write(batch)
         finally:
             self._writing = None
             for _, answer in (*batch, *self._waiting):  # none, unless the loop is going away
                 answer.cancel()
 
-    async def _write(self, batch: list[Waiting]) -> None:
+    async def _write(self, batch: Sequence[Waiting]) -> None:
         records = [record for record, _ in batch]
         try:
             held = await patiently(lambda: self._store.record(records), "a checkpoint")
-        except StorageRefused as error:
-            if len(batch) > 1:  # one that is refused must not take the others with it
-                for each in batch:
-                    await self._write([each])
-            else:
-                batch[0][1].set_exception(error)
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            if len(batch) > 1 and not concerns_everything(error):
+                for half in halves(batch):  # one that is refused must not take the others with it
+                    await self._write(half)
+                return
             for _, answer in batch:
                 answer.set_exception(error)
         else:
             for record, answer in batch:
                 answer.set_result(record.lease in held)
+
+
+def _size_of(waiting: Waiting) -> int:
+    return text_size(waiting[0].checkpoint.value)

@@ -2,7 +2,8 @@
 
 While one batch is on its way to the database the next one gathers, so batches grow with the load
 and a lone outcome waits for nothing. A report is kept until the database has answered it; the
-lease is beaten for as long.
+lease is beaten for as long. A batch that fails because of one of its reports is halved until that
+one is alone; it is tried again from time to time, and holds up no other.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from pulsed.batches import batches, halves
 from pulsed.engine.patience import PATIENCE
-from pulsed.errors import StorageError, StorageRefused
+from pulsed.errors import StorageError, StorageRefused, concerns_everything
 from pulsed.job import Failed, Lease, Report
 from pulsed.store.base import Store
 
 log = logging.getLogger("pulsed.worker")
 
-LARGEST_BATCH = 500
 REFUSED = "the outcome could not be stored"
 
 
@@ -35,11 +36,14 @@ class Settler:
         self._on_settled = on_settled
         self._shortest_lease = shortest_lease
         self._waiting: list[Report] = []
+        self._aside: list[Report] = []
+        """Reports that fail alone, until they are tried again."""
         self._in_flight = 0
         self._arrived = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._failures = 0
+        self._failures_alone = 0
 
     def put(self, report: Report) -> None:
         """Take a report; it is on its way."""
@@ -51,7 +55,7 @@ class Settler:
     @property
     def backlog(self) -> int:
         """How many reports the database has not answered."""
-        return len(self._waiting) + self._in_flight
+        return len(self._waiting) + len(self._aside) + self._in_flight
 
     async def flushed(self) -> None:
         """Wait until every report has been answered."""
@@ -67,44 +71,67 @@ class Settler:
 
     async def tick(self) -> bool:
         """Settle one batch; False if the database could not be asked."""
-        batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
+        batch = next(batches(self._waiting, lambda report: report.size), [])
+        self._waiting = self._waiting[len(batch) :]
         self._in_flight = len(batch)
         try:
-            await self._settle(batch)
-        except Exception as error:  # an outcome is not given up, whatever it is
-            surprise = None if isinstance(error, StorageError) else error
-            log.warning("%d outcomes wait (%s)", len(batch), error, exc_info=surprise)
-            self._waiting = batch + self._waiting
-            return False
+            left = await self._settle(batch)
+            self._waiting = [*left, *self._waiting]
         finally:
             self._in_flight = 0
             self._note_emptiness()
+        if left:
+            return False
         self._failures = 0
+        if not self._aside:
+            self._failures_alone = 0
         return True
 
     def _note_emptiness(self) -> None:
         if not self._waiting:
             self._arrived.clear()
-            self._empty.set()
+            if not self._aside:
+                self._empty.set()
 
-    async def _settle(self, batch: list[Report]) -> None:
+    async def _settle(self, batch: Sequence[Report]) -> Sequence[Report]:
+        """Settle reports; returns those that have to wait for the database."""
         try:
             accepted = await self._store.settle(batch, within=self._shortest_lease())
-        except StorageRefused as error:
-            await self._settle_one_by_one(batch, error)
-            return
+        except Exception as error:  # noqa: BLE001 - an outcome is not given up, whatever it is
+            if concerns_everything(error):
+                log.warning("%d outcomes wait (%s)", len(batch), error)
+                return batch
+            if len(batch) > 1:
+                return [each for half in halves(batch) for each in await self._settle(half)]
+            return await self._settle_alone(batch[0], error)
         self._on_settled(batch, accepted)
+        return ()
 
-    async def _settle_one_by_one(self, batch: list[Report], error: StorageRefused) -> None:
-        """Keep one report that the database refuses from taking the others with it."""
-        if len(batch) > 1:
-            for report in batch:
-                await self._settle([report])
-            return
-        (report,) = batch
+    async def _settle_alone(self, report: Report, error: Exception) -> Sequence[Report]:
+        """Do what can be done about a report that the database does not take."""
+        if not isinstance(error, StorageRefused):
+            surprise = None if isinstance(error, StorageError) else error
+            log.warning(
+                "the outcome of job %s waits (%s)", report.lease.job_id, error, exc_info=surprise
+            )
+            self._put_aside(report)
+            return ()
         log.error("the outcome of job %s was refused (%s)", report.lease.job_id, error)
         if isinstance(report.outcome, Failed) and report.outcome.error.startswith(REFUSED):
-            self._on_settled(batch, set())  # not even this: the lease will run out
-        else:
-            refusal = Failed(f"{REFUSED}: {error}", final=True)
-            await self._settle([Report(report.lease, refusal)])
+            self._on_settled([report], set())  # not even this: the lease will run out
+            return ()
+        refusal = Failed(f"{REFUSED}: {error}", final=True)
+        return await self._settle([Report(report.lease, refusal)])
+
+    def _put_aside(self, report: Report) -> None:
+        """Try a report again later, without holding up the others until then."""
+        if not self._aside:
+            self._failures_alone += 1
+            delay = PATIENCE.delay(self._failures_alone)
+            asyncio.get_running_loop().call_later(delay, self._try_again)
+        self._aside.append(report)
+
+    def _try_again(self) -> None:
+        aside, self._aside = self._aside, []
+        for report in aside:
+            self.put(report)

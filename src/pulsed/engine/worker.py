@@ -34,7 +34,7 @@ from pulsed.engine.pruner import Pruner
 from pulsed.engine.run import Run, Stop
 from pulsed.engine.runner import Runner
 from pulsed.engine.scheduler import Scheduler
-from pulsed.engine.settling import LARGEST_BATCH, Settler
+from pulsed.engine.settling import Settler
 from pulsed.engine.signals import on_stop_signals
 from pulsed.engine.upkeep import Upkeep
 from pulsed.engine.workflows import Workflows
@@ -45,6 +45,9 @@ from pulsed.store.base import SCHEDULES, Listener, Store
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
+
+MOST_UNREPORTED = 500
+"""Outcomes beyond its slots with which a worker stops claiming: the database takes no reports."""
 
 
 class Exit(Enum):
@@ -255,7 +258,7 @@ class Worker:
     def _free_slots(self) -> int:
         if self._stop_asked.is_set():
             return 0
-        if self._settler.backlog > self.options.concurrency + LARGEST_BATCH:
+        if self._settler.backlog > self.options.concurrency + MOST_UNREPORTED:
             return 0  # the database takes no reports: more work would only wait for it
         return self.options.concurrency - len(self._runner.runs)
 

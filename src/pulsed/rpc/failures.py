@@ -39,6 +39,9 @@ TRANSIENT = {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.CANCEL
 """The network, the server or its database may be back in a moment. UNKNOWN and INTERNAL without
 one of our errors are what a connection that was cut leaves behind."""
 
+_TOO_LARGE = "larger than max"
+"""What gRPC itself says of a message above the limit, on either side."""
+
 DENIED = {Code.UNAUTHENTICATED, Code.PERMISSION_DENIED}
 
 _RAISED_BY_NAME = {
@@ -94,6 +97,10 @@ def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedErro
         return errors.AccessDenied(f"{what} was refused by the pulsed server at {where}: {text}")
     if code is Code.INVALID_ARGUMENT:
         return errors.StorageRefused(text)
+    if code is Code.RESOURCE_EXHAUSTED and _TOO_LARGE in text:
+        return errors.StorageRefused(
+            f"{what} is too large for the pulsed server at {where}: {text}"
+        )
     return errors.StorageError(f"{what} failed at the pulsed server at {where}: {text}")
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import grpc
 
+from pulsed.batches import batches
 from pulsed.errors import (
     ConfigError,
     InvalidPayload,
@@ -49,11 +50,12 @@ from pulsed.rpc.claims import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.convert_reports import report_message
 from pulsed.rpc.failures import error_of
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote_workflows import RemoteWorkflows
+from pulsed.rpc.remote_workflows import RemoteWorkflows, parts
 from pulsed.rpc.wire import (
     LARGEST_ASSIGNMENT_BATCH,
     LARGEST_MESSAGE,
     METHODS,
+    PART,
     REQUEST_ID_KEY,
 )
 from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
@@ -269,25 +271,30 @@ class RemoteStore(RemoteWorkflows):
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
     ) -> dict[Lease, Beat]:
-        if not leases:
-            return {}
-        request = pb.HeartbeatRequest(leases=map(to.lease_message, leases))
         seconds = LONGEST_BEAT if within is None else min(LONGEST_BEAT, within / 3)
-        answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
-        answers = map(to.BEATS.__getitem__, answer.answers)
+        answers: list[Beat] = []
+        for part in parts(map(to.lease_message, leases)):
+            request = pb.HeartbeatRequest(leases=part)
+            answer = await self._call("Heartbeat", request, seconds=seconds, within=within)
+            answers += map(to.BEATS.__getitem__, answer.answers)
         return dict(zip(leases, answers, strict=True))
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        return (await self._report(reports, within=within)).accepted
+        accepted: set[Lease] = set()
+        for part in batches(reports, lambda report: report.size, PART):
+            accepted |= (await self._report(part, within=within)).accepted
+        return accepted
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        return await self._report(reports, skip_locked=True)
+        settled = Partly(set(), set())
+        for part in batches(reports, lambda report: report.size, PART):
+            accepted, locked = await self._report(part, skip_locked=True)
+            settled = Partly(settled.accepted | accepted, settled.locked | locked)
+        return settled
 
     async def _report(
         self, reports: Sequence[Report], *, within: float | None = None, skip_locked: bool = False
     ) -> Partly:
-        if not reports:
-            return Partly(set(), set())
         worker_id = reports[0].lease.worker_id
         alike = [each for each in reports if _succeeded_at(worker_id, each)]
         others = [each for each in reports if not _succeeded_at(worker_id, each)]

@@ -13,21 +13,18 @@ from uuid import UUID
 
 from google.protobuf.message import Message
 
+from pulsed.batches import batches
 from pulsed.errors import StorageError
 from pulsed.job import Lease, NewJob
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_workflows as to_workflow
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import LARGEST_ANSWER
+from pulsed.rpc.wire import PART
 from pulsed.step import Checkpoint
 from pulsed.store.base import Signalled, Store
 from pulsed.workflow import Ended, History, Record, Signal
 
 M = TypeVar("M", bound=Message)
-
-LARGEST_PART = LARGEST_ANSWER
-"""Bytes of items in one request; an item alone may be larger."""
-MOST_IN_A_PART = 5_000
 
 
 class RemoteWorkflows(Store):
@@ -77,7 +74,7 @@ class RemoteWorkflows(Store):
         found: dict[UUID, Ended] = {}
         wanted = [str(job_id) for job_id in ids]
         while wanted:
-            some, wanted = wanted[:MOST_IN_A_PART], wanted[MOST_IN_A_PART:]
+            some, wanted = wanted[: PART.items], wanted[PART.items :]
             answer = await self._call("GetOutcomes", pb.GetOutcomesRequest(job_ids=some))
             found |= {ended.id: ended for ended in map(to_workflow.ended_of, answer.outcomes)}
             wanted = [*answer.left_off, *wanted]
@@ -127,13 +124,4 @@ class RemoteWorkflows(Store):
 
 def parts(messages: Iterable[M]) -> Iterator[list[M]]:
     """Split the items of a request into as many requests as they need."""
-    part: list[M] = []
-    size = 0
-    for message in messages:
-        size += message.ByteSize()
-        if part and (size > LARGEST_PART or len(part) >= MOST_IN_A_PART):
-            yield part
-            part, size = [], message.ByteSize()
-        part.append(message)
-    if part:
-        yield part
+    return batches(messages, lambda message: message.ByteSize(), PART)

@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
+from pulsed.batches import Limits
 from pulsed.rpc.generated import pulse_pb2
 
 TOKEN_KEY = "authorization"  # noqa: S105 - the name of a header
@@ -27,6 +28,8 @@ LARGEST_BATCH = 50_000
 LARGEST_ANSWER = 8 * 1024 * 1024
 """Bytes of jobs in one answer; what is left is asked for again."""
 LARGEST_ASSIGNMENT_BATCH = 1_000
+PART = Limits(5_000, 2 * 1024 * 1024)
+"""What goes in one message of many: a second of a slow line, so that nobody waits for long."""
 
 
 @dataclass(frozen=True, slots=True)
