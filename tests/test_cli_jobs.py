@@ -31,6 +31,27 @@ class TestList:
         assert rows[1]["last_error"] == "boom"
         assert rows[1]["completed_at"].endswith("Z")
 
+    @pytest.mark.parametrize("how", ["--json", "--ids"])
+    def test_a_search_that_ended_at_its_bound_says_how_to_go_on(self, url, live, monkeypatch, how):
+        monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
+        rare = a_waiting_job(live, topic="rare")
+        last = [a_waiting_job(live) for _ in range(3)][1]
+        first = run("jobs", "list", "--topic", "rare", how, PULSED_URL=url)
+        assert (first.exit_code, first.stdout) == (0, "")
+        assert f"go on with --before {last}" in first.stderr
+        args = ("--topic", "rare", "--before", str(last), how)
+        assert str(rare) in run("jobs", "list", *args, PULSED_URL=url).stdout
+
+    def test_counts_that_ended_at_their_bound_say_so(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
+        for _ in range(3):
+            a_waiting_job(live)
+        result = run("jobs", "counts", PULSED_URL=url)
+        assert lines_of(result)[0]["PENDING"] == 2
+        assert "there may be more of PENDING" in result.stderr
+        monkeypatch.setattr("pulsed.cli.output.for_people", lambda **_: True)
+        assert "≥ 2" in run("jobs", "counts", PULSED_URL=url).stdout
+
     def test_json_has_nothing_that_a_terminal_would_obey(self, url, live):
         a_dead_job(
             live, f"error {CONTROLS}", payload=json.dumps({"to": CONTROLS}, ensure_ascii=False)

@@ -85,6 +85,18 @@ class TestPrune:
         assert "3 jobs would be removed" in result.stderr
         assert left(live) == EVERYTHING_LEFT
 
+    def test_an_interrupted_one_says_how_far_it_came(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.engine.pruner.BATCH", 1)
+
+        async def interrupted(_: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("pulsed.engine.pruner.pause", interrupted)
+        result = run("jobs", "prune", "--older-than", "1h", "--yes", PULSED_URL=url)
+        assert result.exit_code != 0
+        assert "interrupted: 1 job removed so far" in result.stderr
+        assert sum(left(live).values()) == 3
+
     def test_younger_jobs_stay(self, url, live):
         result = run("jobs", "prune", "--older-than", "3h", PULSED_URL=url)
         assert lines_of(result) == [{"SUCCEEDED": 0, "CANCELLED": 0}]

@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from pulsed import Pulse
+from pulsed.cli import job_tree
 from pulsed.cli.job_tree import FEW
 from pulsed.errors import InvalidTransition
 from pulsed.job import Assignment, Failed, Status, Succeeded, Waiting
@@ -78,8 +79,8 @@ def fail(store: Store, child: Assignment, error: str = LONG_ERROR) -> None:
     assert run_blocking(settle(store, child, Failed(error, final=True)))
 
 
-def shown(url: str, job_id: UUID) -> Any:
-    (found,) = lines_of(run("jobs", "show", str(job_id), PULSED_URL=url))
+def shown(url: str, job_id: UUID, *options: str) -> Any:
+    (found,) = lines_of(run("jobs", "show", str(job_id), *options, PULSED_URL=url))
     return found
 
 
@@ -93,6 +94,19 @@ def read(url: str, *args: str, columns: int = 120) -> str:
     result = run("jobs", *args, PULSED_URL=url, COLUMNS=str(columns))
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """Return a list that grows with every call of a function of the tree's."""
+    calls: list[Any] = []
+    function = getattr(job_tree, name)
+
+    def called(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(job_tree, name, called)
+    return calls
 
 
 class TestShowForMachines:
@@ -117,6 +131,24 @@ class TestShowForMachines:
         assert [job["index"] for job in jobs] == list(range(FEW + 3))
         assert [step["name"] for step in jobs[1]["steps"]] == ["label"]
         assert jobs[2]["last_error"] == LONG_ERROR
+
+    def test_of_a_large_fan_out_a_program_gets_a_bounded_part(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.cli.jobs.FEW_IN_JSON", 3)
+        family = a_waiting_parent(live, 12)
+        read_trees = counted(monkeypatch, "read_tree")
+        children = shown(url, family.parent)["steps"][1]["children"]
+        assert [job["index"] for job in children["jobs"]] == [0, 1, 2]
+        assert (children["left_out"], children["counts"]["RUNNING"]) == (9, 12)
+        assert len(read_trees) == 3
+
+    def test_all_children_are_read_by_page_and_not_one_by_one(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.cli.job_tree.MOST_TREES", 2)
+        family = a_waiting_parent(live, 12)
+        read_trees = counted(monkeypatch, "read_tree")
+        jobs = shown(url, family.parent, "--all")["steps"][1]["children"]["jobs"]
+        assert [job["index"] for job in jobs] == list(range(12))
+        assert [job["steps"] is None for job in jobs] == [False] * 2 + [True] * 10
+        assert len(read_trees) == 2
 
     def test_what_a_job_waits_for_since_when_and_until_when(self, url, live):
         wait = shown(url, a_waiter(live, key="go", delay=3600.0))["wait"]

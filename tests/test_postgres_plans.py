@@ -14,16 +14,17 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Literal
 
-from pulsed.job import JobFilter
-from pulsed.store import operator_verbs
+from pulsed.store import operator_verbs, search_verbs
 from pulsed.store.blocking import run_blocking
 from pulsed.store.dialect import PostgresDialect
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_session import Lane, Sessions
+from pulsed.store.runner import drive
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Sql
 from pulsed.store.workflow_sql import WorkflowStatements
+from tests.test_store_search import EVERY_FILTER
 
 SCHEMA = "pulsed_plans"
 STATEMENTS = Statements(PostgresDialect(SCHEMA))
@@ -209,8 +210,8 @@ def test_a_prune_picks_its_jobs_once(planner):
 
 def test_a_broad_read_is_planned_freely():
     opening = Sessions(PostgresOptions()).opening
-    counts = operator_verbs.counts(STATEMENTS, JobFilter())
-    assert "SET LOCAL enable_seqscan = 'on'" in (opening(counts, Lane.WORK) or "")
+    backlog = operator_verbs.backlog(STATEMENTS)
+    assert "SET LOCAL enable_seqscan = 'on'" in (opening(backlog, Lane.WORK) or "")
     assert opening(operator_verbs.get(STATEMENTS, []), Lane.WORK) is None
 
 
@@ -324,6 +325,41 @@ def test_the_children_of_a_small_workflow_are_looked_up_beside_a_few_large_ones(
 def test_every_statement_of_workflows_has_its_plan_tested():
     prepared = {name for name, value in vars(WORKFLOWS).items() if isinstance(value, Sql)}
     assert prepared == {*WORKFLOW_PLANS, *RARE_PLANS, *BROAD}
+
+
+# -- lists and counts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+def test_no_search_visits_more_than_its_bound(planner, monkeypatch, analyzed):
+    """Also of filters that match nothing, which would walk the table."""
+    monkeypatch.setattr(search_verbs, "SEARCHED", 100)
+    fill(planner, 20_000, running=0)
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    for where in EVERY_FILTER:
+        for verb in (
+            search_verbs.list_jobs(STATEMENTS, where, 50, None),
+            search_verbs.counts(STATEMENTS, where),
+        ):
+            plan: list[dict[str, Any]] = []
+            drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]
+            scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
+            visited = sum(visits(node) for node in scans)
+            assert visited <= 700, f"{verb.name} {where}: {json.dumps(scans, indent=1)}"
+
+
+def run_and_explain(connection, statement, plan):
+    values = SQL(", ").join(Literal(statement.params[name]) for name in statement.sql.names)
+    call = SQL("hot({})").format(values) if statement.sql.names else SQL("hot")
+    connection.execute(f"PREPARE hot AS {statement.sql.text}")
+    try:
+        explained = SQL("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {}").format(call)
+        [answer] = connection.execute(explained).fetchone()
+        plan += nodes(answer[0]["Plan"])
+        return connection.execute(SQL("EXECUTE {}").format(call)).fetchall()
+    finally:
+        connection.execute("DEALLOCATE hot")
 
 
 # -- schedules ------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ async def test_a_heartbeat_goes_before_everything_that_waits(backend):
     setattr(store._writer, "_drive", noted)  # noqa: B010
     submits = [store.submit([a_job()]) for _ in range(3)]
     answers = await in_one_group(store, *submits, store.beat([run.lease]))
-    assert answers == [1, 1, 1, {run.job_id: Beat.OK}]
+    assert answers == [1, 1, 1, {run.lease: Beat.OK}]
     assert order == ["beat", "submit", "submit", "submit"]
     await store.aclose()
 

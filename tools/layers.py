@@ -19,6 +19,7 @@ LAYERS: list[set[str]] = [
         "job",
         "lifecycle",
         "backoff",
+        "page",
         "retention",
         "schedule",
         "step",

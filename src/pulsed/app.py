@@ -49,6 +49,7 @@ from pulsed.rpc.opening import open_store
 from pulsed.schedule import ScheduleSpec
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
@@ -447,10 +448,26 @@ def _load(module: str) -> None:
         ) from error
 
 
+# -- forks ----------------------------------------------------------------------------------------
+# A fork lets other threads finish what they import: in the child, a module that they were about to
+# import would be locked for ever. Registered after the stores' hooks, so it runs before theirs.
+
+
+def _wait_for_setup() -> None:
+    _setup.acquire(timeout=LONGEST_IMPORT)
+
+
+def _go_on() -> None:
+    with contextlib.suppress(RuntimeError):  # it was not ours in time
+        _setup.release()
+
+
 def _forget_inherited_lock() -> None:
     global _setup  # noqa: PLW0603 - another thread of the parent may have held it
     _setup = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_inherited_lock)
+    os.register_at_fork(
+        before=_wait_for_setup, after_in_parent=_go_on, after_in_child=_forget_inherited_lock
+    )

@@ -45,17 +45,18 @@ class Gathering(Generic[T]):
         self._items: list[T] = []
         self._number = self._bytes = 0
 
-    def add(self, item: T, number: int = 1) -> list[T]:
-        """Add an item; returns the batch before it, if that has no room for it."""
+    def add(self, item: T, number: int = 1) -> Iterator[list[T]]:
+        """Add an item; yields the batch before it if that has no room, and its own once full."""
         size = self._size(item)
-        fits = (
-            self._number + number <= self._limits.items and self._bytes + size <= self._limits.bytes
-        )
-        full = [] if fits else self.take()
+        if self._items and (
+            self._number + number > self._limits.items or self._bytes + size > self._limits.bytes
+        ):
+            yield self.take()
         self._items.append(item)
         self._number += number
         self._bytes += size
-        return full
+        if self._number >= self._limits.items or self._bytes >= self._limits.bytes:
+            yield self.take()
 
     def take(self) -> list[T]:
         """Return what was gathered, and begin anew."""
@@ -74,7 +75,6 @@ def batches(
     """Yield the items in batches within the limits; an item counts as one unless ``count`` says."""
     gathering = Gathering(size, limits)
     for item in items:
-        if full := gathering.add(item, count(item)):
-            yield full
+        yield from gathering.add(item, count(item))
     if rest := gathering.take():
         yield rest

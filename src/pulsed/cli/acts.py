@@ -18,6 +18,7 @@ import msgspec
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import filter_options
+from pulsed.cli.output import at_least
 from pulsed.cli.prompt import confirm
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RETRY_FRESH, Act, act_on_matching
 from pulsed.client.filter import chosen_for
@@ -156,13 +157,14 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     # What is submitted while the question is on the screen is not part of it.
     limit = chosen.until or run_blocking(store.now())
     chosen = msgspec.structs.replace(chosen, until=limit)
-    counted = {s: n for s, n in run_blocking(store.counts(chosen)).items() if n}
+    counted = run_blocking(store.counts(chosen))
     total = sum(counted.values())
-    if not total:
+    if not total and not counted.at_least:
         say(f"no job matches that could be {act.done}")
         return Code.OK
-    parts = ", ".join(f"{number:,} {status}" for status, number in counted.items())
-    question = f"{act.verb} {total:,} {_jobs(total)} ({parts})"
+    parts = ", ".join(f"{at_least(counted, s)} {s}" for s in counted if counted[s])
+    more = "at least " if counted.at_least else ""
+    question = f"{act.verb} {more}{total:,} {_jobs(total)}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
     done = run_blocking(act_on_matching(store, act, chosen, _print_ids))
     say(f"{act.done} {done:,} {_jobs(done)}")

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.cli.output import job_as_json, raw
+from pulsed.client.bulk import pages
 from pulsed.job import JobFilter, JobRow, Status
 from pulsed.step import Checkpoint, StepKind, StepState
 from pulsed.store.base import Store
@@ -18,8 +19,14 @@ from pulsed.workflow import FAILED_CHILD, child_id, child_ids, family
 FEW = 5
 """How many children of a fan-out are shown, besides those that failed; of theirs, half as many."""
 
+FEW_IN_JSON = 100
+"""The same for a program that reads the tree."""
+
 MOST_FAILED = 100
 """How many of those that failed; a fan-out of thousands may have lost its database."""
+
+MOST_TREES = 1_000
+"""Of all children of a fan-out, so many are shown with what is below them."""
 
 PAGE = 1_000
 
@@ -32,6 +39,8 @@ class Node(NamedTuple):
     others: int
     """Children that belong to none of its steps: made before it was begun afresh, perhaps."""
     now: datetime
+    is_read: bool = True
+    """Whether its steps were looked for."""
 
     @property
     def is_workflow(self) -> bool:
@@ -141,7 +150,7 @@ async def _read_children(store: Store, parent: UUID, name: str, few: int | None)
     counts = await store.counts(where)
     total = sum(counts.values())
     if few is None:
-        rows = await _all(store, where, total)
+        rows = [row async for page in pages(store, where, PAGE) for row in page]
     else:
         first = await store.get(child_ids(parent, name, few))
         failed = msgspec.structs.replace(where, status=FAILED_CHILD)
@@ -149,18 +158,11 @@ async def _read_children(store: Store, parent: UUID, name: str, few: int | None)
     places = _places(parent, name, total, rows)
     unique = {row.id: row for row in rows}.values()
     shown = sorted(unique, key=lambda row: (places.get(row.id, total), row.id))
-    fewer = None if few is None else few // 2
-    trees = [Child(places.get(row.id), await read_tree(store, row, fewer)) for row in shown]
-    return Children(counts, trees)
-
-
-async def _all(store: Store, where: JobFilter, expected: int) -> list[JobRow]:
-    rows: list[JobRow] = []
-    while page := await store.list_jobs(
-        where, limit=min(PAGE, expected + 1), before=rows[-1].id if rows else None
-    ):
-        rows += page
-    return rows
+    fewer = FEW if few is None else min(FEW, few // 2)
+    trees = [await read_tree(store, row, fewer) for row in shown[:MOST_TREES]]
+    now = await store.now()
+    trees += [Node(row, (), 0, now, is_read=False) for row in shown[MOST_TREES:]]
+    return Children(counts, [Child(places.get(tree.job.id), tree) for tree in trees])
 
 
 def _places(parent: UUID, name: str, total: int, rows: Iterable[JobRow]) -> dict[UUID, int]:
@@ -182,8 +184,8 @@ def _places(parent: UUID, name: str, total: int, rows: Iterable[JobRow]) -> dict
 
 def tree_as_json(node: Node) -> dict[str, Any]:
     """Return a job for a machine, with all that is below it."""
-    more = {"steps": [_step_as_json(step) for step in node.steps], "wait": wait_as_json(node)}
-    return job_as_json(node.job) | more
+    steps = [_step_as_json(step) for step in node.steps] if node.is_read else None
+    return job_as_json(node.job) | {"steps": steps, "wait": wait_as_json(node)}
 
 
 def wait_as_json(node: Node) -> dict[str, Any] | None:
@@ -209,6 +211,7 @@ def _step_as_json(step: Step) -> dict[str, Any]:
         children = step.children
         fields["children"] = {
             "counts": children.counts,
+            "left_out": children.total - len(children.shown),
             "jobs": [{"index": child.place} | tree_as_json(child.node) for child in children.shown],
         }
     return fields

@@ -15,7 +15,7 @@ from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import say
 from pulsed.cli.filters import filter_options
 from pulsed.cli.job_report import Known, report
-from pulsed.cli.job_tree import FEW, read_tree, tree_as_json
+from pulsed.cli.job_tree import FEW, FEW_IN_JSON, read_tree, tree_as_json
 from pulsed.cli.output import (
     Table,
     console,
@@ -36,6 +36,7 @@ from pulsed.client.job import checked_id, read_one
 from pulsed.engine.why import explain, waits_for
 from pulsed.job import JobRow, Status
 from pulsed.lifecycle import TERMINAL
+from pulsed.page import SEARCHED, Page
 from pulsed.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
@@ -93,10 +94,12 @@ def list_(
         for job in found:
             print(job.id)
     elif for_people(as_json=as_json):
-        _show_table(found, now, limit)
+        _show_table(found, now)
     else:
         for job in found:
             print_json(job_as_json(job))
+    if found.is_cut:
+        say(f"looked at {SEARCHED:,} jobs; there are more: go on with --before {found.next}")
 
 
 @jobs.command(short_help="Show one job, and why it is not running.")
@@ -112,8 +115,9 @@ def show(
 ) -> None:
     """Show one job: payload, result, failures, and why it is not running.
 
-    Of a workflow also its steps, and its children with theirs: the first few of each fan-out and
-    those that failed; all of them with --all or --json.
+    Of a workflow also its steps, and its children with theirs: the first few of each fan-out, or
+    hundred for a program, and those that failed. With --all, all children; of the first thousand
+    of a fan-out with what is below them.
 
     \b
     Example:
@@ -121,7 +125,7 @@ def show(
     """  # noqa: D301 - a mark for click
     wanted = checked_id(job_id)
     people = for_people(as_json=as_json)
-    few = FEW if people and not all_children else None
+    few = None if all_children else FEW if people else FEW_IN_JSON
     with database.store() as store:
         known = run_blocking(_everything_about(store, wanted, few))
     if people:
@@ -148,7 +152,9 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
 @json_option
 @database_options
 def counts(database: Database, where: Mapping[str, Any], as_json: bool) -> None:  # noqa: FBT001
-    """Count jobs by status.
+    """Count jobs by status, up to 100,000 of each.
+
+    With other filters than --status and --parent, the newest 100,000 jobs are looked at.
 
     \b
     Example:
@@ -166,9 +172,9 @@ jobs.add_command(prune)
 jobs.add_command(signal)
 
 
-def _show_table(found: list[JobRow], now: datetime, limit: int) -> None:
+def _show_table(found: Page[JobRow], now: datetime) -> None:
     if not found:
-        say("no such jobs")
+        say("no such jobs among those" if found.is_cut else "no such jobs")
         return
     screen = console()
     wide = screen.width >= WIDE
@@ -183,8 +189,8 @@ def _show_table(found: list[JobRow], now: datetime, limit: int) -> None:
         else:
             table.add(*cells, _when(job, now), below=note if note.plain else None)
     table.show(screen)
-    if len(found) == limit:
-        say(f"there may be more: --before {found[-1].id}")
+    if found.next is not None and not found.is_cut:
+        say(f"there may be more: --before {found.next}")
 
 
 def _note(job: JobRow) -> Text:

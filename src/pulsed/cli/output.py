@@ -12,8 +12,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from pulsed.cli.exits import say
 from pulsed.cli.plain import harmless, harmless_json
 from pulsed.job import JobRow, Status, WorkerInfo
+from pulsed.page import SEARCHED, Counts
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
@@ -122,17 +124,26 @@ class Table:
         return line
 
 
-def print_counts(counted: Mapping[Status, int], *, as_json: bool) -> None:
-    """Print numbers of jobs by their status."""
+def print_counts(counted: Counts, *, as_json: bool) -> None:
+    """Print numbers of jobs by their status; on stderr, of which there may be more."""
     if not for_people(as_json=as_json):
-        print_json(counted)
+        print_json(dict(counted))
+        if counted.at_least:
+            names = joined(sorted(counted.at_least))
+            say(f"{SEARCHED:,} jobs were looked at: there may be more of {names}")
         return
     table = Table("STATUS", "JOBS", flexible={})
-    width = max(len(f"{number:,}") for number in counted.values())
-    for status, number in counted.items():
-        style = "" if number else "dim"
-        table.add(status_text(status), Text(f"{number:{width},}", style=style))
+    numbers = {status: at_least(counted, status) for status in counted}
+    width = max(map(len, numbers.values()))
+    for status, number in numbers.items():
+        style = "" if counted[status] else "dim"
+        table.add(status_text(status), Text(f"{number:>{width}}", style=style))
     table.show(console())
+
+
+def at_least(counted: Counts, status: Status) -> str:
+    """Write one of the numbers; ``≥`` if there may be more."""
+    return f"{'≥ ' if status in counted.at_least else ''}{counted[status]:,}"
 
 
 def _fitted(text: str, width: int) -> str:

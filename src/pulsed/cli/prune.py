@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import click
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import status_option
-from pulsed.cli.output import json_option, print_counts
+from pulsed.cli.output import at_least, json_option, print_counts
 from pulsed.cli.prompt import confirm
 from pulsed.cli.times import duration
 from pulsed.client.prune import ages_for
 from pulsed.engine.pruner import prune_all
 from pulsed.job import Status
+from pulsed.page import Counts
 from pulsed.retention import Retention, described
+from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
 
@@ -51,17 +56,29 @@ def prune(
     with database.store() as store:
         counted = run_blocking(store.prunable(ages))
         total = sum(counted.values())
+        more = "at least " if counted.at_least else ""
         if not total:
             say("no job ended so long ago")
         elif not dry_run:
-            parts = ", ".join(f"{number:,} {each}" for each, number in counted.items() if number)
-            confirm(f"remove {_jobs(total)} ({parts})", yes=yes)
-            counted = run_blocking(prune_all(store, ages))
-            say(f"removed {_jobs(sum(counted.values()))}")
+            parts = ", ".join(f"{at_least(counted, s)} {s}" for s in counted if counted[s])
+            confirm(f"remove {more}{_jobs(total)} ({parts})", yes=yes)
+            counted = _prune(store, ages)
         else:
-            say(f"{_jobs(total)} would be removed")
+            say(f"{more}{_jobs(total)} would be removed")
     print_counts(counted, as_json=as_json)
     return Code.OK
+
+
+def _prune(store: Store, ages: Mapping[Status, float]) -> Counts:
+    """Prune, and say how many jobs were removed, also if it is interrupted."""
+    removed: Counter[Status] = Counter()
+    try:
+        run_blocking(prune_all(store, ages, removed))
+    except BaseException:
+        say(f"interrupted: {_jobs(removed.total())} removed so far; the rest is left as it was")
+        raise
+    say(f"removed {_jobs(removed.total())}")
+    return Counts(removed.items())
 
 
 def _ages(

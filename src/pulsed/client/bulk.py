@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from pulsed.job import JobFilter, Status
+from pulsed.job import JobFilter, JobRow, Status
 from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE
+from pulsed.page import Page
 from pulsed.store.base import Store
 
 PAGE = 1_000
@@ -56,11 +57,21 @@ async def act_on_matching(
     Pages go by id, so a job that stays behind is passed by.
     """
     total = 0
-    before: UUID | None = None
-    while rows := await store.list_jobs(where, limit=PAGE, before=before):
+    async for rows in pages(store, where):
         answers = await act.perform(store, [row.id for row in rows])
         done = [job_id for job_id, (worked, _) in answers.items() if worked]
         tell(done)
         total += len(done)
-        before = rows[-1].id
     return total
+
+
+async def pages(store: Store, where: JobFilter, limit: int = PAGE) -> AsyncIterator[Page[JobRow]]:
+    """Read all jobs that match, newest first, however many have to be searched for them."""
+    before: UUID | None = None
+    while True:
+        page = await store.list_jobs(where, limit=limit, before=before)
+        if page:
+            yield page
+        before = page.next
+        if before is None:
+            return

@@ -6,9 +6,8 @@ import builtins
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Unpack
-from uuid import UUID
 
-from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching
+from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching, pages
 from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
 from pulsed.client.job import (
     Client,
@@ -24,6 +23,7 @@ from pulsed.client.prune import ages_for
 from pulsed.engine.pruner import prune_all
 from pulsed.handler.options import checked_count
 from pulsed.job import Failure, JobRow, Status
+from pulsed.page import Counts, Page
 from pulsed.retention import Retention
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
@@ -44,15 +44,22 @@ class Jobs:
 
     async def alist(
         self, *, limit: int = 100, before: JobId | None = None, **where: Unpack[Filter]
-    ) -> builtins.list[Job[Any]]:
-        """Read jobs, newest first; ``before`` is the id of the last job of the page before."""
+    ) -> Page[Job[Any]]:
+        """Read jobs, newest first; ``before`` is the ``next`` of the page before.
+
+        A filter that no index answers is searched for among 100,000 jobs. If those have fewer than
+        ``limit``, and there are more jobs, the page says so (``is_cut``): go on at its ``next``.
+        """
         checked_count("limit", limit, 1, LARGEST_LIMIT)
         cursor = None if before is None else checked_id(before)
         rows = await self._store.list_jobs(checked_filter(where), limit=limit, before=cursor)
-        return [self._job(row) for row in rows]
+        return Page(map(self._job, rows), next=rows.next, is_cut=rows.is_cut)
 
-    async def acounts(self, **where: Unpack[Filter]) -> dict[Status, int]:
-        """Count jobs by status; every status is a key."""
+    async def acounts(self, **where: Unpack[Filter]) -> Counts:
+        """Count jobs by status; every status is a key.
+
+        Counting ends at 100,000; of a status in ``at_least`` there may be more.
+        """
         return await self._store.counts(checked_filter(where))
 
     async def afailures(self, job_id: JobId) -> builtins.list[Failure]:
@@ -116,18 +123,17 @@ class Jobs:
 
     def iterate(self, **where: Unpack[Filter]) -> Iterator[Job[Any]]:
         """Go through every job that matches, newest first, reading a page at a time."""
-        before: UUID | None = None
-        while page := self.list(limit=PAGE, before=before, **where):
+        page: Page[Job[Any]] = self.list(limit=PAGE, **where)
+        yield from page
+        while page.next is not None:
+            page = self.list(limit=PAGE, before=page.next, **where)
             yield from page
-            before = page[-1].id
 
     async def aiterate(self, **where: Unpack[Filter]) -> AsyncIterator[Job[Any]]:
         """Go through every job that matches, newest first, reading a page at a time."""
-        before: UUID | None = None
-        while page := await self.alist(limit=PAGE, before=before, **where):
-            for job in page:
-                yield job
-            before = page[-1].id
+        async for page in pages(self._store, checked_filter(where)):
+            for row in page:
+                yield self._job(row)
 
     @property
     def _store(self) -> Store:

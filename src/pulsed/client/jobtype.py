@@ -249,7 +249,7 @@ async def _batches(
         return
     gathering = Gathering(_size_of, limits)
     async for call in calls:
-        if full := gathering.add(make(call)):
+        for full in gathering.add(make(call)):
             yield full
     if rest := gathering.take():
         yield rest

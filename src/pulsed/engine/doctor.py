@@ -309,7 +309,8 @@ async def _history(retention: Retention, store: Store) -> list[Finding]:
     kept = described(ages)
     if not (total := sum(late.values())):
         return [Finding("history", Level.OK, f"nothing is kept longer than it should be: {kept}")]
-    detail = f"{total:,} finished jobs should have been removed long ago: {kept}"
+    more = "at least " if late.at_least else ""
+    detail = f"{more}{total:,} finished jobs should have been removed long ago: {kept}"
     advice = "live workers remove them, bit by bit; `pulsed jobs prune` does it now"
     return [Finding("history", Level.WARN, detail, advice)]
 

@@ -88,12 +88,16 @@ class Pruner:
         return dict(removed)
 
 
-async def prune_all(store: Store, ages: Mapping[Status, float]) -> dict[Status, int]:
-    """Remove everything that ended longer ago, batch after batch, for somebody who asked for it.
+async def prune_all(
+    store: Store, ages: Mapping[Status, float], removed: Counter[Status] | None = None
+) -> dict[Status, int]:
+    """Remove everything that ended longer ago, batch after batch, for a caller who asked for it.
 
-    What grows old enough while this runs is left for another time.
+    What grows old enough while this runs is left for another time. ``removed`` is raised with each
+    batch, for a caller who wants to know how far an interrupted prune has come.
     """
-    removed: Counter[Status] = Counter(dict.fromkeys(ages, 0))
+    removed = Counter() if removed is None else removed
+    removed.update(dict.fromkeys(ages, 0))
     started = time.monotonic()
     reached: Mapping[Status, datetime] = {}
     while True:

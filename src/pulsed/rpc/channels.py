@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import grpc
+import grpc._channel  # else imported by the first call, and a fork then would lock it for ever
 from grpc import aio
 
 from pulsed.rpc.address import Address

@@ -41,6 +41,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.page import Counts, Page
 from pulsed.rpc import columns
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -72,7 +73,7 @@ from pulsed.store.base import (
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
-from pulsed.store.fork import watch_forks
+from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.retrying import RetryOptions, retrying
 
@@ -93,7 +94,7 @@ class RemoteOptions(RetryOptions):
     keepalive: float = KEEPALIVE
 
 
-class RemoteStore(RemoteWorkflows):
+class RemoteStore(RemoteWorkflows, ForkAware):
     """Jobs at the other end of a network."""
 
     is_remote = True
@@ -106,10 +107,22 @@ class RemoteStore(RemoteWorkflows):
         self._blocking = self._channels(None)
         self._loops: PerLoop[LoopSide] = PerLoop()
         self._server: tuple[Any, float] | None = None
+        self._calls = Gate()
         watch_forks(self)
+
+    def pause(self, give_up_at: float) -> None:
+        """Let blocking calls end before a fork: in the child of a call gRPC hangs or aborts.
+
+        An idle channel does no harm, while one that was just closed does.
+        """
+        self._calls.shut(give_up_at)
+
+    def resume(self) -> None:
+        self._calls.open()
 
     def forget_inherited(self) -> list[object]:
         """Connect anew in a forked child."""
+        self._calls.reset()
         inherited: list[object] = [self._blocking, *self._loops.forget_all()]
         self._blocking = self._channels(None)
         self._endpoints = Endpoints(self.address.hosts)
@@ -144,7 +157,8 @@ class RemoteStore(RemoteWorkflows):
             options = {"metadata": metadata, "timeout": seconds}
             try:
                 if is_blocking():
-                    return self._blocking.call(host, method)(request, **options)
+                    with self._calls:
+                        return self._blocking.call(host, method)(request, **options)
                 return await self._here().channels.call(host, method)(request, **options)
             except grpc.RpcError as failure:
                 raise self._failed(failure, name, host) from failure
@@ -251,7 +265,8 @@ class RemoteStore(RemoteWorkflows):
         method = METHODS["StreamJobs"]
         asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
         if is_blocking():
-            return claim_blocking(self._blocking.call(host, method), *asked)
+            with self._calls:
+                return claim_blocking(self._blocking.call(host, method), *asked)
         return await claim_once(self._here().channels.call(host, method), *asked)
 
     def _stream_of(self, worker_id: UUID) -> ClaimStream:
@@ -362,9 +377,9 @@ class RemoteStore(RemoteWorkflows):
             },
         )
 
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         answer = await self._call("CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {})))
-        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+        return _counts_of(answer)
 
     async def _server_does_upkeep(self) -> bool:
         """Whether the server does what workers with a database have to do themselves."""
@@ -386,7 +401,7 @@ class RemoteStore(RemoteWorkflows):
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
+    ) -> Page[JobRow]:
         rows: list[JobRow] = []
         message = to.filter_message(where)
         while True:
@@ -396,13 +411,16 @@ class RemoteStore(RemoteWorkflows):
             )
             answer = await self._call("ListJobs", request)
             rows += map(to.job_of, answer.jobs)
+            if len(rows) == limit:
+                return Page(rows, next=rows[-1].id)
             if not answer.cut:
-                return rows
+                following = to.maybe_uuid(answer.searched_to)
+                return Page(rows, next=following, is_cut=following is not None)
 
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
+    async def counts(self, where: JobFilter) -> Counts:
         request = pb.CountJobsRequest(where=to.filter_message(where))
         answer = await self._call("CountJobs", request)
-        return {to.STATUSES[count.status]: count.jobs for count in answer.counts}
+        return _counts_of(answer)
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
@@ -586,6 +604,13 @@ class RemoteStore(RemoteWorkflows):
                     await channel.close()
         for channel in self._blocking.take_all():
             channel.close()
+
+
+def _counts_of(answer: Any) -> Counts:
+    return Counts(
+        ((to.STATUSES[count.status], count.jobs) for count in answer.counts),
+        (to.STATUSES[count.status] for count in answer.counts if count.at_least),
+    )
 
 
 def _ages(

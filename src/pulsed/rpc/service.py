@@ -7,7 +7,7 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from pulsed.job import (
     Report,
     Status,
 )
+from pulsed.page import Page
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_schedules as to_schedule
@@ -92,18 +93,25 @@ class Service(WorkflowMethods):
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         before = checks.job_id_of(request.before) if request.before else None
 
-        async def read(count: int, last: JobRow | None) -> list[JobRow]:
+        searched_to: UUID | None = None
+
+        async def read(count: int, last: JobRow | None) -> Page[JobRow]:
+            nonlocal searched_to
             behind = before if last is None else last.id
-            return await self._store.list_jobs(where, limit=count, before=behind)
+            page = await self._store.list_jobs(where, limit=count, before=behind)
+            searched_to = page.next if page.is_cut else None
+            return page
 
         jobs = Parcel(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
-        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut)
+        searched = "" if jobs.is_cut else to.maybe_text(searched_to)
+        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
 
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
         where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
-        return _counts(await self._store.counts(where))
+        counts = await self._store.counts(where)
+        return _counts(counts, counts.at_least)
 
     async def list_failures(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
@@ -425,7 +433,8 @@ class Service(WorkflowMethods):
         )
 
     async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        return _counts(await self._store.prunable(checks.converted(_ages, request)))
+        counts = await self._store.prunable(checks.converted(_ages, request))
+        return _counts(counts, counts.at_least)
 
     async def cascade(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
@@ -466,10 +475,12 @@ def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
     return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))
 
 
-def _counts(counts: dict[Status, int]) -> pb.CountJobsResponse:
+def _counts(counts: Mapping[Status, int], at_least: Collection[Status] = ()) -> Any:
     return pb.CountJobsResponse(
         counts=[
-            pb.CountJobsResponse.Count(status=to.STATUS_NUMBERS[status], jobs=number)
+            pb.CountJobsResponse.Count(
+                status=to.STATUS_NUMBERS[status], jobs=number, at_least=status in at_least
+            )
             for status, number in counts.items()
         ]
     )

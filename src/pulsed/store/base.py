@@ -28,6 +28,7 @@ from pulsed.job import (
     TopicPolicy,
     WorkerInfo,
 )
+from pulsed.page import Counts, Page
 from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.workflow import Ended, History, Record, Signal
@@ -250,7 +251,7 @@ class Store(ABC):
     # -- operators ------------------------------------------------------------------------------
 
     @abstractmethod
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         """Count what a prune without a limit would remove."""
 
     @abstractmethod
@@ -269,12 +270,16 @@ class Store(ABC):
     @abstractmethod
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
-        """Read jobs, newest id first. ``before`` is the last id of the page before."""
+    ) -> Page[JobRow]:
+        """Read jobs, newest id first. ``before`` is what the page before calls ``next``.
+
+        A page may have fewer jobs than ``limit`` though there are more: where no index helps, a
+        search ends after so many jobs, and the page is cut.
+        """
 
     @abstractmethod
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
-        """Count jobs by status; every status is a key."""
+    async def counts(self, where: JobFilter) -> Counts:
+        """Count jobs by status, up to a bound; every status is a key."""
 
     @abstractmethod
     async def failures(

@@ -40,5 +40,12 @@ class PerLoop(Generic[T]):
         self._kept.clear()
         return kept
 
+    def known(self) -> T | None:
+        """Return the running loop's, if there is a loop that has one."""
+        try:
+            return self._kept.get(id(asyncio.get_running_loop()), (None, None))[1]
+        except RuntimeError:
+            return None
+
     def __len__(self) -> int:
         return len(self._kept)

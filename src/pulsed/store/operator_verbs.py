@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pulsed.job import Failure, JobFilter, JobPlace, JobRow, Status, WorkerInfo
+from pulsed.job import Failure, JobPlace, JobRow, Status, WorkerInfo
+from pulsed.page import SEARCHED, Counts
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Pruned
-from pulsed.store.sql import JOB_COLUMNS, Statements, words
+from pulsed.store.sql import Statements
 from pulsed.store.verb import ANY_NUMBER, Kind, Row, Script, Statement, Verb, one_column
 from pulsed.store.waking import Effects, effects, lock_families, wake_waiters
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -119,17 +120,17 @@ def prune(
     return Verb("prune", Kind.TRANSACTION, script)
 
 
-def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[dict[Status, int]]:
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[Counts]:
     """Count the finished jobs that ended too long ago."""
 
-    def script() -> Script[dict[Status, int]]:
+    def script() -> Script[Counts]:
         found = {}
         for status, age in ages.items():
-            counted = yield Statement(s.prunable, {"status": status.value, "age": age})
-            found[status] = counted[0][0]
-        return found
+            params = {"status": status.value, "age": age, "most": SEARCHED}
+            [(found[status],)] = yield Statement(s.prunable, params)
+        return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
 
-    return Verb("prunable", Kind.READ, script, broad=True)
+    return Verb("prunable", Kind.READ, script)
 
 
 def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
@@ -155,74 +156,6 @@ def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUI
         }
 
     return Verb("places", Kind.READ, script, urgent=urgent)
-
-
-def list_jobs(
-    s: Statements, where: JobFilter, limit: int, before: UUID | None
-) -> Verb[list[JobRow]]:
-    """Read a page of jobs, newest id first."""
-    conditions, params = _conditions(s, where)
-    if before is not None:
-        conditions.append("id < :before::uuid")
-        params["before"] = before
-    sql = s.dialect.sql(
-        f"""SELECT {JOB_COLUMNS} FROM {s.dialect.jobs} AS j WHERE {_all(conditions)}
-        ORDER BY id DESC LIMIT :most::int"""
-    )
-
-    def script() -> Script[list[JobRow]]:
-        found = yield Statement(sql, params | {"most": limit})
-        return [decode.job(s.dialect, row) for row in found]
-
-    return Verb("list", Kind.READ, script, broad=True)
-
-
-def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
-    conditions: list[str] = []
-    params: dict[str, Any] = {}
-
-    def add(condition: str, name: str, value: object) -> None:
-        if value is not None:
-            conditions.append(condition)
-            params[name] = value
-
-    if where.status:
-        conditions.append(f"status IN {words(where.status)}")
-    add("topic = :topic::text", "topic", where.topic)
-    add("queue = :queue::text", "queue", where.queue)
-    add("parent_id = :parent::uuid", "parent", where.parent)
-    add("parent_step = :step::text", "step", where.parent_step)
-    add("submitted_at >= :since::timestamptz", "since", where.since)
-    add("submitted_at < :until::timestamptz", "until", where.until)
-    tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"
-    add(tagged, "tag", where.tag)
-    pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
-    # Both sides are lowered by the database, which may know fewer letters than Python does.
-    add("lower(last_error) LIKE lower(:pattern::text) ESCAPE '~'", "pattern", pattern)
-    return conditions, params
-
-
-def _all(conditions: list[str]) -> str:
-    return " AND ".join(conditions) or "true"
-
-
-def _like_literal(text: str) -> str:
-    return text.replace("~", "~~").replace("%", "~%").replace("_", "~_")
-
-
-def counts(s: Statements, where: JobFilter) -> Verb[dict[Status, int]]:
-    """Count jobs by status."""
-    conditions, params = _conditions(s, where)
-    sql = s.dialect.sql(
-        f"SELECT status, count(*) FROM {s.dialect.jobs} AS j WHERE {_all(conditions)} "
-        "GROUP BY status"
-    )
-
-    def script() -> Script[dict[Status, int]]:
-        found: dict[str, int] = {row[0]: row[1] for row in (yield Statement(sql, params))}
-        return {status: found.get(status.value, 0) for status in Status}
-
-    return Verb("counts", Kind.READ, script, broad=True)
 
 
 def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:

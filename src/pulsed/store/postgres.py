@@ -30,7 +30,7 @@ from pulsed.store import postgres_check
 from pulsed.store.base import Listener, Transaction
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.dialect import PostgresDialect
-from pulsed.store.fork import watch_forks
+from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_async import LoopPool, connect
@@ -49,7 +49,7 @@ __all__ = ["PostgresOptions", "PostgresStore"]
 T = TypeVar("T")
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(SqlStore, ForkAware):
     """Jobs in a PostgreSQL database."""
 
     def __init__(
@@ -74,6 +74,12 @@ class PostgresStore(SqlStore):
         watch_forks(self)
         weakref.finalize(self, _let_go, self._loops, self._threads)
         _stores.add(self)
+
+    def pause(self, give_up_at: float) -> None:
+        self._threads.connecting.shut(give_up_at)
+
+    def resume(self) -> None:
+        self._threads.connecting.open()
 
     def forget_inherited(self) -> list[object]:
         """Open everything anew in a forked child."""

@@ -6,6 +6,7 @@ the server as settings, which then refuses the connection; so those are left out
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - else the first connection imports it, as in rpc/channels
 import math
 import re
 from dataclasses import dataclass, field

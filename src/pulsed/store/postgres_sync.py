@@ -19,6 +19,7 @@ import psycopg
 from psycopg import RawCursor
 
 from pulsed.errors import TransientStorageError
+from pulsed.store.fork import Gate
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_direct import Prepared, count
 from pulsed.store.postgres_errors import lost_the_server
@@ -80,6 +81,8 @@ class ThreadPool:
         self._options = options
         self._sessions = sessions
         self._clock = clock
+        self.connecting = Gate()
+        """libpq and what it loads have locks that are held while the first connection is made."""
         self._forget()
 
     def _forget(self) -> None:
@@ -91,6 +94,7 @@ class ThreadPool:
     def forget_inherited(self) -> list[object]:
         """Start afresh after a fork; returns the parent's connections."""
         inherited: list[object] = list(self._opened)
+        self.connecting.reset()
         self._forget()
         return inherited
 
@@ -165,12 +169,13 @@ class ThreadPool:
 
     def _connect(self, patience: float) -> Connection:
         settings = self._sessions.at_connect(Lane.SYNC)
-        connection = Connection.connect(
-            **self._address.for_psycopg(settings, self._options.connect_timeout, most=patience),
-            autocommit=True,
-            cursor_factory=RawCursor,
-            prepare_threshold=0 if self._options.prepared_statements else None,
-        )
+        with self.connecting:
+            connection = Connection.connect(
+                **self._address.for_psycopg(settings, self._options.connect_timeout, most=patience),
+                autocommit=True,
+                cursor_factory=RawCursor,
+                prepare_threshold=0 if self._options.prepared_statements else None,
+            )
         with self._lock:
             self._opened.add(connection)
         return connection

@@ -429,11 +429,11 @@ class Statements:
             RETURNING id, completed_at"""
         )
 
-        # How many a prune would remove.
+        # How many a prune would remove, up to a bound.
         self.prunable = d.sql(
-            f"""SELECT count(*) FROM {d.jobs} AS j
-            WHERE status = :status::text AND completed_at < {cutoff}
-              AND {unneeded}"""
+            f"""SELECT count(*) FROM (SELECT 1 FROM {d.jobs} AS j
+                WHERE status = :status::text AND completed_at < {cutoff} AND {unneeded}
+                LIMIT :most::int) AS found"""
         )
 
         # Whose turn it is to prune: one process at a time, or a hundred of them would all delete

@@ -35,12 +35,17 @@ from pulsed.job import Lease
 from pulsed.store.base import Listener, Transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.dialect import SqliteDialect
-from pulsed.store.fork import watch_forks
+from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.runner import drive
-from pulsed.store.sqlite_file import FileConnection, is_replaced, remember
+from pulsed.store.sqlite_file import (
+    FileConnection,
+    is_replaced,
+    refuse_inherited,
+    remember,
+)
 from pulsed.store.sqlite_place import file_system
-from pulsed.store.sqlite_step import step_transaction
+from pulsed.store.sqlite_step import cannot_end_meanwhile, step_transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
 from pulsed.store.sqlite_writer import Writer
@@ -60,6 +65,9 @@ CHECKPOINT_AT = 4 * 1024 * 1024
 """Bytes of write-ahead log after which it is written back into the database."""
 
 MOST_IDLE_READERS = 8
+
+LONGEST_USE = 1.0
+"""Seconds that a fork waits for reads and writes even if it has waited for steps before."""
 
 WAL_RESET_FIXED = (3, 51, 3)
 """Before it, a checkpoint beside another process's write can damage the log."""
@@ -81,7 +89,7 @@ class SqliteOptions(StoreOptions):
     """Make the file if there is none; a command that only looks should not."""
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(SqlStore, ForkAware):
     """Jobs in an SQLite file, or in memory when ``path`` is None."""
 
     def __init__(
@@ -101,12 +109,16 @@ class SqliteStore(SqlStore):
         self.path = None if path is None else Path(path).resolve()
         self._name = None if self.path is None else str(self.path)
         self._log = None if self.path is None else f"{self.path}-wal"
+        self._uses = Gate()
+        self.steps = Gate()
+        """Of their own: a step under way goes on using the store, and a fork waits for both."""
         self._writer = Writer(
             self._open_writer,
             self.micros,
             execute_on,
             self.translated,
             self._after_commit,
+            self._uses,
             self.sqlite_options.synchronous,
         )
         self._idle_readers: list[sqlite3.Connection] = []
@@ -117,8 +129,31 @@ class SqliteStore(SqlStore):
         self._replacements = 0
         watch_forks(self)
 
+    # -- forks ----------------------------------------------------------------------------------
+
+    def pause(self, give_up_at: float) -> None:
+        """Close every connection: SQLite's table of locks survives a fork, its locks do not.
+
+        A child of a process with open connections would believe that it holds their locks, take
+        none, and lose its writes. In memory there are no locks, and the jobs stay with the parent.
+        """
+        if cannot_end_meanwhile(self._step_threads.known()):
+            give_up_at = 0
+        at_rest = self.steps.shut(give_up_at)
+        # Also if a step is in the way: no thread may be inside of SQLite, which has mutexes.
+        at_rest &= self._uses.shut(max(give_up_at, time.monotonic() + LONGEST_USE))
+        if at_rest and self.path is not None:
+            self._writer.disconnect()
+            self._close_readers()
+
+    def resume(self) -> None:
+        self._uses.open()
+        self.steps.open()
+
     def forget_inherited(self) -> list[object]:
         """Open everything anew in a forked child."""
+        self._uses.reset()
+        self.steps.reset()
         inherited = [self._writer.forget_inherited(), *self._idle_readers]
         if self.path is not None:
             self._idle_readers = []
@@ -163,14 +198,21 @@ class SqliteStore(SqlStore):
 
     def _read(self, verb: Verb[T]) -> T:
         try:
-            connection = self._a_reader()
-            now = self.micros()
-            try:
-                return drive(verb, lambda statement: execute_on(connection, statement, now))
-            finally:
-                self._give_back(connection)
+            with self._uses:
+                return self._read_inside(verb)
         except sqlite3.Error as error:
             raise self.translated(error, verb.name) from error
+        except DatabaseReplaced:
+            self._writer.reopen()
+            raise
+
+    def _read_inside(self, verb: Verb[T]) -> T:
+        connection = self._a_reader()
+        now = self.micros()
+        try:
+            return drive(verb, lambda statement: execute_on(connection, statement, now))
+        finally:
+            self._give_back(connection)
 
     def _a_reader(self) -> sqlite3.Connection:
         if not self._idle_readers:
@@ -178,7 +220,6 @@ class SqliteStore(SqlStore):
         connection = self._idle_readers.pop()
         if self._is_replaced(connection):
             connection.close()
-            self._writer.reopen()
             raise self._replaced()
         return connection
 
@@ -232,6 +273,8 @@ class SqliteStore(SqlStore):
     def _connect(self) -> sqlite3.Connection:
         if self.path is not None and not (self.sqlite_options.create or self.path.exists()):
             raise StorageError(f"There is no database at {self.path}. Is this the right path?")
+        if self.path is not None:
+            refuse_inherited(self.path)
         connection = sqlite3.connect(
             ":memory:" if self.path is None else self.path,
             timeout=self.sqlite_options.busy_timeout,
@@ -259,9 +302,7 @@ class SqliteStore(SqlStore):
         self._replacements += 1
         self._schema_is_good = False
         self._floors.clear()
-        readers, self._idle_readers = self._idle_readers, []
-        for reader in readers:
-            reader.close()
+        self._close_readers()
         return DatabaseReplaced(
             f"{self.path} was removed or replaced while it was in use. Jobs that were only "
             "there are gone; this process goes on with the file that is there now, or makes one."
@@ -326,12 +367,16 @@ class SqliteStore(SqlStore):
     async def aclose(self) -> None:
         threads, self._reading = self._reading, _reading_threads()
         threads.shutdown(wait=False)
-        readers, self._idle_readers = self._idle_readers, []
-        for reader in readers:
-            reader.close()
+        with self._uses:
+            self._close_readers()
         self._step_threads.forget_all()  # a step that is still under way has its own
         self._writer.close()
         self._memory_is_gone()
+
+    def _close_readers(self) -> None:
+        readers, self._idle_readers = self._idle_readers, []
+        for reader in readers:
+            reader.close()
 
     def _memory_is_gone(self) -> None:
         """Create the tables again at the next use, if they went with the connection."""
@@ -349,6 +394,8 @@ class JoinedSqliteStore(JoinedStore):
                 f"not {type(connection).__module__}.{type(connection).__qualname__}. Of a "
                 "SQLAlchemy session, pass session.connection().connection.driver_connection."
             )
+        if store.path is not None:
+            refuse_inherited(store.path)
         super().__init__(store.dialect, store.options)
         self._connection = connection
         self._store = store

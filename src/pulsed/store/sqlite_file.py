@@ -1,7 +1,10 @@
-"""Whether a connection still has the file that is at its path.
+"""Whether a connection still has the file at its path, and whether this process may open it.
 
-A file that is removed or replaced while it is open lives on without a name. Whoever has it open
-could go on writing there for ever, and nobody would ever see it.
+A file that is removed or replaced while it is open lives on without a name. A process that has it
+open could go on writing there for ever, and nobody would ever see it.
+
+A forked child may not open what was open in its parent at that moment: SQLite has one table of
+locks for each file, it came with the fork, and the locks that are in it did not.
 """
 
 from __future__ import annotations
@@ -9,7 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
+import weakref
 from pathlib import Path
+
+from pulsed.errors import StorageError
+from pulsed.store.fork import keep_for_ever
 
 
 class FileConnection(sqlite3.Connection):
@@ -23,6 +31,7 @@ def remember(connection: sqlite3.Connection, path: Path) -> None:
     """Note which file a connection has just opened."""
     if not isinstance(connection, FileConnection):
         return
+    _connections.add(connection)
     with contextlib.suppress(OSError):
         found = path.stat()
         connection.file = (found.st_dev, found.st_ino) if found.st_ino else None
@@ -39,3 +48,53 @@ def is_replaced(connection: sqlite3.Connection, path: str) -> bool:
     except OSError:  # a folder that may not be entered any more says nothing about the file
         return False
     return (found.st_dev, found.st_ino) != connection.file
+
+
+_connections: weakref.WeakSet[FileConnection] = weakref.WeakSet()
+_inherited: set[tuple[int, int]] = set()
+"""Device and number of the files that this process has had open since it was forked."""
+
+
+def refuse_inherited(path: Path) -> None:
+    """Refuse a file that was open when this process was forked."""
+    if not _inherited:
+        return
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        if (found.st_dev, found.st_ino) in _inherited:
+            raise StorageError(
+                f"{path} was open when this process was forked, and SQLite's locks do not survive "
+                "that: what is written here could be lost. Close your own connections to it before "
+                "you fork, fork outside of steps with tx=True, or start processes by spawn."
+            )
+
+
+def _note_inherited() -> None:
+    """Note which files a forked child has open, whoever opened them, and close none of them."""
+    _inherited.update(_open_files())
+    for connection in _connections:
+        keep_for_ever(connection)
+
+
+def _open_files() -> set[tuple[int, int]]:
+    """Return all regular files that this process has open, where the system tells."""
+    found = map(_status, _descriptors())
+    return {(it.st_dev, it.st_ino) for it in found if it and stat.S_ISREG(it.st_mode)}
+
+
+def _descriptors() -> list[int]:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return [int(name) for name in os.listdir(folder)]  # noqa: PTH208 - at every fork
+    return []
+
+
+def _status(descriptor: int) -> os.stat_result | None:
+    try:
+        return os.fstat(descriptor)
+    except OSError:  # that of the listing itself is closed by now
+        return None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_inherited)

@@ -10,6 +10,8 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulsed.errors import LeaseLost, StorageError
@@ -27,6 +29,10 @@ LONGEST_STEP = 5.0
 
 SERIALIZED = 3
 """Of ``sqlite3.threadsafety``: threads may share a connection."""
+
+
+_inside: ContextVar[bool] = ContextVar("pulsed_in_a_step", default=False)
+"""Whether it is a step that runs, in its task or in a thread of its own."""
 
 
 class SqliteTransaction(Transaction):
@@ -100,19 +106,43 @@ async def step_transaction(
         )
     transaction = None
     await thread.turn.acquire()
+    inside = _inside.set(True)
     try:
-        connection = await thread.open(lambda: _begin(store, connect), sqlite3.Connection.close)
+        end = partial(_end, store)
+        connection = await thread.open(partial(_begin, store, connect), end)
         transaction = SqliteTransaction(store, thread, connection, lease)
         try:
             yield transaction
         finally:
-            await thread.call(connection.close)
+            await thread.call(end, connection)
     finally:
+        _inside.reset(inside)
         if transaction is None or not transaction.revoked:
             thread.turn.release()
 
 
+def cannot_end_meanwhile(thread: StepThread | None) -> bool:
+    """Whether a step needs the calling thread in order to end: it runs here, or in this loop."""
+    return _inside.get() or (thread is not None and thread.turn.locked())
+
+
 def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+    store.steps.__enter__()  # until _end
+    try:
+        return _open(store, connect)
+    except BaseException:
+        store.steps.__exit__()
+        raise
+
+
+def _end(store: SqliteStore, connection: sqlite3.Connection) -> None:
+    try:
+        connection.close()
+    finally:
+        store.steps.__exit__()
+
+
+def _open(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
     try:
         connection = connect()
         try:

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from pulsed.errors import DatabaseReplaced, StorageError, TransientStorageError
+from pulsed.store.fork import Gate
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
 
@@ -61,6 +62,7 @@ class Writer:
         execute: Callable[[sqlite3.Connection, Statement, int], Rows],
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
+        gate: Gate,
         synchronous: str = "FULL",
     ) -> None:
         self._connect = connect
@@ -68,6 +70,7 @@ class Writer:
         self._execute = execute
         self._translate = translate
         self._after_commit = after_commit
+        self._gate = gate
         self._synchronous = synchronous
         self._forget()
 
@@ -87,12 +90,16 @@ class Writer:
         self._forget()
         return inherited
 
+    def disconnect(self) -> None:
+        """Close the connection before a fork, while the gate is shut and nobody is inside."""
+        self._drop()
+
     def run(self, verb: Verb[T]) -> T:
         """Run a verb from this thread."""
         request = Request(verb)
         self._enqueue(request)
         while not request.done:
-            with self._lock:
+            with self._gate, self._lock:
                 if not request.done:
                     self._commit_waiting()
         return request.answer()
@@ -114,16 +121,17 @@ class Writer:
 
     def version_of_others(self) -> int | None:
         """Return a number that is another one once anybody else has committed; None: who knows."""
-        if not self._lock.acquire(timeout=PATIENCE):  # it waits for another process's lock
-            return None
-        try:
-            if self._connection is None:
+        with self._gate:
+            if not self._lock.acquire(timeout=PATIENCE):  # it waits for another process's lock
                 return None
-            version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
-            return None
-        finally:
-            self._lock.release()
+            try:
+                if self._connection is None:
+                    return None
+                version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
+                return None
+            finally:
+                self._lock.release()
         return version
 
     def close(self) -> None:
@@ -137,7 +145,7 @@ class Writer:
 
     def reopen(self) -> None:
         """Close the connection; the next verb opens another one."""
-        with self._lock:
+        with self._gate, self._lock:
             self._drop()
 
     def _drop(self) -> None:
@@ -163,7 +171,7 @@ class Writer:
     def _serve(self, calls: SimpleQueue[bool]) -> None:
         while calls.get():
             while self._waiting:  # blocking callers may have come before the one that called
-                with self._lock:
+                with self._gate, self._lock:
                     self._commit_waiting()
 
     def _commit_waiting(self) -> None:

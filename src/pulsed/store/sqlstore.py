@@ -30,6 +30,7 @@ from pulsed.job import (
     WorkerInfo,
     new_job_id,
 )
+from pulsed.page import Counts, Page
 from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
@@ -38,6 +39,7 @@ from pulsed.store import (
     migrations,
     operator_verbs,
     schedule_verbs,
+    search_verbs,
     verbs,
     workflow_verbs,
 )
@@ -295,7 +297,7 @@ class SqlStore(Store):
             operator_verbs.prune(self._statements, self.workflows, ages, limit, since or {})
         )
 
-    async def prunable(self, ages: Mapping[Status, float]) -> dict[Status, int]:
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
         return await self.run(operator_verbs.prunable(self._statements, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
@@ -308,11 +310,11 @@ class SqlStore(Store):
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
-    ) -> list[JobRow]:
-        return await self.run(operator_verbs.list_jobs(self._statements, where, limit, before))
+    ) -> Page[JobRow]:
+        return await self.run(search_verbs.list_jobs(self._statements, where, limit, before))
 
-    async def counts(self, where: JobFilter) -> dict[Status, int]:
-        return await self.run(operator_verbs.counts(self._statements, where))
+    async def counts(self, where: JobFilter) -> Counts:
+        return await self.run(search_verbs.counts(self._statements, where))
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None

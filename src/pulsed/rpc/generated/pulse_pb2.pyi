@@ -293,12 +293,14 @@ class ListJobsRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., before: _Optional[str] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs", "cut")
+    __slots__ = ("jobs", "cut", "searched_to")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_TO_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     cut: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ...) -> None: ...
+    searched_to: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ..., searched_to: _Optional[str] = ...) -> None: ...
 
 class CountJobsRequest(_message.Message):
     __slots__ = ("where",)
@@ -309,12 +311,14 @@ class CountJobsRequest(_message.Message):
 class CountJobsResponse(_message.Message):
     __slots__ = ("counts",)
     class Count(_message.Message):
-        __slots__ = ("status", "jobs")
+        __slots__ = ("status", "jobs", "at_least")
         STATUS_FIELD_NUMBER: _ClassVar[int]
         JOBS_FIELD_NUMBER: _ClassVar[int]
+        AT_LEAST_FIELD_NUMBER: _ClassVar[int]
         status: JobStatus
         jobs: int
-        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., jobs: _Optional[int] = ...) -> None: ...
+        at_least: bool
+        def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., jobs: _Optional[int] = ..., at_least: bool = ...) -> None: ...
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     counts: _containers.RepeatedCompositeFieldContainer[CountJobsResponse.Count]
     def __init__(self, counts: _Optional[_Iterable[_Union[CountJobsResponse.Count, _Mapping]]] = ...) -> None: ...

@@ -17,6 +17,9 @@ from pulsed.errors import SchemaError
 from pulsed.store.dialect import Dialect
 from pulsed.store.verb import Kind, Script, Statement, Verb
 
+FOLDER = resources.files(__name__)
+"""Found now: it imports modules, and a process that forks at the first use must not meet that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -52,7 +55,7 @@ OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 10: 5}
 @cache
 def migrations(engine: str) -> tuple[Migration, ...]:
     """Return an engine's migrations in order."""
-    folder = resources.files(__package__) / engine
+    folder = FOLDER / engine
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(_read(name, (folder / name).read_text("utf-8")) for name in found)
 
