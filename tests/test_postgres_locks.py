@@ -271,11 +271,16 @@ async def test_a_batch_that_outlasts_the_statement_timeout_is_made_smaller(
 # -- checkpoints ----------------------------------------------------------------------------------
 
 
-async def test_one_locked_row_holds_up_no_checkpoint_of_others(store: Store, postgres_url: str):
-    proceed = asyncio.Event()
+@pytest.mark.parametrize("first", [True, False], ids=["first", "with others"])
+async def test_one_locked_row_holds_up_no_checkpoint_of_others(
+    store: Store, admin: psycopg.Connection[Any], postgres_url: str, first: bool
+):
+    proceed, proceed_first = asyncio.Event(), asyncio.Event()
+    runs = []
 
     async def flow(ctx: Context, n: int) -> int:
-        await proceed.wait()
+        runs.append(n)
+        await (proceed if n else proceed_first).wait()
         return await ctx.step(quick, n)
 
     ids = await submit_many(store, "flow", 12)
@@ -283,9 +288,13 @@ async def test_one_locked_row_holds_up_no_checkpoint_of_others(store: Store, pos
     async with working(store, flow, concurrency=12) as it:
         await until(lambda: it.worker.describe().running == 12)
         with holding(postgres_url, rows(stuck)):
+            proceed_first.set()
+            if first:
+                await until(lambda: blocked(admin, "settle") > 0)
             proceed.set()
             ended = await all_finished(store, others)
             assert {job.status for job in ended} == {Status.SUCCEEDED}
             assert (await row(store, stuck)).status is Status.RUNNING
         job = await finished(store, stuck)
     assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
+    assert sorted(runs) == list(range(12))

@@ -48,6 +48,7 @@ class Recorder:
                 batch = next(batches(self._waiting, _size_of))
                 self._waiting = self._waiting[len(batch) :]
                 await self._write(batch)
+                batch = []
         finally:
             self._writing = None
             for _, answer in (*batch, *self._waiting):  # none, unless the loop is going away
@@ -56,17 +57,16 @@ class Recorder:
     def _write_apart(self, waiting: Waiting) -> None:
         """Write a checkpoint by itself, however long it takes."""
         task = asyncio.create_task(
-            self._write([waiting]), name="pulsed-record", context=contextvars.Context()
+            self._write([waiting], busy=True), name="pulsed-record", context=contextvars.Context()
         )
         self._apart.add(task)
         task.add_done_callback(self._apart.discard)
         task.add_done_callback(lambda _: waiting[1].cancel())  # nothing, unless the loop ends
 
-    async def _write(self, batch: Sequence[Waiting]) -> None:
+    async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
         records = [record for record, _ in batch]
-        alone = len(batch) == 1
         try:
-            held = await patiently(lambda: self._store.record(records), "a checkpoint", busy=alone)
+            held = await patiently(lambda: self._store.record(records), "a checkpoint", busy=busy)
         except StorageBusy:  # one row that is locked must not hold up the others
             for each in batch:
                 self._write_apart(each)
