@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from uuid import UUID
@@ -15,6 +16,7 @@ from pulsed.errors import StorageError
 from pulsed.job import Status
 from pulsed.rpc import checks, dispatch, streams
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.wire import PART
 from pulsed.store.sqlite import SqliteStore
 from tests.support.jobs import EVERYTHING, TOPIC, a_job, row, submitted
 from tests.support.raw_streams import raw_client
@@ -54,6 +56,30 @@ class TestGrants:
         assert (batch.grant_id, jobs_of(batch)) == (7, ids[:3])
         await stream.grant(8, 3)
         assert jobs_of(await stream.batch()) == ids[3:]
+
+    async def test_large_jobs_come_in_parts_and_none_is_lost(self, client, server):
+        """The first can start while the next are on their way, however slow the line is."""
+        jobs = [a_job(payload=json.dumps({"text": "x" * 900_000})) for _ in range(7)]
+        for job in jobs:
+            message = pb.NewJob(id=str(job.id), topic=job.topic, payload=job.payload)
+            await client("SubmitJobs", pb.SubmitJobsRequest(jobs=[message]))
+        stream = client.stream()
+        await stream.hello(wants_offers=True)
+        got: list[str] = []
+        for number in range(4):
+            await stream.grant(number, 10 - len(got))
+            batch = await stream.batch()
+            assert batch.ByteSize() <= PART.bytes
+            assert batch.grant_id == number
+            got += jobs_of(batch)
+            if len(got) < len(jobs):
+                assert (await stream.read()).offer.queue == "default"  # ask again, at once
+            server.do(lambda each: each.dispatcher.given_back())
+        assert Counter(got) == Counter(str(job.id) for job in jobs)
+        claimed = await client("CountJobs", pb.CountJobsRequest())
+        assert {each.status: each.jobs for each in claimed.counts if each.jobs} == {
+            pb.JOB_STATUS_RUNNING: 7
+        }
 
     async def test_an_assignment_has_all_that_a_worker_needs(self, client, near):
         job = pb.NewJob(

@@ -1,6 +1,7 @@
 """Files that are full, copied, linked, of another kind, or not ours to write."""
 
 import asyncio
+import os
 import random
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ from uuid import UUID
 import pytest
 
 from pulsed.backoff import RetryPolicy
+from pulsed.engine.doctor import Level, examine
 from pulsed.errors import (
     NotADatabase,
     StorageError,
@@ -229,3 +231,49 @@ def test_behind_a_symbolic_link_the_log_is_written_back_as_well(tmp_path, monkey
     with closing(sqlite3.connect(tmp_path / "without_its_log.db")) as copy:
         assert copy.execute("SELECT count(*) FROM pulse_jobs").fetchone() == (2,)
     close_blocking(store)
+
+
+# -- who may read it ------------------------------------------------------------------------------
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+class TestModes:
+    @pytest.fixture(autouse=True)
+    def generous(self) -> Iterator[None]:
+        before = os.umask(0o022)
+        yield
+        os.umask(before)
+
+    async def test_only_its_owner_can_read_a_new_file(self, tmp_path):
+        path = tmp_path / "new.db"
+        store = SqliteStore(path)
+        await store.submit([a_job()])
+        files = {each.name: mode(each) for each in tmp_path.iterdir()}
+        assert files == dict.fromkeys(["new.db", "new.db-wal", "new.db-shm"], 0o600)
+        await store.aclose()
+
+    async def test_also_through_a_link_that_leads_nowhere_yet(self, tmp_path):
+        link = tmp_path / "link.db"
+        link.symlink_to(tmp_path / "there.db")
+        store = SqliteStore(link)
+        await store.submit([a_job()])
+        assert mode(tmp_path / "there.db") == 0o600
+        await store.aclose()
+
+    async def test_a_file_that_is_there_keeps_its_mode_and_the_doctor_warns(self, tmp_path):
+        path = tmp_path / "old.db"
+        path.touch(0o644)
+        store = SqliteStore(path)
+        await store.submit([a_job()])
+        assert mode(path) == 0o644
+        (found,) = [each for each in await examine(store) if each.check == "file mode"]
+        assert (found.level, "0644" in found.detail) == (Level.WARN, True)
+        assert "chmod 600" in found.advice
+        path.chmod(0o660)  # for a group that shares it, somebody has decided that
+        (found,) = [each for each in await examine(store) if each.check == "file mode"]
+        assert found.level is Level.OK
+        await store.aclose()

@@ -81,6 +81,33 @@ class TestURLs:
             open_store("mysql://ada:secret@host/db")
         assert "secret" not in str(refused.value)
 
+    @pytest.mark.parametrize("password", ["se/cret", "se#cret", "se?cret", "se@cret", "se:cret"])
+    @pytest.mark.parametrize("rest", ["/db", "", "/db?sslmode=on", "/db#x"])
+    @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "pulses"])
+    def test_nor_is_one_shown_that_is_written_as_it_is(self, scheme, password, rest) -> None:
+        shown = redacted(f"{scheme}://ada:{password}@host{rest}")
+        assert "cret" not in shown
+        assert shown.startswith(f"{scheme}://ada@host")
+
+    @pytest.mark.parametrize(
+        "url",
+        ["mysql://host/db?password=se@cret", "mysql://a/b:secret@host"],
+    )
+    def test_of_what_cannot_be_told_apart_nothing_is_shown(self, url: str) -> None:
+        assert "cret" not in redacted(url)
+
+    @pytest.mark.parametrize(
+        "url, shown",
+        [
+            ("postgresql://host/db?x=1", "postgresql://host/db"),
+            ("postgresql://a.b:1,c:2/db", "postgresql://a.b:1,c:2/db"),
+            ("sqlite:////var/jobs.db", "sqlite:////var/jobs.db"),
+            ("pulse://me:tok/en@a:1,b:2?ca=x", "pulse://me@a:1,b:2"),
+        ],
+    )
+    def test_all_the_rest_is(self, url: str, shown: str) -> None:
+        assert redacted(url) == shown
+
     @pytest.mark.parametrize(
         "said",
         [

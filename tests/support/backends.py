@@ -136,6 +136,7 @@ class SqliteBackend(Backend):
 
     def _prepare(self) -> None:
         if self.with_tables and not self.path.exists():
+            self.path.touch(0o600)
             self.path.write_bytes(file_with_tables())
 
     def connect(self) -> sqlite3.Connection:

@@ -8,7 +8,7 @@ from rich.text import Text
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code
 from pulsed.cli.output import console, print_hanging, print_json
-from pulsed.cli.plain import harmless
+from pulsed.cli.plain import in_line
 from pulsed.engine.doctor import Finding, Level, examine, is_healthy
 from pulsed.store.blocking import run_blocking
 
@@ -45,10 +45,10 @@ def _show(findings: list[Finding]) -> None:
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
         line = Text(f"{finding.level:4}", style=STYLES[finding.level])
-        line.append(f"  {finding.check:{width}}  ", style="bold").append(harmless(finding.detail))
+        line.append(f"  {finding.check:{width}}  ", style="bold").append(in_line(finding.detail))
         print_hanging(screen, line, 8 + width)
         if finding.advice:
-            advice = Text(" " * (8 + width) + "→ ", style="yellow").append(harmless(finding.advice))
+            advice = Text(" " * (8 + width) + "→ ", style="yellow").append(in_line(finding.advice))
             print_hanging(screen, advice, 10 + width)
     bad = [finding for finding in findings if finding.level is not Level.OK]
     failed = [finding for finding in bad if finding.level is Level.FAIL]

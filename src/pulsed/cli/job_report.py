@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from pulsed.cli.job_tree import Node
 from pulsed.cli.output import one_line, print_hanging, status_text
-from pulsed.cli.plain import harmless
+from pulsed.cli.plain import harmless, in_line
 from pulsed.cli.times import iso
 from pulsed.cli.tree_report import moment, print_tree, wait_line
 from pulsed.job import Failure, JobRow, Status
@@ -38,13 +39,13 @@ def report(to: Console, known: Known) -> None:
     """Print all there is to know about a job."""
     tree, failures, hints, schedule, now = known
     job = tree.job
-    head = Text.assemble((harmless(job.topic), "bold"), "  ", status_text(job.status))
+    head = Text.assemble((in_line(job.topic), "bold"), "  ", status_text(job.status))
     to.print(head.append(f"  {job.id}", style="dim"))
     for hint in [*hints, *_what_to_do(tree)]:
-        print_hanging(to, Text("→ ", style="yellow").append(harmless(hint)), 2)
+        print_hanging(to, Text("→ ", style="yellow").append(in_line(hint)), 2)
     to.print()
     for label, value in (*_fields(tree, now), *_lineage(job, schedule)):
-        to.print(Text.assemble((f"{label:{LABEL}}", "dim"), harmless(value)), soft_wrap=True)
+        to.print(Text.assemble((f"{label:{LABEL}}", "dim"), in_line(value)), soft_wrap=True)
     for label, text in (
         ("payload", job.payload),
         ("result", job.result),
@@ -64,7 +65,8 @@ def _what_to_do(tree: Node) -> Iterator[str]:
     elif job.status in REPLAYABLE:
         yield f"`pulsed jobs retry {job.id}` runs it again, with fresh attempts"
     if job.status is Status.WAITING and job.wait_kind == StepKind.SIGNAL:
-        yield f"`pulsed jobs signal {job.id} {job.wait_key} JSON` sends it"
+        name = shlex.quote(job.wait_key or "")
+        yield f"`pulsed jobs signal {job.id} {name} JSON` sends it"
 
 
 def _fields(tree: Node, now: datetime) -> Iterator[tuple[str, str]]:

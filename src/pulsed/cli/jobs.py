@@ -27,7 +27,7 @@ from pulsed.cli.output import (
     print_json,
     status_text,
 )
-from pulsed.cli.plain import harmless
+from pulsed.cli.plain import in_line
 from pulsed.cli.prune import prune
 from pulsed.cli.signal import signal
 from pulsed.cli.times import brief, relative
@@ -196,7 +196,7 @@ def _show_table(found: Page[JobRow], now: datetime) -> None:
 def _note(job: JobRow) -> Text:
     """Return what a job waits for, or why it failed."""
     if job.status is Status.WAITING and job.wait_kind != StepKind.SLEEP:
-        return Text(harmless(f"waits for {waits_for(job)}"), style="magenta")
+        return Text(in_line(f"waits for {waits_for(job)}"), style="magenta")
     return Text(one_line(job.last_error or ""), style="red")
 
 

@@ -67,7 +67,8 @@ class Lines(logging.Formatter):
         if self._coloured and record.levelno in COLOURS:
             level = click.style(level, fg=COLOURS[record.levelno])
         text = f"{clock:%H:%M:%S}.{clock.microsecond // 1000:03} {self._pid}{level} {record.name}: "
-        text += harmless(record.getMessage()) + self._job(record)
+        # Further lines are indented: none can pass for a record of its own.
+        text += harmless(record.getMessage()).replace("\n", "\n    ") + self._job(record)
         if record.exc_info:
             text += "\n" + harmless(self.formatException(record.exc_info))
         return text

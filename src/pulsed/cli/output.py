@@ -9,11 +9,12 @@ from typing import IO, Any
 import click
 import msgspec
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from pulsed.cli.exits import say
-from pulsed.cli.plain import harmless, harmless_json
+from pulsed.cli.plain import harmless, harmless_json, in_line
 from pulsed.job import JobRow, Status, WorkerInfo
 from pulsed.page import SEARCHED, Counts
 
@@ -42,13 +43,33 @@ def for_people(*, as_json: bool) -> bool:
 
 def console(file: IO[str] | None = None) -> Console:
     """Return a console for tables and colours; it knows about NO_COLOR and pipes."""
-    return Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+    return CleanConsole(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+class CleanConsole(Console):
+    """Draws no control characters but its own."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Return what to draw, with texts made harmless."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(harmless(segment.text), segment.style)
+
+
+def text_in_line(text: Text) -> Text:
+    """Return a text with colours that stays in its line."""
+    text.plain = in_line(text.plain)  # as long as before, so the colours stay where they are
+    return text
 
 
 def one_line(text: str) -> str:
     """Return the first line of a text, made harmless."""
     lines = text.strip().splitlines()
-    return harmless(lines[0]) if lines else ""
+    return in_line(lines[0]) if lines else ""
 
 
 def print_json(value: Any) -> None:
@@ -90,8 +111,8 @@ class Table:
 
     def add(self, *cells: str | Text, below: Text | None = None) -> None:
         """Add a row, and perhaps a line below it."""
-        texts = [cell if isinstance(cell, Text) else Text(harmless(cell)) for cell in cells]
-        self._rows.append((texts, below))
+        texts = [text_in_line(Text(cell) if isinstance(cell, str) else cell) for cell in cells]
+        self._rows.append((texts, None if below is None else text_in_line(below)))
 
     def show(self, to: Console) -> None:
         """Print the table."""
@@ -154,7 +175,7 @@ def _fitted(text: str, width: int) -> str:
 
 def joined(names: Iterable[str], most: int = 12) -> str:
     """Return names for a line of text; beyond ``most`` only their number is said."""
-    given = [harmless(name) for name in names]
+    given = [in_line(name) for name in names]
     more = f" and {len(given) - most} more" if len(given) > most else ""
     return ", ".join(given[:most]) + more
 

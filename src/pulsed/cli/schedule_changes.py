@@ -133,7 +133,7 @@ def edit(
     for word in unset:
         changes[_option_name(word)] = 0 if word == "jitter" else None
     if not changes and not arguments and json_args is None:
-        raise CommandError(f"change what? See pulsed schedules edit {name} --help.", Code.USAGE)
+        raise CommandError("change what? See pulsed schedules edit --help.", Code.USAGE)
     with scope.opened() as (schedules, store):
         if arguments or json_args is not None:
             changes["payload"] = _changed_payload(schedules.get(name), arguments, json_args)

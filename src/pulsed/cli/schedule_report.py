@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pulsed.cli.output import Table, one_line, print_hanging, raw, status_text
-from pulsed.cli.plain import harmless
+from pulsed.cli.plain import in_line
 from pulsed.cli.times import brief, iso, relative
 from pulsed.client import Schedule, ScheduleFire
 from pulsed.engine.doctor import WAITED_TOO_LONG
@@ -175,7 +175,7 @@ def show(
     if schedule.state in STATES:
         print_hanging(to, Text("→ ", style="yellow").append(STATES[schedule.state]), 2)
     if schedule.error:
-        print_hanging(to, Text("→ ", style="yellow").append(harmless(schedule.error)), 2)
+        print_hanging(to, Text("→ ", style="yellow").append(in_line(schedule.error)), 2)
     to.print()
     for label, value in (*_timetable_fields(schedule, now), *_fields(schedule, now)):
         _field(to, label, value)
@@ -189,12 +189,12 @@ def show(
 
 def _head(to: Console, schedule: Schedule) -> None:
     state = Text(schedule.state, style=COLOURS[schedule.state])
-    head = Text.assemble((harmless(schedule.name), "bold"), "  ", state)
-    to.print(head.append(f"  app {harmless(schedule.app)}", style="dim"))
+    head = Text.assemble((in_line(schedule.name), "bold"), "  ", state)
+    to.print(head.append(f"  app {in_line(schedule.app)}", style="dim"))
 
 
 def _field(to: Console, label: str, value: str) -> None:
-    to.print(Text(f"{label:{LABEL}}", style="dim").append(harmless(value)), soft_wrap=True)
+    to.print(Text(f"{label:{LABEL}}", style="dim").append(in_line(value)), soft_wrap=True)
 
 
 def _timetable_fields(schedule: Schedule, now: datetime) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pulsed.cli.job_tree import Child, Children, Node, Step
-from pulsed.cli.output import COLOURS, SHORT, one_line, status_text
-from pulsed.cli.plain import harmless
+from pulsed.cli.output import COLOURS, SHORT, one_line, status_text, text_in_line
+from pulsed.cli.plain import in_line
 from pulsed.cli.times import brief, iso, relative
 from pulsed.engine.why import waits_for
 from pulsed.job import Status
@@ -63,8 +63,8 @@ def _limit(until: datetime | None, now: datetime) -> str:
 def _add_steps(tree: Tree, node: Node) -> None:
     width = min(WIDEST, max((len(str(step.checkpoint.key)) for step in node.steps), default=0))
     for step in node.steps:
-        line = Text(f"{harmless(str(step.checkpoint.key)):{width}}  ")
-        branch = tree.add(line.append_text(_came_to(step, node)))
+        line = Text(f"{in_line(str(step.checkpoint.key)):{width}}  ")
+        branch = tree.add(text_in_line(line.append_text(_came_to(step, node))))
         if step.checkpoint.error is not None and step.children is None:
             branch.add(Text(one_line(step.checkpoint.error), style="red"))
         if step.children is not None:
@@ -172,7 +172,7 @@ def _add_children(branch: Tree, children: Children) -> None:
 def _child_line(child: Child) -> Text:
     job, now = child.node.job, child.node.now
     place = "?" if child.place is None else str(child.place)
-    line = Text.assemble((place, "dim"), f" {harmless(job.topic)}  ")
+    line = Text.assemble((place, "dim"), f" {in_line(job.topic)}  ")
     line.append_text(status_text(job.status))
     if job.completed_at is not None:
         line.append(f" in {span((job.completed_at - job.submitted_at).total_seconds())}")
@@ -186,4 +186,4 @@ def _about(node: Node) -> Iterator[Text]:
         error = one_line(node.job.last_error)
         yield Text(error, style="red", no_wrap=True, overflow="ellipsis")
     if node.job.status is Status.WAITING and node.waits_since is None:
-        yield Text(harmless(wait_line(node)), style="magenta")
+        yield Text(in_line(wait_line(node)), style="magenta")

@@ -23,6 +23,8 @@ TICK = 10.0
 """The watchdogs' default interval."""
 CLOCK_TOLERANCE = 1.0
 WAITED_TOO_LONG = 60.0
+OTHERS = 0o007
+"""What a file's mode allows to everybody."""
 LATE = 86_400.0
 """Seconds that a finished job may be kept longer than it should be, while workers catch up."""
 
@@ -114,6 +116,13 @@ def _file_system(kind: str) -> Finding:
     return Finding("file system", Level.OK, kind)
 
 
+def _file_mode(mode: str) -> Finding:
+    if not mode or not int(mode, 8) & OTHERS:
+        return Finding("file mode", Level.OK, mode or "files have none here")
+    detail = f"{mode}: every user of this machine can read the jobs, or change them"
+    return Finding("file mode", Level.WARN, detail, "chmod 600 the file, its -wal and its -shm")
+
+
 def _standby(answer: str) -> Finding:
     if answer == "no":
         return Finding("role", Level.OK, "primary")
@@ -143,6 +152,7 @@ _JUDGES: Mapping[str, Callable[[str], Finding]] = {
     "synchronous": _synchronous,
     "wal_reset_bug": _wal_reset_bug,
     "file_system": _file_system,
+    "file_mode": _file_mode,
     "standby": _standby,
     "autovacuum": _autovacuum,
     "idle_in_transaction": _idle_in_transaction,

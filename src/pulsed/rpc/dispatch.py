@@ -9,6 +9,9 @@ poll, and one job wakes one worker.
 
 A stream that wants offers is told that there may be jobs, and must then grant: a worker that froze
 has jobs offered, but none given. An offer that is not taken goes to the next in the lane.
+
+An answer is bounded by bytes: over a slow line the first jobs start while the next are on their
+way. How many to claim follows from the size of the last ones; what does not fit is given back.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
+from pulsed.batches import batches, text_size
 from pulsed.errors import StorageError
 from pulsed.job import Assignment, Released, Report, TopicPolicy
-from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH
+from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH, PART
 from pulsed.store.base import SCHEDULES, Listener, Store
 
 log = logging.getLogger("pulsed.server")
@@ -31,6 +35,11 @@ log = logging.getLogger("pulsed.server")
 OFFER_PATIENCE = 0.05
 """Seconds after which an offer that was not taken goes to the next."""
 GIVE_BACK_TRIES = 5
+FIRST_CLAIM = 100
+"""Jobs to claim for a stream before anything is known of their size."""
+GROWTH = 4
+ASSIGNMENT_BYTES = 200
+"""About what a job takes besides its payload."""
 
 _random = Random()  # noqa: S311 - jitter
 
@@ -49,6 +58,8 @@ class Grant:
     """In how many of its queues it has been, this time around."""
     claimed: list[Assignment] = field(default_factory=list)
     """What was found there."""
+    is_cut: bool = False
+    """More was found than fits into an answer."""
     seen: dict[Lane, int] = field(default_factory=dict)
     """Its lanes, and which of their news it knows."""
     timer: asyncio.TimerHandle | None = None
@@ -80,9 +91,18 @@ class Stream:
         self.named: set[str] = set()
         """The queues that it has named so far, in its Hello and in grants."""
         self.unanswered = 0
+        self.pace = FIRST_CLAIM if wants_offers else LARGEST_ASSIGNMENT_BATCH
+        """How many jobs to claim at the most, as the size of the last ones suggests."""
         self.withdrawn = False
         """It is about to stop: there is no use in an offer, until it grants again."""
         self.closed = False
+
+    def note_sizes(self, found: list[Assignment]) -> None:
+        """Learn from jobs how many like them fit into an answer."""
+        if found:
+            average = sum(map(_size_of, found)) // len(found)
+            most = min(LARGEST_ASSIGNMENT_BATCH, GROWTH * self.pace)
+            self.pace = max(1, min(most, PART.bytes // average))
 
 
 class Lane:
@@ -301,7 +321,7 @@ class Dispatcher:
             for lane in grant.seen:
                 lane.leave(grant)
             return
-        grant.asked, grant.claimed = 0, []
+        grant.asked, grant.claimed, grant.is_cut = 0, [], False
         stream.grants.append(grant)
         self._take_turn(stream)
 
@@ -313,13 +333,13 @@ class Dispatcher:
     async def serve(self, grant: Grant) -> None:
         """Claim for one grant from its next queue; when that was enough, answer or let it stand."""
         stream = grant.stream
-        credit = min(grant.credits, LARGEST_ASSIGNMENT_BATCH)
+        credit = min(grant.credits, stream.pace)
         try:
-            await self._look(grant, credit - len(grant.claimed))
+            await self._look(grant, max(1, credit - len(grant.claimed)))
         except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
             self._fail(grant, error)
             return
-        full = len(grant.claimed) == credit
+        full = grant.is_cut or len(grant.claimed) >= credit
         if not full and grant.asked < len(grant.queues) and not stream.closed:
             stream.grants.appendleft(grant)  # others have a turn before its next queue
             self._take_turn(stream)
@@ -335,8 +355,16 @@ class Dispatcher:
         grant.seen[lane] = lane.news
         self.claims += 1
         found = await self._claim(grant, queue, wanted)
-        grant.claimed += found
+        self._take(grant, found)
         lane.looked(grant, full=len(found) == wanted)
+
+    def _take(self, grant: Grant, found: list[Assignment]) -> None:
+        """Take as many jobs as fit into the answer, and give the others back."""
+        grant.stream.note_sizes(found)
+        taken = next(batches([*grant.claimed, *found], _size_of, PART), [])
+        grant.is_cut = len(taken) < len(grant.claimed) + len(found)
+        self.give_back([*grant.claimed, *found][len(taken) :])
+        grant.claimed = taken
 
     def _fail(self, grant: Grant, error: Exception) -> None:
         # The claim may have been committed: the worker must look for jobs it does not know of.
@@ -371,9 +399,14 @@ class Dispatcher:
         stream = grant.stream
         self._settled(grant)
         stream.deliver(grant, claimed)
-        if stream.wants_offers and not stream.withdrawn and not full:
+        if not stream.wants_offers or stream.withdrawn:
+            return
+        if not full:
             for lane, seen in grant.seen.items():
                 lane.add(stream, seen)
+        elif len(claimed) < grant.credits:  # it would think that there is nothing more
+            for queue in grant.queues[grant.asked - 1 :]:
+                stream.offer(queue)
 
     def _stands_at_once(self, grant: Grant) -> bool:
         """Let a grant stand without a look, if its stream is in line: it looked, and found less."""
@@ -428,7 +461,7 @@ class Dispatcher:
     # -- giving back ----------------------------------------------------------------------------
 
     def give_back(self, claimed: list[Assignment]) -> None:
-        """Release what was claimed for a stream that ended before it could be sent."""
+        """Release what was claimed for a stream and could not be sent to it."""
         if claimed:
             task = asyncio.get_running_loop().create_task(self._release(claimed))
             self._giving_back.add(task)
@@ -440,7 +473,7 @@ class Dispatcher:
             await asyncio.wait(self._giving_back)
 
     async def _release(self, claimed: list[Assignment]) -> None:
-        log.info("giving back %d jobs whose stream ended before they were sent", len(claimed))
+        log.info("giving back %d jobs that could not be sent", len(claimed))
         for _ in range(GIVE_BACK_TRIES):
             try:
                 await self._store.settle([Report(each.lease, Released()) for each in claimed])
@@ -450,6 +483,10 @@ class Dispatcher:
             else:
                 self.hint()
                 return
+
+
+def _size_of(assignment: Assignment) -> int:
+    return text_size(assignment.payload) + ASSIGNMENT_BYTES
 
 
 def _owner(waiter: Grant | Stream) -> Stream:

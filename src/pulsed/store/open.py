@@ -6,7 +6,7 @@ import importlib.util
 import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
@@ -17,6 +17,8 @@ FORMS = (
     "postgresql://user:password@host/database"
 )
 
+_ENDS_A_HOST = re.compile("[/?#]")
+_BEHIND_THE_PATH = re.compile("[?#].*", re.DOTALL)
 _PASSWORD = re.compile(r"password\s*=\s*('(\\.|[^'\\])*'?|\S+)", re.IGNORECASE)
 
 
@@ -53,16 +55,19 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
 
 
 def redacted(url: str) -> str:
-    """Return a URL without its password, for messages and logs."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url.partition(":")[0] + ":…"
-    if not parts.netloc:  # a file; putting its URL together again would lose slashes
+    """Return a URL without its password, for messages and logs.
+
+    A password may have been written as it is, with characters that end a host's name: so it ends
+    at the last @, and of what cannot be told apart nothing is shown.
+    """
+    scheme, slashes, rest = url.partition("://")
+    if not slashes or rest.startswith("/"):  # keywords, or a file
         return _PASSWORD.sub("password=…", url.partition("?")[0])
-    user, at, host = parts.netloc.rpartition("@")
-    shown = parts._replace(netloc=user.partition(":")[0] + at + host, query="", fragment="")
-    return urlunsplit(shown)
+    named, at, where = rest.rpartition("@")
+    user = named.partition(":")[0]
+    if at and _ENDS_A_HOST.search(user):
+        return f"{scheme}://…"
+    return f"{scheme}://{user}{at}{_BEHIND_THE_PATH.sub('', where)}"
 
 
 def sqlite_path(url: str) -> str | None:

@@ -40,7 +40,9 @@ from pulsed.store.loops import PerLoop
 from pulsed.store.runner import drive
 from pulsed.store.sqlite_file import (
     FileConnection,
+    create,
     is_replaced,
+    mode_of,
     refuse_inherited,
     remember,
 )
@@ -275,6 +277,8 @@ class SqliteStore(SqlStore, ForkAware):
             raise StorageError(f"There is no database at {self.path}. Is this the right path?")
         if self.path is not None:
             refuse_inherited(self.path)
+            if not self.path.exists():
+                create(self.path)
         connection = sqlite3.connect(
             ":memory:" if self.path is None else self.path,
             timeout=self.sqlite_options.busy_timeout,
@@ -360,6 +364,7 @@ class SqliteStore(SqlStore, ForkAware):
             "journal": journal,
             "wal_reset_bug": "no" if sqlite3.sqlite_version_info >= WAL_RESET_FIXED else "yes",
             "file_system": "memory" if self.path is None else file_system(self.path),
+            "file_mode": "" if self.path is None else mode_of(self.path),
             "schema": str(max((row.version for row in applied), default=0)),
             "synchronous": self.sqlite_options.synchronous,
         }

@@ -27,6 +27,27 @@ class FileConnection(sqlite3.Connection):
     """Device and number, which two files do not share; None where they are not known."""
 
 
+FOR_ITS_OWNER = 0o600
+
+
+def create(path: Path) -> None:
+    """Make an empty file that only its owner can read, unless there is one.
+
+    SQLite gives its log the same mode. Never opens a file that is there: closing it would drop
+    the locks that this process has on it.
+    """
+    with contextlib.suppress(OSError):  # what is wrong with the path, SQLite says
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
+        os.close(os.open(os.path.realpath(path), flags, FOR_ITS_OWNER))
+
+
+def mode_of(path: Path) -> str:
+    """Return a file's mode, as in 0600; empty where files have none."""
+    if os.name != "posix":
+        return ""
+    return f"{stat.S_IMODE(path.stat().st_mode):04o}"
+
+
 def remember(connection: sqlite3.Connection, path: Path) -> None:
     """Note which file a connection has just opened."""
     if not isinstance(connection, FileConnection):
