@@ -189,7 +189,8 @@ class TestActs:
         assert "is RUNNING" in result.stderr
         result = run("jobs", "cancel", job_id, PULSED_URL=url)
         assert result.exit_code == 0
-        assert "asked to stop" in result.stderr
+        assert result.stderr == "pulsed: asked 1 running job to stop\n"
+        assert result.stdout == f"{job_id}\n"
 
     def test_one_that_is_not_there_does_not_stop_the_others(self, url, live):
         dead = a_dead_job(live)

@@ -31,6 +31,7 @@ STATEMENTS = Statements(PostgresDialect(SCHEMA))
 
 BY_ID = ("pulse_jobs_pkey", "id = ANY")
 DUE = ("pulse_jobs_claim", "queue")
+CLAIMABLE = ("pulse_jobs_claim", "")
 LEASES = ("pulse_jobs_lease", "lease_until <")
 FINISHED = ("pulse_jobs_finished", "AND (completed_at <")
 PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
@@ -46,6 +47,9 @@ PLANS = {
     "settled_before": [BY_ID],
     "reap": [LEASES, BY_ID],
     "held": [("pulse_jobs_lease", "")],  # all of it: it has the running jobs and nothing else
+    "asked_to_stop": [("pulse_jobs_cancelling", "locked_by = $")],
+    "queues": [CLAIMABLE],
+    "oldest_due": [DUE, DUE],
     "set_progress": [BY_ID, BY_ID],
     "cancel": [BY_ID, BY_ID],
     "replay": [BY_ID, BY_ID],

@@ -21,7 +21,7 @@ backend = only_sqlite
 HOT = [
     *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
-    *("settle_children", "parents", "wake"),
+    *("settle_children", "parents", "wake", "asked_to_stop"),
 ]
 
 

@@ -115,3 +115,15 @@ async def test_held_lists_the_leases_of_one_worker_as_the_database_has_them(stor
     assert set(await store.held(ALICE)) == {first.lease, second.lease}
     await settle(store, first, Failed("x"))
     assert await store.held(ALICE) == [second.lease]
+
+
+async def test_held_lists_only_those_that_were_asked_to_stop_if_wanted(store):
+    await store.submit([a_job() for _ in range(4)])
+    first, second, third = await claim(store, ALICE, limit=3)
+    (others,) = await claim(store, BOB)
+    assert await store.held(ALICE, asked_to_stop=True) == []
+    await store.cancel([first.job_id, third.job_id, others.job_id])
+    assert set(await store.held(ALICE, asked_to_stop=True)) == {first.lease, third.lease}
+    await settle(store, first, Failed("x"))
+    assert await store.held(ALICE, asked_to_stop=True) == [third.lease]
+    assert set(await store.held(ALICE)) == {second.lease, third.lease}

@@ -13,6 +13,7 @@ from pulsed.engine import runner
 from pulsed.engine.context import Context
 from pulsed.engine.run import Stop
 from pulsed.engine.worker import Exit
+from pulsed.errors import StorageError
 from pulsed.job import Assignment, Status
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlstore import SqlStore
@@ -160,12 +161,45 @@ async def test_cancelling_a_running_job_cancels_its_async_handler(store: SqlStor
         await asyncio.Event().wait()
 
     job_id = await submit(store, "slow")
-    async with working(store, slow) as it:
+    async with working(store, handler(slow, lease=NEVER)):  # no heartbeat will say so
         await in_status(store, job_id, Status.RUNNING)
         assert await store.cancel([job_id]) == {job_id: Status.RUNNING}
-        await beat(it)
         job = await finished(store, job_id)
     assert (job.status, job.last_error) == (Status.CANCELLED, "cancelled on request")
+
+
+@pytest.mark.embedded("a remote worker asks at every poll")
+async def test_a_cancelled_job_is_noticed_at_once_and_not_only_by_the_next_poll(
+    backend, store: SqlStore
+):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    elsewhere = backend.open()  # as another process has it
+    job_id = await submit(store, "slow")
+    async with working(store, handler(slow, lease=NEVER), poll=NEVER):
+        await in_status(store, job_id, Status.RUNNING)
+        await elsewhere.cancel([job_id])
+        assert (await finished(store, job_id)).status is Status.CANCELLED
+    await elsewhere.aclose()
+
+
+async def test_a_heartbeat_tells_of_a_cancellation_if_nothing_else_does(
+    store: SqlStore, monkeypatch
+):
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise StorageError("cannot be asked")
+
+    monkeypatch.setattr(store, "held", fails)
+    job_id = await submit(store, "slow")
+    async with working(store, slow) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        await store.cancel([job_id])
+        await beat(it)
+        assert (await finished(store, job_id)).status is Status.CANCELLED
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,7 @@ class Pulse:
         synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
         schema: PostgreSQL: where the tables are; by default the search path decides.
         pool_size: PostgreSQL: connections for each event loop.
+        max_connections: PostgreSQL: all connections of this process together, 8 or more.
         prepared_statements: PostgreSQL: off for a pooler in transaction mode.
         listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.
     """
@@ -121,6 +122,7 @@ class Pulse:
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         schema: str | None = None,
         pool_size: int | None = None,
+        max_connections: int | None = None,
         prepared_statements: bool = True,
         listen_url: str | None = None,
     ) -> None:
@@ -136,6 +138,7 @@ class Pulse:
             synchronous=synchronous,
             schema=schema,
             pool_size=pool_size,
+            max_connections=max_connections,
             prepared_statements=prepared_statements,
             listen_url=listen_url,
         )

@@ -159,6 +159,11 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     wait_key: str | None = None
 
     @property
+    def is_cancelling(self) -> bool:
+        """Whether it was asked to stop and still runs."""
+        return self.cancel_requested and self.status is Status.RUNNING
+
+    @property
     def due_at(self) -> datetime | None:
         """When it becomes, or became, due; None: only what it waits for makes it so."""
         return None if self.next_run_at >= FOREVER else self.next_run_at

@@ -121,15 +121,41 @@ def _given(ids: Sequence[str]) -> Iterator[UUID]:
 def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     """Act on ids, batch by batch; the worst thing that happened to one of them is the answer."""
     worst = Code.OK
-    total = 0
+    done = Done(act)
     while batch := list(itertools.islice(ids, PAGE)):
         answers = run_blocking(act.perform(store, batch))
         for job_id in dict.fromkeys(batch):
             code = _tell(store, act, job_id, answers.get(job_id))
             worst = max(worst, code)
-            total += code is Code.OK
-    say(f"{act.done} {total:,} {_jobs(total)}")
+            if code is Code.OK:
+                done.add({job_id: answers[job_id][1]})
+    done.say()
     return worst
+
+
+class Done:
+    """Prints the ids that something was done to, and counts them."""
+
+    def __init__(self, act: Act) -> None:
+        self._act = act
+        self._total = 0
+        self._asked = 0
+
+    def add(self, statuses: Mapping[UUID, Status]) -> None:
+        """Count jobs by their statuses now: a cancelled one may still be running."""
+        if statuses:
+            print("\n".join(map(str, statuses)))
+        self._total += len(statuses)
+        if self._act is CANCEL:
+            self._asked += sum(status is Status.RUNNING for status in statuses.values())
+
+    def say(self) -> None:
+        """Say how many there were."""
+        ended = self._total - self._asked
+        if ended or not self._asked:
+            say(f"{self._act.done} {ended:,} {_jobs(ended)}")
+        if self._asked:
+            say(f"asked {self._asked:,} running {_jobs(self._asked)} to stop")
 
 
 def _tell(store: Store, act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
@@ -140,9 +166,6 @@ def _tell(store: Store, act: Act, job_id: UUID, answer: tuple[bool, Status] | No
     if not done:
         say(f"job {job_id} is {status}: {_why_not(store, act, job_id)}")
         return Code.FAILURE
-    print(job_id)
-    if act is CANCEL and status is Status.RUNNING:
-        say(f"job {job_id} is running and was asked to stop")
     return Code.OK
 
 
@@ -166,16 +189,12 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     more = "at least " if counted.at_least else ""
     question = f"{act.verb} {more}{total:,} {_jobs(total)}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
-    done = run_blocking(act_on_matching(store, act, chosen, _print_ids))
-    say(f"{act.done} {done:,} {_jobs(done)}")
-    if act is DELETE and done < total:
+    done = Done(act)
+    number = run_blocking(act_on_matching(store, act, chosen, done.add))
+    done.say()
+    if act is DELETE and number < total:
         say("children of jobs that have not ended stay, and so do jobs with such children")
     return Code.OK
-
-
-def _print_ids(ids: list[UUID]) -> None:
-    if ids:
-        print("\n".join(map(str, ids)))
 
 
 def _jobs(number: int) -> str:

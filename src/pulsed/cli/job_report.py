@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pulsed.cli.job_tree import Node
-from pulsed.cli.output import one_line, print_hanging, status_text
+from pulsed.cli.output import one_line, print_hanging, status_of
 from pulsed.cli.plain import harmless, in_line
 from pulsed.cli.times import iso
 from pulsed.cli.tree_report import moment, print_tree, wait_line
@@ -39,7 +39,7 @@ def report(to: Console, known: Known) -> None:
     """Print all there is to know about a job."""
     tree, failures, hints, schedule, now = known
     job = tree.job
-    head = Text.assemble((in_line(job.topic), "bold"), "  ", status_text(job.status))
+    head = Text.assemble((in_line(job.topic), "bold"), "  ", status_of(job))
     to.print(head.append(f"  {job.id}", style="dim"))
     for hint in [*hints, *_what_to_do(tree)]:
         print_hanging(to, Text("→ ", style="yellow").append(in_line(hint)), 2)

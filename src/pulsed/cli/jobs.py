@@ -25,7 +25,7 @@ from pulsed.cli.output import (
     one_line,
     print_counts,
     print_json,
-    status_text,
+    status_of,
 )
 from pulsed.cli.plain import in_line
 from pulsed.cli.prune import prune
@@ -183,7 +183,7 @@ def _show_table(found: Page[JobRow], now: datetime) -> None:
     table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
     for job in found:
         note = _note(job)
-        cells = (str(job.id), job.topic, status_text(job.status), _tries(job), _age(job, now))
+        cells = (str(job.id), job.topic, status_of(job), _tries(job), _age(job, now))
         if wide:
             table.add(*cells, _when(job, now), note)
         else:

@@ -100,6 +100,13 @@ def status_text(status: Status) -> Text:
     return Text(SHORT.get(status, status.value), style=COLOURS[status])
 
 
+def status_of(job: JobRow) -> Text:
+    """Return a job's status in its colour; CANCELLING while it runs and was asked to stop."""
+    if job.is_cancelling:
+        return Text("CANCELLING", style=COLOURS[Status.RUNNING])
+    return status_text(job.status)
+
+
 class Table:
     """Columns of fitting width; some give way, in the order given, when the terminal is narrow."""
 

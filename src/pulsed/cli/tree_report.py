@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pulsed.cli.job_tree import Child, Children, Node, Step
-from pulsed.cli.output import COLOURS, SHORT, one_line, status_text, text_in_line
+from pulsed.cli.output import COLOURS, SHORT, one_line, status_of, text_in_line
 from pulsed.cli.plain import in_line
 from pulsed.cli.times import brief, iso, relative
 from pulsed.engine.why import waits_for
@@ -173,7 +173,7 @@ def _child_line(child: Child) -> Text:
     job, now = child.node.job, child.node.now
     place = "?" if child.place is None else str(child.place)
     line = Text.assemble((place, "dim"), f" {in_line(job.topic)}  ")
-    line.append_text(status_text(job.status))
+    line.append_text(status_of(job))
     if job.completed_at is not None:
         line.append(f" in {span((job.completed_at - job.submitted_at).total_seconds())}")
     elif job.status is Status.RUNNING and job.started_at is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -50,16 +50,17 @@ async def act_on_matching(
     store: Store,
     act: Act,
     where: JobFilter,
-    tell: Callable[[list[UUID]], object] = lambda _: None,
+    tell: Callable[[Mapping[UUID, Status]], object] = lambda _: None,
 ) -> int:
-    """Act on all that match, and ``tell`` of each page what was done; returns how many.
+    """Act on all that match, and ``tell`` of each page what was done, with the statuses now.
 
+    Returns how many that were.
     Pages go by id, so a job that stays behind is passed by.
     """
     total = 0
     async for rows in pages(store, where):
         answers = await act.perform(store, [row.id for row in rows])
-        done = [job_id for job_id, (worked, _) in answers.items() if worked]
+        done = {job_id: status for job_id, (worked, status) in answers.items() if worked}
         tell(done)
         total += len(done)
     return total

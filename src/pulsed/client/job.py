@@ -90,6 +90,11 @@ class Job(Generic[R_co]):
         return self.row.status
 
     @property
+    def is_cancelling(self) -> bool:
+        """Whether it was asked to stop and was still RUNNING."""
+        return self.row.is_cancelling
+
+    @property
     def attempts(self) -> int:
         """How many runs counted against ``max_attempts``."""
         return self.row.attempts

@@ -24,6 +24,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.engine import runner
+from pulsed.engine.cancel_watch import CancelWatch
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.job_log import JobLog
@@ -41,7 +42,7 @@ from pulsed.engine.workflows import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
-from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
@@ -157,6 +158,9 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
+        self._cancel_watch = CancelWatch(
+            self.store, self.id, poll=options.poll, runs=self._runner.by_lease
+        )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
         upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
@@ -165,7 +169,8 @@ class Worker:
         watch.start()
         log.info("worker %s started: %s", self.id, self._summary())
         try:
-            async with self.store.listen((*self.queues, SCHEDULES), self._hinted) as listener:
+            wanted = (*self.queues, SCHEDULES, CANCELS)
+            async with self.store.listen(wanted, self._hinted) as listener:
                 self._listener = listener
                 await self._claim_until_asked_to_stop(upkeep)
         finally:
@@ -179,6 +184,7 @@ class Worker:
         background = [
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
+            asyncio.create_task(self._cancel_watch.run(), name="pulsed-cancel"),
         ]
         if self.options.schedules:
             firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
@@ -217,9 +223,10 @@ class Worker:
             await _end(claiming)
 
     def _hinted(self) -> None:
-        """Look for jobs and schedules that may have arrived."""
+        """Check for jobs, schedules and cancellations that may have arrived."""
         self._claimer.wake()
         self._scheduler.wake()
+        self._cancel_watch.wake()
 
     async def _drain(self) -> None:
         """Wait for what runs, beating all the while; hand back what may not finish."""

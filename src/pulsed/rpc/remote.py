@@ -324,8 +324,9 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         accepted = {report.lease for report, accepted in pairs if accepted}
         return Partly(accepted, {sent[place].lease for place in answer.locked})
 
-    async def held(self, worker_id: UUID) -> list[Lease]:
-        answer = await self._call("ListLeases", pb.ListLeasesRequest(worker_id=str(worker_id)))
+    async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
+        request = pb.ListLeasesRequest(worker_id=str(worker_id), asked_to_stop=asked_to_stop)
+        answer = await self._call("ListLeases", request)
         return [to.lease_of(message) for message in answer.leases]
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:

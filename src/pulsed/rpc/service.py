@@ -230,7 +230,8 @@ class Service(WorkflowMethods):
         return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:
-        leases = await self._store.held(checks.job_id_of(request.worker_id))
+        worker_id = checks.job_id_of(request.worker_id)
+        leases = await self._store.held(worker_id, asked_to_stop=request.asked_to_stop)
         if caller.is_limited:
             places = await self._store.places([lease.job_id for lease in leases])
             leases = [lease for lease in leases if is_own(places.get(lease.job_id), caller)]

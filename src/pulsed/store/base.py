@@ -36,6 +36,9 @@ from pulsed.workflow import Ended, History, Record, Signal
 SCHEDULES = ",schedules"
 """What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
 
+CANCELS = ",cancels"
+"""Likewise: running jobs were asked to stop."""
+
 
 class Reaped(NamedTuple):
     """A job whose worker went silent, and where it went."""
@@ -204,8 +207,8 @@ class Store(ABC):
         return Partly(await self.settle(reports), set())
 
     @abstractmethod
-    async def held(self, worker_id: UUID) -> list[Lease]:
-        """List the leases that the database thinks this worker holds."""
+    async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
+        """List the leases that a worker holds, or only those of jobs that were asked to stop."""
 
     @abstractmethod
     async def set_progress(self, lease: Lease, progress: str) -> bool:

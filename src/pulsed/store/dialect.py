@@ -60,6 +60,8 @@ class Dialect(ABC):
     """Behind the name of the jobs' table: look jobs up by their ids, whatever statistics say."""
     by_family: str = ""
     """The same for the children of a job."""
+    by_cancelling: str = ""
+    """The same for running jobs that were asked to stop."""
     forever: str
     """An instant that never comes."""
     answers: bool = True
@@ -194,6 +196,7 @@ class SqliteDialect(Dialect):
     # After an ANALYZE of an almost empty table it would go through all of it for each id.
     by_id = "INDEXED BY sqlite_autoindex_pulse_jobs_1"
     by_family = "INDEXED BY pulse_jobs_family"
+    by_cancelling = "INDEXED BY pulse_jobs_cancelling"
     forever = "253402214400000000"  # 9999-12-31
     answers = False
 

@@ -34,6 +34,7 @@ class StoreSettings:
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     schema: str | None = None
     pool_size: int | None = None
+    max_connections: int | None = None
     prepared_statements: bool = True
     listen_url: str | None = None
 
@@ -116,6 +117,7 @@ def _postgres(url: str, settings: StoreSettings) -> Store:
         dequeue_retry=settings.dequeue_retry,
         migrate=settings.migrate,
         schema=settings.schema,
+        max_connections=settings.max_connections,
         prepared_statements=settings.prepared_statements,
         listen_url=settings.listen_url,
     )

@@ -24,6 +24,13 @@ DEFAULT_PORT = 5432
 LONGEST_SCHEMA = 48
 """PostgreSQL cuts names at 63 bytes; the schema's is part of the notification channel's."""
 
+POOLS = 3
+"""Pools of ``pool_size``: of an event loop's work, of its steps, of blocking callers."""
+RESERVED = 4
+"""Connections beside them: for claims 2, for wake-ups and heartbeats 1 each."""
+FEWEST_CONNECTIONS = 8
+"""Also enough for a server, with its own for the heartbeats of remote workers."""
+
 _ASYNCPG_READS = (
     *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslnegotiation", "sslcrl", "sslpassword"),
     *("ssl_min_protocol_version", "ssl_max_protocol_version", "target_session_attrs"),
@@ -43,6 +50,8 @@ class PostgresOptions(StoreOptions):
     Claims (2), heartbeats through a server (4) and a listener (1) have their own beside a loop's, a
     worker's heartbeats (1) beside the blocking ones.
     """
+    max_connections: int | None = None
+    """The most connections of this process, with all that are named above; pool_size follows."""
     prepared_statements: bool = True
     """False behind a PgBouncer in transaction mode: nothing is then kept in a session."""
     listen_url: str | None = None
@@ -57,11 +66,23 @@ class PostgresOptions(StoreOptions):
     def __post_init__(self) -> None:
         if self.pool_size < 1:
             raise ConfigError(f"pool_size must be 1 or more, not {self.pool_size!r}.")
+        if self.max_connections is not None and self.max_connections < FEWEST_CONNECTIONS:
+            raise ConfigError(
+                f"max_connections must be {FEWEST_CONNECTIONS} or more, not "
+                f"{self.max_connections!r}."
+            )
         if self.schema is not None and not _is_identifier(self.schema):
             raise ConfigError(
                 f"schema={self.schema!r} is not a plain identifier: use letters, digits and "
                 f"underscores, {LONGEST_SCHEMA} at the most, and no digit first."
             )
+
+    @property
+    def size(self) -> int:
+        """How many connections a pool may have: of a loop, of its steps, of blocking callers."""
+        if self.max_connections is None:
+            return self.pool_size
+        return min(self.pool_size, (self.max_connections - RESERVED) // POOLS)
 
 
 def _is_identifier(name: str) -> bool:

@@ -19,7 +19,14 @@ import asyncpg
 
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server
-from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions, lane_of
+from pulsed.store.postgres_session import (
+    COMMIT,
+    IDLE_FOR_TOO_LONG,
+    KEEP_IDLE,
+    Lane,
+    Sessions,
+    lane_of,
+)
 from pulsed.store.postgres_values import arguments
 from pulsed.store.runner import adrive
 from pulsed.store.verb import Rows, Statement, Verb
@@ -34,23 +41,33 @@ async def connect(
     address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
 ) -> asyncpg.Connection:
     """Open a connection for a lane."""
-    return await asyncpg.connect(
-        **address.for_asyncpg(sessions.at_connect(lane), options.connect_timeout),
-        command_timeout=options.statement_timeout + 5,
-        statement_cache_size=256 if options.prepared_statements else 0,
-        max_cached_statement_lifetime=0,
-        max_cacheable_statement_size=0,
-    )
+    sessions.crowding.check()
+    try:
+        connection = await asyncpg.connect(
+            **address.for_asyncpg(sessions.at_connect(lane), options.connect_timeout),
+            command_timeout=options.statement_timeout + 5,
+            statement_cache_size=256 if options.prepared_statements else 0,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+        )
+    except asyncpg.PostgresError as error:
+        sessions.crowding.note(error)
+        raise
+    sessions.crowding.note(None)
+    return connection
 
 
 class LanePool:
     """The connections of one lane, the last used first."""
+
+    keep_idle = KEEP_IDLE
 
     def __init__(self, size: int, open_one: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
         self.slots = asyncio.Semaphore(size)
         self.opened: set[asyncpg.Connection] = set()
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._open_one = open_one
+        self._trimming: asyncio.TimerHandle | None = None
 
     async def take(self, within: float | None = None) -> asyncpg.Connection:
         """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
@@ -68,8 +85,25 @@ class LanePool:
         """Keep a connection for the next verb."""
         if connection in self.opened:  # else the pool was closed meanwhile
             self._idle.append((connection, time.monotonic()))
+            self._trim_later()
         else:
             connection.terminate()
+
+    def _trim_later(self) -> None:
+        if self._trimming is None and len(self._idle) > 1:
+            loop = asyncio.get_running_loop()
+            self._trimming = loop.call_later(self.keep_idle, self._trim)
+
+    def _trim(self) -> None:
+        """Close what a burst has left idle; the one that was used last is kept."""
+        self._trimming = None
+        long_ago = time.monotonic() - self.keep_idle
+        surplus = [one for one, since in self._idle[:-1] if since <= long_ago]
+        self._idle = self._idle[len(surplus) :]
+        for connection in surplus:
+            self.opened.discard(connection)
+            _keep(asyncio.ensure_future(_close(connection)))
+        self._trim_later()
 
     def drop(self, connection: asyncpg.Connection) -> None:
         """Let go of a connection without a word to the server."""
@@ -95,6 +129,8 @@ class LanePool:
         """Say goodbye on idle connections; those in use are ended when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
         self.opened.clear()
+        if self._trimming is not None:
+            self._trimming.cancel()
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 

@@ -7,9 +7,14 @@ The few verbs that may look at the whole table get the planner's freedom back fo
 
 from __future__ import annotations
 
+import math
+import random
+import time
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import PostgresOptions
 from pulsed.store.verb import Kind, Verb
 
@@ -32,6 +37,14 @@ TRIES_IN_TIME = 3
 """How many tries of an urgent verb must fit into the time that its caller has…"""
 SHORTEST_TRY = 0.5
 """…unless that is too short to tell a slow server from a dead one."""
+
+TOO_MANY_CONNECTIONS = "53300"
+
+KEEP_IDLE = 30.0
+"""Seconds that a pool keeps more idle connections than one, for the next burst."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds in which nothing is opened after the server had no connection left, doubled each time."""
 
 IDLE_FOR_TOO_LONG = 300.0
 """Seconds after which a firewall may have forgotten a quiet connection."""
@@ -77,16 +90,47 @@ def lane_of(verb: Verb[Any]) -> Lane:
     return Lane.CLAIM if verb.relaxed else Lane.WORK
 
 
+class Crowding:
+    """Keeps a process from asking a full server for connections again and again.
+
+    A fleet that retries at its own pace keeps a full server busy with refusing. So after a refusal
+    a process opens nothing for a while, longer each time, and no two processes for the same time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pause = 0.0
+        self._until = -math.inf
+
+    def check(self) -> None:
+        """Raise if the server is to be left alone."""
+        left = self._until - self._clock()
+        if left > 0:
+            raise TransientStorageError(
+                "The server has no connection left: none is opened for another "
+                f"{left:.0f} s. Raise its max_connections, or lower max_connections here."
+            )
+
+    def note(self, error: BaseException | None) -> None:
+        """Take note of how an attempt to connect ended."""
+        if error is None:
+            self._pause = 0.0
+        elif getattr(error, "sqlstate", None) == TOO_MANY_CONNECTIONS:
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            self._until = self._clock() + self._pause * random.uniform(0.5, 1.5)  # noqa: S311
+
+
 class Sessions:
     """The settings of a store's sessions, and what opens a verb's transaction in one."""
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
+        self.crowding = Crowding()
         self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
-        size = self._options.pool_size
+        size = self._options.size
         return {
             Lane.WORK: size,
             Lane.SETTLE: size,

@@ -23,7 +23,7 @@ from pulsed.store.fork import Gate
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_direct import Prepared, count
 from pulsed.store.postgres_errors import lost_the_server
-from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, Lane, Sessions
+from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
@@ -74,6 +74,8 @@ def _within(seconds: float, gen: Generator[Any, Any, T]) -> Generator[Any, Any, 
 class ThreadPool:
     """The blocking connections of this process, the last used first."""
 
+    keep_idle = KEEP_IDLE
+
     def __init__(
         self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
     ) -> None:
@@ -87,7 +89,7 @@ class ThreadPool:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(self._options.pool_size)
+        self._slots = threading.BoundedSemaphore(self._options.size)
         self._idle: list[tuple[Connection, float]] = []
         self._opened: set[Connection] = set()
 
@@ -104,7 +106,7 @@ class ThreadPool:
             return self._run(verb)
         if not self._slots.acquire(timeout=self._options.statement_timeout):
             raise TransientStorageError(
-                f"{verb.name} found all {self._options.pool_size} connections busy for "
+                f"{verb.name} found all {self._options.size} connections busy for "
                 f"{self._options.statement_timeout:g} s. Raise pool_size, or use fewer threads."
             )
         try:
@@ -133,9 +135,18 @@ class ThreadPool:
             if lost_the_server(error):
                 self.close()
             raise
-        with self._lock:
-            self._idle.append((connection, time.monotonic()))
+        self._give_back(connection)
         return answer
+
+    def _give_back(self, connection: Connection) -> None:
+        """Keep a connection, and close those that have long been idle."""
+        now = time.monotonic()
+        with self._lock:
+            surplus = [one for one, since in self._idle if now - since > self.keep_idle]
+            self._idle = [kept for kept in self._idle if kept[0] not in surplus]
+            self._idle.append((connection, now))
+        for one in surplus:
+            self._drop(one)
 
     def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
         prepare = self._options.prepared_statements
@@ -169,13 +180,22 @@ class ThreadPool:
 
     def _connect(self, patience: float) -> Connection:
         settings = self._sessions.at_connect(Lane.SYNC)
-        with self.connecting:
-            connection = Connection.connect(
-                **self._address.for_psycopg(settings, self._options.connect_timeout, most=patience),
-                autocommit=True,
-                cursor_factory=RawCursor,
-                prepare_threshold=0 if self._options.prepared_statements else None,
-            )
+        crowding = self._sessions.crowding
+        crowding.check()
+        try:
+            with self.connecting:
+                connection = Connection.connect(
+                    **self._address.for_psycopg(
+                        settings, self._options.connect_timeout, most=patience
+                    ),
+                    autocommit=True,
+                    cursor_factory=RawCursor,
+                    prepare_threshold=0 if self._options.prepared_statements else None,
+                )
+        except psycopg.Error as error:
+            crowding.note(error)
+            raise
+        crowding.note(None)
         with self._lock:
             self._opened.add(connection)
         return connection

@@ -367,6 +367,13 @@ class Statements:
             WHERE lease_until IS NOT NULL AND status = 'RUNNING' AND locked_by = :worker::uuid"""
         )
 
+        # Of these, the jobs that were asked to stop. They have an index of their own.
+        self.asked_to_stop = d.sql(
+            f"""SELECT id, lease_token FROM {d.jobs} {d.by_cancelling}
+            WHERE cancel_requested = {d.true} AND locked_by = :worker::uuid
+              AND status = 'RUNNING'"""
+        )
+
         self.set_progress = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET progress = :progress::json,
                 updated_at = {d.now}

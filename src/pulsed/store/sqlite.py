@@ -46,7 +46,7 @@ from pulsed.store.sqlite_file import (
     refuse_inherited,
     remember,
 )
-from pulsed.store.sqlite_place import file_system
+from pulsed.store.sqlite_place import file_system, lock_holder
 from pulsed.store.sqlite_step import cannot_end_meanwhile, step_transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.sqlite_wake import listening
@@ -84,8 +84,10 @@ class SqliteOptions(StoreOptions):
 
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     """NORMAL is faster; a power failure may then undo the last commits."""
-    busy_timeout: float = 5.0
-    """Seconds to wait for another process that writes, before the storage retry waits on."""
+    busy_timeout: float = 10.0
+    """Seconds to wait for another process that writes, before the storage retry waits on.
+
+    Longer than a step may take: a wait that ends sooner could miss every moment between two."""
     max_pages: int | None = None
     create: bool = True
     """Make the file if there is none; a command that only looks should not."""
@@ -121,6 +123,7 @@ class SqliteStore(SqlStore, ForkAware):
             self.translated,
             self._after_commit,
             self._uses,
+            self.sqlite_options.busy_timeout,
             self.sqlite_options.synchronous,
         )
         self._idle_readers: list[sqlite3.Connection] = []
@@ -330,21 +333,23 @@ class SqliteStore(SqlStore, ForkAware):
             self._checkpoint_at = CHECKPOINT_AT
         if size <= self._checkpoint_at:
             return
-        connection.execute("PRAGMA busy_timeout = 20")
         try:
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except sqlite3.OperationalError:
             busy = 1
-        finally:
-            connection.execute(
-                f"PRAGMA busy_timeout = {int(self.sqlite_options.busy_timeout * 1000)}"
-            )
         # A reader in the way: let the log grow by as much again before the next try.
         self._checkpoint_at = size + CHECKPOINT_AT if busy else size
 
     def translated(self, error: sqlite3.Error, verb: str) -> StorageError:
         """Say in our words what SQLite refused."""
-        return translate(error, verb, str(self.path or "the database in memory"))
+        return translate(error, verb, str(self.path or "the database in memory"), self._holder)
+
+    def _holder(self) -> str:
+        return "Another connection" if self.path is None else lock_holder(self.path)
+
+    def write_first(self) -> None:
+        """Write what waits, before a step takes the file."""
+        self._writer.take_turn()
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -452,13 +457,18 @@ def _backoff(*policy_and_attempts: float) -> float:
     return Backoff(*policy).delay(int(attempts))
 
 
-def translate(error: sqlite3.Error, verb: str, where: str) -> StorageError:
+def translate(
+    error: sqlite3.Error,
+    verb: str,
+    where: str,
+    holder: Callable[[], str] = lambda: "Another process",
+) -> StorageError:
     """Say in our words what SQLite refused, and whether it is worth asking again."""
     name: str = getattr(error, "sqlite_errorname", None) or ""
     kind = "_".join(name.split("_")[:2])  # SQLITE_BUSY_SNAPSHOT is a kind of SQLITE_BUSY
     text = f"{verb} failed on {where}: {error}"
     if kind in TRANSIENT:
-        return TransientStorageError(f"{text}. Another process holds its write lock.")
+        return TransientStorageError(f"{text}. {holder()} holds its write lock.")
     if kind == "SQLITE_FULL":
         return StorageFull(f"{text}. Nothing was stored; free some space and go on.")
     if kind == "SQLITE_READONLY":

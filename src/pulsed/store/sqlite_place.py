@@ -1,11 +1,19 @@
-"""Where an SQLite file lies: a network file system has no locks that it could rely on."""
+"""Where an SQLite file lies, and which process has its lock.
+
+A network file system has no locks that SQLite could rely on.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
+LOCKS = Path("/proc/locks")
+
+WRITE_LOCK = 120
+"""The byte of the shared-memory file that a writer locks."""
 
 REMOTE = frozenset(
     {
@@ -60,3 +68,34 @@ def _mount(line: str) -> tuple[str, str]:
     fields, _, rest = line.partition(" - ")
     point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields.split()[4])
     return point, rest.split()[0]
+
+
+def lock_holder(path: Path, locks: Path = LOCKS) -> str:
+    """Say which process has the write lock of a database, as the beginning of a sentence.
+
+    From the kernel's list: to open the file and ask would drop the locks that we have on it.
+    """
+    try:
+        found = Path(f"{path}-shm").stat()
+        lines = locks.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return "Another process"
+    file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    for line in lines:
+        fields = line.split()
+        if fields[1:2] == ["POSIX"] and fields[3] == "WRITE" and fields[5] == file:
+            first, last = int(fields[6]), fields[7]
+            if first <= WRITE_LOCK and (last == "EOF" or int(last) >= WRITE_LOCK):
+                return _named(int(fields[4]))
+    return "Another process"
+
+
+def _named(process: int) -> str:
+    if process == os.getpid():
+        return "This process, in a step with tx=True or on a connection of yours,"
+    try:
+        command = Path(f"/proc/{process}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return "Another process"
+    words = " ".join(command.split("\0")).strip()
+    return f"Process {process} ({words[:80]})"

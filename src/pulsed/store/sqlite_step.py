@@ -6,8 +6,10 @@ process queue up here, and not at the file, where those who wait are served in n
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from pulsed.store.sqlite import SqliteStore
 
 LONGEST_STEP = 5.0
+
+SHARE_OF_OTHERS = 0.1
+"""Of the time that a step has held the file."""
+LONGEST_PAUSE = 0.12
+"""Seconds; SQLite asks for a lock at least ten times a second."""
 
 SERIALIZED = 3
 """Of ``sqlite3.threadsafety``: threads may share a connection."""
@@ -107,9 +114,12 @@ async def step_transaction(
     transaction = None
     await thread.turn.acquire()
     inside = _inside.set(True)
+    began = None
     try:
+        await asyncio.sleep(thread.rest)
         end = partial(_end, store)
         connection = await thread.open(partial(_begin, store, connect), end)
+        began = time.monotonic()
         transaction = SqliteTransaction(store, thread, connection, lease)
         try:
             yield transaction
@@ -117,8 +127,19 @@ async def step_transaction(
             await thread.call(end, connection)
     finally:
         _inside.reset(inside)
+        if began is not None:
+            thread.leave_alone_for(rest_after(time.monotonic() - began))
         if transaction is None or not transaction.revoked:
             thread.turn.release()
+
+
+def rest_after(held: float) -> float:
+    """Return for how long steps leave the file alone after one that held it for so long.
+
+    Nobody can tell whether another process waits for it. If one does, it asks again within
+    SQLite's longest pause, and would otherwise always ask while the next step has the file.
+    """
+    return min(held * SHARE_OF_OTHERS, LONGEST_PAUSE)
 
 
 def cannot_end_meanwhile(thread: StepThread | None) -> bool:
@@ -129,6 +150,7 @@ def cannot_end_meanwhile(thread: StepThread | None) -> bool:
 def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
     store.steps.__enter__()  # until _end
     try:
+        store.write_first()
         return _open(store, connect)
     except BaseException:
         store.steps.__exit__()

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -28,6 +29,10 @@ log = logging.getLogger("pulsed.store")
 
 PATIENCE = 0.05
 """Seconds that a look at others' commits waits for one of our own."""
+
+ASK_FOR = 0.02
+"""Seconds that SQLite asks for the file's lock, every few milliseconds, before we have it begin
+anew: if it goes on it asks only ten times a second, and misses the moment between two steps."""
 
 LARGEST_GROUP = 64
 """Verbs in one transaction: enough to share a commit, few enough to let others write."""
@@ -63,6 +68,7 @@ class Writer:
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
         gate: Gate,
+        patience: float,
         synchronous: str = "FULL",
     ) -> None:
         self._connect = connect
@@ -71,6 +77,7 @@ class Writer:
         self._translate = translate
         self._after_commit = after_commit
         self._gate = gate
+        self._patience = patience
         self._synchronous = synchronous
         self._forget()
 
@@ -103,6 +110,11 @@ class Writer:
                 if not request.done:
                     self._commit_waiting()
         return request.answer()
+
+    def take_turn(self) -> None:
+        """Write what waits, so that a step that is about to take the file does not go before it."""
+        with self._gate, self._lock:
+            self._commit_waiting()
 
     async def arun(self, verb: Verb[T]) -> T:
         """Run a verb without blocking the event loop."""
@@ -207,12 +219,13 @@ class Writer:
     def _run_group(self, group: list[Request[Any]]) -> None:
         if self._connection is None:
             self._connection = self._connect()
+            self._connection.execute(f"PRAGMA busy_timeout = {int(ASK_FOR * 1000)}")
             self._relaxed = False
         connection = self._connection
         self._relax(connection, relaxed=all(request.verb.relaxed for request in group))
-        connection.execute("BEGIN IMMEDIATE")
+        self._begin(connection)
         if not self._run_together(connection, group):
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
             for request in group:
                 self._run_member(connection, request)
         connection.execute("COMMIT")
@@ -221,6 +234,18 @@ class Writer:
             self._after_commit(connection)
         except sqlite3.Error:  # nobody's write has failed
             log.debug("cleaning up after a commit failed", exc_info=True)
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the file's write lock, as soon as nobody else has it."""
+        give_up_at = time.monotonic() + self._patience
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
+                    raise
+            else:
+                return
 
     def _relax(self, connection: sqlite3.Connection, *, relaxed: bool) -> None:
         """Wait for the disk at the next commit, or not.

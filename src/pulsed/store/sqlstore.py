@@ -44,6 +44,7 @@ from pulsed.store import (
     workflow_verbs,
 )
 from pulsed.store.base import (
+    CANCELS,
     SCHEDULES,
     Audit,
     Backlog,
@@ -265,8 +266,8 @@ class SqlStore(Store):
             if not (await self._cascade(CASCADE)).told:
                 return
 
-    async def held(self, worker_id: UUID) -> list[Lease]:
-        return await self.run(verbs.held(self._statements, worker_id))
+    async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
+        return await self.run(verbs.held(self._statements, worker_id, asked_to_stop=asked_to_stop))
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:
         return await self.run(verbs.set_progress(self._statements, lease, progress))
@@ -328,6 +329,8 @@ class SqlStore(Store):
             operator_verbs.cancel(self._statements, self.workflows, ids)
         )
         await self._follow(told)
+        if Status.RUNNING in standing.values():
+            await self.hint({CANCELS})
         return standing
 
     async def replay(
@@ -410,7 +413,7 @@ class SqlStore(Store):
 
     async def _cascade(self, limit: int) -> Cascaded:
         done = await self.run(workflow_verbs.cascade(self._statements, self.workflows, limit))
-        await self._hint(done.effects.queues)
+        await self._hint(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
 
     # -- schedules ------------------------------------------------------------------------------

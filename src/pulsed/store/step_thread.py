@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -20,7 +21,17 @@ class StepThread:
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         """For those who share it: who has the turn is alone with his transaction."""
+        self._rest_until = 0.0
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="pulsed-step-tx")
+
+    @property
+    def rest(self) -> float:
+        """Seconds until the next one may begin."""
+        return max(self._rest_until - time.monotonic(), 0)
+
+    def leave_alone_for(self, seconds: float) -> None:
+        """Let the next one begin only after so long."""
+        self._rest_until = time.monotonic() + seconds
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
         """Call a function there."""

@@ -246,11 +246,12 @@ def watchdog(
     return Verb("watchdog", Kind.TRANSACTION, script)
 
 
-def held(s: Statements, worker_id: UUID) -> Verb[list[Lease]]:
+def held(s: Statements, worker_id: UUID, *, asked_to_stop: bool) -> Verb[list[Lease]]:
     """List a worker's leases as the database has them."""
+    sql = s.asked_to_stop if asked_to_stop else s.held
 
     def script() -> Script[list[Lease]]:
-        found = yield Statement(s.held, {"worker": worker_id})
+        found = yield Statement(sql, {"worker": worker_id})
         return [Lease(s.dialect.uuid(job_id), token, worker_id) for job_id, token in found]
 
     return Verb("held", Kind.READ, script)

@@ -798,10 +798,12 @@ class ReleaseRequest(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class ListLeasesRequest(_message.Message):
-    __slots__ = ("worker_id",)
+    __slots__ = ("worker_id", "asked_to_stop")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ASKED_TO_STOP_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
-    def __init__(self, worker_id: _Optional[str] = ...) -> None: ...
+    asked_to_stop: bool
+    def __init__(self, worker_id: _Optional[str] = ..., asked_to_stop: bool = ...) -> None: ...
 
 class ListLeasesResponse(_message.Message):
     __slots__ = ("leases",)

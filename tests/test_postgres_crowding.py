@@ -1,0 +1,101 @@
+"""Connections are given back, and a fleet that finds a server full recovers."""
+
+import asyncio
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from pulsed.backoff import RetryPolicy
+from pulsed.errors import ConfigError, TransientStorageError
+from pulsed.store import postgres_session
+from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres_async import LanePool
+from pulsed.store.postgres_session import LONGEST_PAUSE, Crowding, Lane, Sessions
+from pulsed.store.postgres_sync import ThreadPool
+from tests.support.scratch_postgres import ScratchPostgres
+from tests.support.workers import until
+
+PATIENT = RetryPolicy(max_attempts=1000, initial=0.01, max=0.05)
+
+
+async def burst(store: PostgresStore, number: int = 5) -> None:
+    """Use so many connections at once."""
+    await asyncio.gather(*(store.now() for _ in range(number)))
+
+
+def sessions(url: str, name: str) -> int:
+    with closing(psycopg.connect(url, autocommit=True)) as admin:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s"
+        [number] = admin.execute(asked, [f"{name}/%"]).fetchone() or [0]
+        return int(number)
+
+
+async def test_what_a_burst_opened_is_given_back(postgres_url, monkeypatch):
+    monkeypatch.setattr(LanePool, "keep_idle", 0.02)
+    store = PostgresStore(postgres_url, PostgresOptions(application_name="burst"))
+    await store.now()
+    await burst(store, 8)
+    await until(lambda: sessions(postgres_url, "burst") == 1)
+    await burst(store, 2)
+    await store.aclose()
+
+
+def test_blocking_callers_give_back_what_they_do_not_use(postgres_url, monkeypatch):
+    monkeypatch.setattr(ThreadPool, "keep_idle", -1.0)
+    store = PostgresStore(postgres_url, PostgresOptions(application_name="calls"))
+    pool = store._threads
+    for connection in [pool._connect(5.0) for _ in range(3)]:
+        pool._give_back(connection)
+    assert len(pool._opened) == 1
+    run_blocking(store.aclose())
+
+
+async def test_a_fleet_that_finds_the_server_full_recovers(monkeypatch):
+    """The first to come let go of what they do not need; the others wait, each its own time."""
+    monkeypatch.setattr(LanePool, "keep_idle", 0.05)
+    monkeypatch.setattr(postgres_session, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(postgres_session, "LONGEST_PAUSE", 0.1)
+    with ScratchPostgres(settings={"max_connections": "10"}) as server:
+        options = PostgresOptions(retry=PATIENT, pool_size=8)
+        fleet = [PostgresStore(server.url, options) for _ in range(5)]
+        await fleet[0].migrate()
+        await burst(fleet[0], 8)
+        await asyncio.wait_for(asyncio.gather(*map(burst, fleet)), 30)
+        for store in fleet:
+            await store.aclose()
+
+
+def test_after_a_refusal_nothing_is_asked_for_a_while_and_for_longer_each_time():
+    now = 0.0
+    crowding = Crowding(lambda: now)
+    crowding.check()
+    pauses = []
+    for _ in range(8):
+        crowding.note(psycopg.errors.TooManyConnections())
+        with pytest.raises(TransientStorageError, match="no connection left"):
+            crowding.check()
+        pauses.append(crowding._until - now)
+        now = crowding._until
+        crowding.check()
+    assert pauses[0] < 2 < LONGEST_PAUSE / 2 <= pauses[-1] <= LONGEST_PAUSE * 1.5
+    crowding.note(None)
+    crowding.note(psycopg.errors.TooManyConnections())
+    assert crowding._until - now < 2
+
+
+@pytest.mark.parametrize("most", [8, 10, 20, 100])
+def test_all_pools_together_stay_within_max_connections(most):
+    options = PostgresOptions(max_connections=most)
+    sizes = Sessions(options).sizes()
+    listener = heartbeats = 1
+    worker = sizes[Lane.WORK] + sizes[Lane.STEP] + sizes[Lane.CLAIM] + options.size
+    assert worker + listener + heartbeats <= most
+    server = sizes[Lane.WORK] + sizes[Lane.CLAIM] + sizes[Lane.URGENT]
+    assert server + listener <= most
+
+
+def test_too_few_connections_are_refused():
+    with pytest.raises(ConfigError, match="8 or more"):
+        PostgresOptions(max_connections=7)
