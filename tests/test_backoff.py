@@ -1,11 +1,15 @@
 """Waiting times: a job's backoff and the storage retry policy."""
 
 import math
+from typing import Any
 
+import click
 import pytest
 
 from pulsed import Backoff, RetryPolicy
 from pulsed.app import Pulse
+from pulsed.cli.retry_option import as_text, retry_policy
+from pulsed.engine.options import WorkerOptions
 from pulsed.errors import ConfigError, InvalidOption, NoRetry, RetryAfter, Snooze
 
 LOWEST, MIDDLE, HIGHEST = (lambda: 0.0), (lambda: 0.5), (lambda: 1.0)
@@ -105,6 +109,45 @@ class TestRetryOptionsOfAnApp:
         dequeue = RetryPolicy(max_attempts=7)
         settings = Pulse(retry=RetryPolicy.disabled(), dequeue_retry=dequeue)._settings
         assert (settings.retry.max_attempts, settings.dequeue_retry) == (1, dequeue)
+
+    def test_one_attempt_is_not_the_same_as_disabled(self) -> None:
+        for settings in (
+            Pulse(retry_attempts=1)._settings,
+            Pulse(retry=RetryPolicy(max_attempts=1))._settings,
+        ):
+            assert settings.retry.max_attempts == 1
+            assert settings.dequeue_retry == RetryPolicy.dequeue()
+
+    def test_a_worker_may_have_its_own(self) -> None:
+        def own(**options: Any) -> tuple[Any, Any]:
+            return WorkerOptions(**options).own_retry
+
+        dequeue = RetryPolicy(max_attempts=7)
+        assert own() == (None, None)
+        assert own(retry_attempts=9) == (RetryPolicy(max_attempts=9), None)
+        assert own(retry_attempts=1, dequeue_retry=dequeue) == (RetryPolicy(1), dequeue)
+        assert own(retry=RetryPolicy.disabled()) == (RetryPolicy(1), RetryPolicy(1))
+        with pytest.raises(ConfigError, match="give one"):
+            own(retry=dequeue, retry_attempts=3)
+
+    @pytest.mark.parametrize(
+        "text, policy",
+        [
+            ("off", RetryPolicy.disabled()),
+            ("10", RetryPolicy(10)),
+            ("attempts=5,initial=200ms,max=30s", RetryPolicy(5, 0.2, 30.0)),
+            ("multiplier=3,jitter=0", RetryPolicy(multiplier=3, jitter=0)),
+        ],
+    )
+    def test_on_the_command_line(self, text: str, policy: RetryPolicy) -> None:
+        assert retry_policy(text) == policy
+        assert retry_policy(as_text(policy) or "") == policy
+        assert (as_text(policy) == "off") is (text == "off")
+
+    @pytest.mark.parametrize("text", ["", "many", "attempts=x", "initial=soon", "tries=3"])
+    def test_the_command_line_refuses_what_it_does_not_understand(self, text: str) -> None:
+        with pytest.raises(click.BadParameter):
+            retry_policy(text)
 
     def test_saying_it_twice_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match="give one"):

@@ -15,7 +15,7 @@ from grpc import aio
 from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.job import Report, Succeeded, TopicPolicy, WorkerInfo
 from pulsed.rpc import columns, convert, convert_reports, convert_schedules
-from pulsed.rpc.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK
+from pulsed.rpc.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK, Role
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteOptions, RemoteStore
 from pulsed.rpc.wire import METHODS
@@ -54,6 +54,7 @@ class World:
         self.secrets: dict[str, str | None] = {
             "nobody": None,
             "stranger": tokens.new_secret(),
+            "read": given(store, "read", "read"),
             "produce": given(store, "produce", "produce"),
             "work": given(store, "work", "work"),
             "admin": given(store, "admin", "admin"),
@@ -233,7 +234,7 @@ async def test_who_proves_nothing_is_refused(world, method):
 @pytest.mark.parametrize("method", ALL)
 async def test_the_wrong_role_is_refused(world, method):
     before = world.everything()
-    for who in ("produce", "work"):
+    for who in ("read", "produce", "work"):
         if not any(role.value == who for role in ROLES[method]):
             assert await world.code(who, method, MINE) in DENIED, who
     assert world.everything() == before
@@ -271,6 +272,20 @@ async def test_the_right_role_is_let_in(tmp_path, method):
     finally:
         world.server.stop()
         await world.store.aclose()
+
+
+@pytest.mark.parametrize("method", [each for each in ALL if Role.READ in ROLES[each]])
+async def test_who_may_only_look_sees_and_changes_nothing(world, method):
+    before = world.everything()
+    assert await world.code("read", method, MINE) is grpc.StatusCode.OK
+    assert world.everything() == before
+
+
+def test_nothing_that_changes_something_is_open_to_readers():
+    looks = ("Get", "List", "Count", "Audit", "CheckDatabase")
+    assert {each for each in ALL if Role.READ in ROLES[each]} < {
+        each for each in ALL if each.startswith(looks)
+    }
 
 
 async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):

@@ -24,6 +24,7 @@ from pulsed.rpc.failures import Refusal
 from pulsed.rpc.gate import TokenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.json_text import checked_json
+from pulsed.rpc.refusals import Refusals
 from pulsed.rpc.weight import check_weight
 from pulsed.rpc.wire import LARGEST_BATCH, METHODS
 from pulsed.store import tokens
@@ -486,6 +487,41 @@ async def served(dispatcher: Dispatcher, waiting: list[Stream]) -> None:
     running = asyncio.create_task(dispatcher.run())
     await until(lambda: not any(stream.unanswered for stream in waiting))
     running.cancel()
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+class TestRefusals:
+    async def test_refused_calls_are_counted_and_some_are_logged(self, guarded, keys, caplog):
+        async with raw_client(guarded.host) as stranger:
+            for _ in range(20):
+                await sent(stranger, "GetTime", b"")
+        async with raw_client(guarded.host, keys["work"]) as worker:
+            await sent(worker, "SubmitJobs", b"")
+            told = await worker("GetServer", pb.GetServerRequest())
+        assert told.refused_calls == 21
+        lines = [each.getMessage() for each in caplog.records if "refused" in each.getMessage()]
+        assert len(lines) == 2
+        assert "GetTime of ipv4:127.0.0.1 (UNAUTHENTICATED)" in lines[0]
+        assert "SubmitJobs of work (PERMISSION_DENIED)" in lines[1]
+
+    def test_lines_that_were_left_out_are_counted_in_the_next(self, caplog):
+        now = [0.0]
+        refusals = Refusals(clock=lambda: now[0])
+        for _ in range(5):
+            refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, "ipv4:10.0.0.1:77")
+        now[0] += 11
+        refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, "ipv4:10.0.0.1:78")
+        assert "and 4 more since" in caplog.messages[-1]
+
+    def test_callers_without_end_are_not_remembered(self):
+        refusals = Refusals()
+        for number in range(3_000):
+            peer = f"ipv6:[{number:x}::1]:5"
+            refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, peer)
+        assert refusals.total == 3_000
+        assert len(refusals._told) <= 1_001
 
 
 # -- the gate -------------------------------------------------------------------------------------

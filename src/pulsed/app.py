@@ -7,7 +7,6 @@ the first call that needs one.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import inspect
 import logging
@@ -15,9 +14,20 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NoReturn,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
-from pulsed.backoff import RetryPolicy
+from pulsed.backoff import RetryPolicy, storage_retry
+from pulsed.backoff import dequeue_retry as claiming_retry
 from pulsed.client import (
     Client,
     Declaration,
@@ -84,6 +94,12 @@ class WorkerSettings(TypedDict, total=False):
     """Which ends of jobs are logged; limited: successes up to some a second, the rest counted."""
     retention: Retention
     """When finished jobs are removed; unless given, as the app says."""
+    retry: RetryPolicy
+    """How this worker's database operations are retried; unless given, as the app says."""
+    retry_attempts: int
+    """A shorthand for a default ``retry`` with another number of attempts."""
+    dequeue_retry: RetryPolicy
+    """How this worker's claims are retried."""
 
 
 class Pulse:
@@ -130,10 +146,10 @@ class Pulse:
         self._url = url
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self._retention = checked_retention(retention)
-        storage = _storage_retry(retry, retry_attempts)
+        storage = storage_retry(retry, retry_attempts)
         self._settings = StoreSettings(
-            retry=storage,
-            dequeue_retry=dequeue_retry or _dequeue_retry(storage),
+            retry=storage or RetryPolicy(),
+            dequeue_retry=claiming_retry(storage, dequeue_retry) or RetryPolicy.dequeue(),
             migrate=migrate,
             synchronous=synchronous,
             schema=schema,
@@ -411,6 +427,12 @@ class Pulse:
     ) -> None:
         await self.aclose()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Pulse has connections and cannot be pickled; import it in the other process, or "
+            "make another one there with the same URL."
+        )
+
     def __repr__(self) -> str:
         return f"<Pulse {self.name!r}: {len(self._registry)} jobs>"
 
@@ -423,20 +445,6 @@ def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | Non
     # Also with a handler: it says that a list is no payload before names are looked for in it.
     text = encode_by_name(topic, payload)
     return text if handler is None else handler.encode_json(payload)
-
-
-def _storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy:
-    if attempts is None:
-        return retry or RetryPolicy()
-    if retry is not None:
-        raise ConfigError("retry= and retry_attempts= both say how often to try; give one.")
-    return RetryPolicy(max_attempts=attempts)
-
-
-def _dequeue_retry(storage: RetryPolicy) -> RetryPolicy:
-    policy = RetryPolicy.dequeue()
-    off = storage == RetryPolicy.disabled()
-    return dataclasses.replace(policy, max_attempts=1) if off else policy
 
 
 def _load(module: str) -> None:

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
+from pulsed.errors import LONGEST_DELAY, ConfigError, InvalidOption, checked_seconds
 
 LARGEST_EXPONENT = 40.0
 """e⁴⁰ s is seven billion years: enough to hit any cap, too little to overflow a float."""
@@ -103,8 +103,8 @@ class RetryPolicy:
 
     @classmethod
     def disabled(cls) -> RetryPolicy:
-        """Try once."""
-        return cls(max_attempts=1)
+        """Try once, whatever it is: as the policy of an app or a worker, also for claiming."""
+        return _DISABLED
 
     def delay(self, failures: int, random: Callable[[], float] = random.random) -> float:
         """Return the seconds to wait after the ``failures``-th failure (1, 2, …)."""
@@ -112,6 +112,24 @@ class RetryPolicy:
         return min(self.max, grown) * (1 + self.jitter * (2 * random() - 1))
 
 
+def storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy | None:
+    """Return the policy that ``retry=`` or ``retry_attempts=`` gives; None if neither is there."""
+    if attempts is None:
+        return retry
+    if retry is not None:
+        raise ConfigError("retry= and retry_attempts= both say how often to try; give one.")
+    return RetryPolicy(max_attempts=attempts)
+
+
+def dequeue_retry(retry: RetryPolicy | None, given: RetryPolicy | None) -> RetryPolicy | None:
+    """Return the policy of claiming: the given one, or none at all if retries are disabled."""
+    return _DISABLED if given is None and retry is _DISABLED else given
+
+
 def _within(what: str, value: float, least: float, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InvalidOption(f"{what} must be between {least:g} and {most:g}, not {value!r}.")
+
+
+_DISABLED = RetryPolicy(max_attempts=1)
+"""Told by its identity from a policy of one attempt, which says nothing about claiming."""

@@ -27,6 +27,7 @@
     │   ├── JobNotFound (LookupError)
     │   ├── InvalidTransition           its state does not allow that
     │   ├── LeaseLost                   the run belongs to somebody else by now
+    │   ├── RunEnded                    its context was used after its handler had ended
     │   ├── JobFailed                   ``result()`` of a dead-lettered job
     │   ├── JobCancelled                ``result()`` of a cancelled job
     │   ├── ResultTimeout (TimeoutError)
@@ -39,7 +40,8 @@
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     ├── ScheduleChanged                   somebody else has changed it meanwhile
-    └── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
+    ├── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
+    └── NoEventLoop (RuntimeError)        an ``a…`` method without asyncio, as under trio
 
     Directive                           what a handler raises to say how its run ends
     ├── RetryAfter(seconds)             fail now, run again after this long
@@ -186,6 +188,10 @@ class LeaseLost(JobError):
         return cls(f"Job {which} lost its lease; another worker may run it.", job_id=job_id)
 
 
+class RunEnded(JobError):
+    """The context of a run was used after its handler had ended."""
+
+
 class JobFailed(JobError):
     """The job is dead-lettered; the message carries its last error."""
 
@@ -243,6 +249,10 @@ class ScheduleChanged(PulsedError):
 
 class CalledInEventLoop(PulsedError, RuntimeError):
     """A blocking method was called where it would block a running event loop."""
+
+
+class NoEventLoop(PulsedError, RuntimeError):
+    """An async method was awaited where asyncio does not run."""
 
 
 class Directive(Exception):

@@ -27,6 +27,7 @@ examples:
 
 \b
 roles:
+  read      look at jobs, workers and schedules, and change nothing
   produce   enqueue, look at and cancel jobs
   work      run jobs
   admin     everything, schedules included
@@ -35,7 +36,7 @@ roles:
 environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
 
-ROLES = ("produce", "work", "admin")
+ROLES = ("read", "produce", "work", "admin")
 
 
 @click.group(epilog=EXAMPLES)

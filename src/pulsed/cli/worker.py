@@ -10,16 +10,19 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar, get_args
+from typing import Any, NotRequired, TypedDict, TypeVar, get_args
 
 import click
 
 from pulsed.app import Pulse
+from pulsed.backoff import RetryPolicy
 from pulsed.cli.banner import announce
 from pulsed.cli.database import APP_VARIABLE, point
 from pulsed.cli.keep import as_text, changed, keep_option
 from pulsed.cli.loading import check_handlers, load_app
 from pulsed.cli.logs import log_options, set_up_logs
+from pulsed.cli.retry_option import as_text as retry_as_text
+from pulsed.cli.retry_option import retry_policy
 from pulsed.cli.times import duration
 from pulsed.engine.loop import run as run_loop
 from pulsed.engine.options import JobLogging
@@ -84,6 +87,8 @@ class WorkingOptions(TypedDict):
     drain_timeout: float | None
     fence: bool | None
     schedules: bool
+    retry: NotRequired[RetryPolicy]
+    dequeue_retry: NotRequired[RetryPolicy]
     job_log: JobLogging
 
 
@@ -145,6 +150,19 @@ _OPTIONS = (
         show_default=True,
         help="Log the end of all jobs, of successes up to 20 a second, or of failures only.",
     ),
+    click.option(
+        "--retry",
+        type=retry_policy,
+        metavar="POLICY",
+        help="How database operations are retried: 10, attempts=10,initial=200ms,max=10s, or off "
+        "[default: as the app says].",
+    ),
+    click.option(
+        "--dequeue-retry",
+        type=retry_policy,
+        metavar="POLICY",
+        help="The same for claiming jobs.",
+    ),
     keep_option,
 )
 
@@ -153,7 +171,15 @@ def working_options(command: F) -> F:
     """Give a command the options of a worker."""
 
     @functools.wraps(command)
-    def with_schedules(*, no_schedules: bool, **options: Any) -> Any:
+    def with_schedules(
+        *,
+        no_schedules: bool,
+        retry: RetryPolicy | None,
+        dequeue_retry: RetryPolicy | None,
+        **options: Any,
+    ) -> Any:
+        given = {"retry": retry, "dequeue_retry": dequeue_retry}
+        options |= {name: policy for name, policy in given.items() if policy is not None}
         return command(schedules=not no_schedules, **options)
 
     wrapped: Any = with_schedules
@@ -257,6 +283,8 @@ def _supervise(
         "--poll": working["poll"],
         "--tick": working["tick"],
         "--drain-timeout": working["drain_timeout"],
+        "--retry": retry_as_text(working.get("retry")),
+        "--dequeue-retry": retry_as_text(working.get("dequeue_retry")),
         "--job-log": working["job_log"],
         **more,
     }

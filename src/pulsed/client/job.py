@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -61,6 +61,12 @@ class Job(Generic[R_co]):
         self._client = client
         self._snapshot = snapshot
         self._handler = handler
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Job belongs to its app and cannot be pickled; pass job.id, and look the job up with "
+            "app.jobs.get(id)."
+        )
 
     @property
     def row(self) -> JobRow:

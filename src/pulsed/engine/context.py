@@ -16,7 +16,7 @@ from collections.abc import (
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import UnionType
-from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
@@ -27,7 +27,7 @@ from pulsed.engine.steps import StepOptions
 from pulsed.engine.waits import Followed
 from pulsed.engine.workflow import Workflow
 from pulsed.engine.workflows import Workflows
-from pulsed.errors import CannotSuspend, LeaseLost
+from pulsed.errors import CannotSuspend, LeaseLost, RunEnded
 from pulsed.handler import Call, HandlerContext
 from pulsed.handler.payload import encode_untyped
 from pulsed.job import Assignment
@@ -57,6 +57,8 @@ class Context(HandlerContext):
 
     _flow: Workflow | None = None
     """From the first use of such a method on."""
+    _ended = False
+    """Whether the handler has; set by the run."""
     _task: asyncio.Task[Any] | None = None
     """The handler's own, set by the runner; None: it is still on its first step."""
 
@@ -135,6 +137,7 @@ class Context(HandlerContext):
 
     async def aprogress(self, value: Any) -> None:
         """Store how far the run is (anything JSON); others see it as ``job.progress``."""
+        self._check_run("progress")
         text = encode_untyped("The progress", value)
         if not await self._store.set_progress(self._assignment.lease, text):
             raise LeaseLost.of(self.job_id, self.topic)
@@ -351,6 +354,7 @@ class Context(HandlerContext):
 
     def _workflow(self, method: str, *, in_step: bool = False) -> Workflow:
         """Return the workflow that this run is, if ``method`` can be called here."""
+        self._check_run(method)
         loop = asyncio._get_running_loop()  # noqa: SLF001 - documented
         if loop is None or (self._workflows is not None and self._workflows.loop is not loop):
             raise self._cannot(
@@ -369,6 +373,21 @@ class Context(HandlerContext):
         elif self._flow.interrupted is not None:
             raise self._flow.interrupted
         return self._flow
+
+    def _check_run(self, method: str) -> None:
+        if self._ended:
+            raise RunEnded(
+                f"Job {self.job_id} ({self.topic}): ctx.{method}() was called after the handler "
+                "had ended. Await the tasks and join the threads that use the context before the "
+                "handler returns.",
+                job_id=self.job_id,
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Context belongs to its run and cannot be pickled; pass what you need of it, such as "
+            "ctx.job_id."
+        )
 
     def _cannot(self, why: str) -> CannotSuspend:
         return CannotSuspend(f"Job {self.job_id} ({self.topic}): ctx.{why}", job_id=self.job_id)

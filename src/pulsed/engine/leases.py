@@ -6,6 +6,8 @@ jobs. One statement extends everything that is held, every third of the shortest
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import logging
 import threading
 import time
@@ -72,7 +74,9 @@ class Leases:
         self._interval = float("inf")
         self._next_beat = float("inf")
         self._stopped = False
-        self._thread = threading.Thread(target=self._beat_until_stopped, daemon=True)
+        variables = contextvars.copy_context()  # the worker's own retry policies are among them
+        beating = functools.partial(variables.run, self._beat_until_stopped)
+        self._thread = threading.Thread(target=beating, daemon=True)
         self._thread.name = "pulsed-beat"
 
     def start(self) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from pulsed.backoff import RetryPolicy, dequeue_retry, storage_retry
 from pulsed.errors import InvalidOption
 from pulsed.handler import Registry
 from pulsed.job import DEFAULT_QUEUE
 from pulsed.retention import Retention
+from pulsed.store.retrying import OwnRetry
 
 JobLogging = Literal["all", "limited", "failures"]
 """Which ends of jobs are logged: all, successes up to some a second, or failures only."""
@@ -36,11 +38,24 @@ class WorkerOptions:
     """Whether it writes the declared schedules and fires what is due."""
     retention: Retention = field(default_factory=Retention)
     """When finished jobs are removed."""
+    retry: RetryPolicy | None = None
+    """How database operations are retried; None: as the store does it."""
+    retry_attempts: int | None = None
+    """A shorthand for a default ``retry`` with another number of attempts."""
+    dequeue_retry: RetryPolicy | None = None
+    """How claims are retried; None: as the store does it."""
+
+    @property
+    def own_retry(self) -> OwnRetry:
+        """What goes for this worker instead of the store's policies."""
+        retry = storage_retry(self.retry, self.retry_attempts)
+        return OwnRetry(retry, dequeue_retry(retry, self.dequeue_retry))
 
     job_log: JobLogging = "limited"
     """Which ends of jobs are logged."""
 
     def __post_init__(self) -> None:
+        _ = self.own_retry  # or what is wrong with it is said here
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
             raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
         for name in ("poll", "tick"):

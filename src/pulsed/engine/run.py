@@ -201,6 +201,7 @@ def _called(run: Run) -> Any:
 
 def _ended_flow(run: Run) -> Workflow | None:
     """Return the workflow that the run is, if it is one; its handler has ended."""
+    run.context._ended = True  # noqa: SLF001 - the context is the run's own
     flow = run.context._flow  # noqa: SLF001 - the context is the run's own
     if flow is not None:
         flow.ended = True

@@ -43,6 +43,7 @@ from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
+from pulsed.store.retrying import use_own_retry
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
@@ -108,6 +109,7 @@ class Worker:
             raise
 
     async def _run(self, *, handle_signals: bool) -> Exit:
+        use_own_retry(self.options.own_retry)  # for the tasks and threads that begin here
         self.registry.resolve_all()
         if not len(self.registry):
             raise ConfigError(

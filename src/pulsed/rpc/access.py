@@ -14,8 +14,9 @@ from pulsed.rpc.failures import Refusal
 
 
 class Role(StrEnum):
-    """What a token is for. Admin includes the others."""
+    """What a token is for. Admin includes the others; read changes nothing."""
 
+    READ = "read"
     PRODUCE = "produce"
     WORK = "work"
     ADMIN = "admin"
@@ -26,23 +27,26 @@ PRODUCE = frozenset({Role.PRODUCE, Role.ADMIN})
 WORK = frozenset({Role.WORK, Role.ADMIN})
 ADMIN = frozenset({Role.ADMIN})
 PRODUCE_OR_WORK = PRODUCE | WORK
+READ = frozenset({Role.READ, Role.ADMIN})
+PRODUCE_OR_READ = PRODUCE | READ
+WORK_OR_READ = WORK | READ
 
 ROLES: dict[str, frozenset[Role]] = {
     "SubmitJobs": PRODUCE,
-    "GetJob": PRODUCE,
-    "GetJobs": PRODUCE,
-    "ListJobs": PRODUCE,
-    "CountJobs": PRODUCE,
-    "ListFailures": PRODUCE,
+    "GetJob": PRODUCE_OR_READ,
+    "GetJobs": PRODUCE_OR_READ,
+    "ListJobs": PRODUCE_OR_READ,
+    "CountJobs": PRODUCE_OR_READ,
+    "ListFailures": PRODUCE_OR_READ,
     "CancelJobs": PRODUCE_OR_WORK,
     "ReplayJobs": ADMIN,
     "DeleteJobs": ADMIN,
-    "ListWorkers": ADMIN,
-    "GetBacklog": ADMIN,
-    "Audit": ADMIN,
+    "ListWorkers": READ,
+    "GetBacklog": READ,
+    "Audit": READ,
     "GetTime": ANY,
     "GetServer": ANY,
-    "CheckDatabase": ADMIN,
+    "CheckDatabase": READ,
     "StreamJobs": WORK,
     "ReportResult": WORK,
     "ReportResults": WORK,
@@ -53,7 +57,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "RegisterWorker": WORK,
     "RetireWorker": WORK,
     "Checkpoint": WORK,
-    "GetHistory": WORK,
+    "GetHistory": WORK_OR_READ,
     "FanOut": WORK,
     "GetOutcomes": WORK,
     "Watch": WORK,
@@ -62,21 +66,21 @@ ROLES: dict[str, frozenset[Role]] = {
     "PutSchedule": ADMIN,
     "EditSchedule": ADMIN,
     "SyncSchedules": ADMIN,
-    "GetSchedule": ADMIN,
-    "ListSchedules": ADMIN,
+    "GetSchedule": READ,
+    "ListSchedules": READ,
     "PauseSchedule": ADMIN,
     "ResumeSchedule": ADMIN,
     "DeleteSchedule": ADMIN,
     "RunScheduleNow": ADMIN,
-    "ListScheduleJobs": ADMIN,
-    "ListScheduleFires": ADMIN,
+    "ListScheduleJobs": READ,
+    "ListScheduleFires": READ,
     "Watchdog": ADMIN,
     "ListDueSchedules": ADMIN,
     "FireSchedules": ADMIN,
     "ParkSchedule": ADMIN,
     "TakeTurn": ADMIN,
     "PruneJobs": ADMIN,
-    "CountPrunable": ADMIN,
+    "CountPrunable": READ,
     "Cascade": ADMIN,
 }
 """Which roles open a method. One that is missing here is open to nobody."""

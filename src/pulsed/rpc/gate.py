@@ -182,7 +182,7 @@ def _common_names(context: Any) -> tuple[str, ...]:
 def _caller(token: Token) -> Caller:
     return Caller(
         token.name,
-        frozenset(Role(role) for role in token.roles),
+        frozenset(role for role in Role if role in token.roles),  # others are of later versions
         None if token.topics is None else frozenset(token.topics),
         None if token.queues is None else frozenset(token.queues),
         token.digest,

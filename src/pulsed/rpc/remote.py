@@ -75,7 +75,7 @@ from pulsed.store.base import (
 from pulsed.store.blocking import is_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
-from pulsed.store.retrying import RetryOptions, retrying
+from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 
 SPLIT = {"ReportResults", "Checkpoint"}
 """Calls that are not made again while rows are locked: what can be written is then written."""
@@ -164,7 +164,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                 raise self._failed(failure, name, host) from failure
 
         busy = name not in SPLIT
-        return await retrying(self.options.retry, attempt, what=name, within=within, busy=busy)
+        return await retrying(retry_of(self.options), attempt, what=name, within=within, busy=busy)
 
     def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
         error = error_of(failure, what, host)
@@ -216,7 +216,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
-        batch = await retrying(self.options.dequeue_retry, attempt, what="claim")
+        batch = await retrying(dequeue_retry_of(self.options), attempt, what="claim")
         return self._assignments(batch, worker_id)
 
     async def await_jobs(

@@ -33,6 +33,7 @@ from pulsed.rpc.dispatch import Dispatcher
 from pulsed.rpc.failures import Refusal, invalid, status_of
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.refusals import Refusals
 from pulsed.rpc.scopes import Scopes
 from pulsed.rpc.service import Service
 from pulsed.rpc.streams import JobStream
@@ -107,6 +108,7 @@ class Server:
         self.store = store
         self.port = 0
         self._gate = gate or OpenGate()
+        self.refusals = Refusals()
         self._admission = Admission(
             most_bytes=2 * self.options.largest_message,
             most_streams=self.options.most_streams,
@@ -260,21 +262,18 @@ class Server:
             return await function(request, caller)
 
         async def call(_: Any, context: Any) -> Any:
+            caller = None
             try:
-                caller = await self._admitted(context, method.name)
+                caller = await self._gate.admit(context)
+                caller.check_method(method.name)
                 with self._admission.call(caller) as account:
                     data = await account.read(context)
                     with account.holding(len(data)):
                         return await answer(await self._parsed(method, data), caller, context)
             except Exception as error:  # noqa: BLE001 - every error becomes a status
-                await _abort(context, error, method.name)
+                await self._abort(context, error, method.name, caller)
 
         return call
-
-    async def _admitted(self, context: Any, method: str) -> Caller:
-        caller = await self._gate.admit(context)
-        caller.check_method(method)
-        return caller
 
     async def _parsed(self, method: Method, data: bytes) -> Any:
         """Return a request, if it is not one that grows beyond measure when it is read."""
@@ -287,6 +286,17 @@ class Server:
             return method.request.FromString(data)
         except DecodeError as error:
             raise invalid(f"This is no {method.request.DESCRIPTOR.name}: {error}.") from None
+
+    async def _abort(
+        self, context: Any, error: Exception, method: str, caller: Caller | None
+    ) -> None:
+        if isinstance(error, aio.AbortError):
+            raise error
+        if not isinstance(error, PulsedError | Refusal):
+            log.error("%s failed", method, exc_info=error)
+        code, text, trailing = status_of(error)
+        self.refusals.note(code, text[:200], method, caller, context.peer())
+        await context.abort(code, text[:4_000], trailing)
 
     def _end_revoked(self) -> None:
         """End the streams of those who may not have them any more."""
@@ -310,8 +320,10 @@ class Server:
         return await asyncio.shield(answer)
 
     async def _stream_jobs(self, _: Any, context: Any) -> None:
+        caller = None
         try:
-            caller = await self._admitted(context, "StreamJobs")
+            caller = await self._gate.admit(context)
+            caller.check_method("StreamJobs")
             self._check_not_draining()
             with self._admission.stream(caller):
                 await context.send_initial_metadata(((WELCOME, "1"),))
@@ -321,7 +333,7 @@ class Server:
                     )
                 )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
-            await _abort(context, error, "StreamJobs")
+            await self._abort(context, error, "StreamJobs", caller)
 
     def _check_not_draining(self) -> None:
         if self._draining:
@@ -342,6 +354,7 @@ class Server:
             largest_batch=self.options.largest_batch,
             largest_message=self.options.largest_message,
             draining=self._draining,
+            refused_calls=self.refusals.total,
         )
 
     # -- upkeep ---------------------------------------------------------------------------------
@@ -376,12 +389,3 @@ def _patience(context: Any) -> float | None:
     """
     left: float | None = context.time_remaining()
     return None if left is None else left * ANSWER_WITHIN
-
-
-async def _abort(context: Any, error: Exception, method: str) -> None:
-    if isinstance(error, aio.AbortError):
-        raise error
-    if not isinstance(error, PulsedError | Refusal):
-        log.error("%s failed", method, exc_info=error)
-    code, text, trailing = status_of(error)
-    await context.abort(code, text[:4_000], trailing)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pulsed.errors import CalledInEventLoop
+from pulsed.errors import CalledInEventLoop, NoEventLoop
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -25,8 +25,16 @@ _blocking: ContextVar[bool] = ContextVar("pulsed_blocking", default=False)
 
 
 def is_blocking() -> bool:
-    """Whether the current call came in through a blocking method."""
-    return _blocking.get()
+    """Whether the current call came in through a blocking method; the others need asyncio."""
+    if _blocking.get():
+        return True
+    if asyncio._get_running_loop() is None:  # noqa: SLF001 - see below
+        raise NoEventLoop(
+            "The async methods of pulsed need asyncio, which does not run in this thread. Under "
+            "trio, call the blocking one in a thread: "
+            "`await trio.to_thread.run_sync(send.enqueue, ...)`."
+        )
+    return False
 
 
 async def pause(seconds: float) -> None:

@@ -41,6 +41,7 @@ from pulsed.store.postgres_notify import Notifier
 from pulsed.store.postgres_session import Lane, Sessions
 from pulsed.store.postgres_step import async_transaction, plain_transaction
 from pulsed.store.postgres_sync import ThreadPool
+from pulsed.store.retrying import retry_of
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Verb
 
@@ -196,7 +197,7 @@ class PostgresStore(SqlStore, ForkAware):
 
     async def check(self) -> Mapping[str, str]:
         applied = await self.applied_migrations()
-        answers = await self._retried(postgres_check.check(self.dialect), self.options.retry)
+        answers = await self._retried(postgres_check.check(self.dialect), retry_of(self.options))
         return answers | {
             "schema": str(max((row.version for row in applied), default=0)),
             "wake_up": "polling" if self._listen_address is None else "LISTEN/NOTIFY",

@@ -67,6 +67,8 @@ class LanePool:
         self.opened: set[asyncpg.Connection] = set()
         self._idle: list[tuple[asyncpg.Connection, float]] = []
         self._open_one = open_one
+        self._unclaimed: list[asyncio.Task[asyncpg.Connection]] = []
+        """Connections that are being opened, and whose callers have been cancelled since."""
         self._trimming: asyncio.TimerHandle | None = None
 
     async def take(self, within: float | None = None) -> asyncpg.Connection:
@@ -77,9 +79,36 @@ class LanePool:
                 return connection
             self.drop(connection)
         async with asyncio.timeout(within):
-            connection = await self._open_one()
+            connection = await self._opened()
         self.opened.add(connection)
         return connection
+
+    async def _opened(self) -> asyncpg.Connection:
+        """Open a connection, or wait for one that another caller did not.
+
+        Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
+        error nobody gets to see but in the log. The next caller takes it over.
+        """
+        opening = self._unclaimed.pop() if self._unclaimed else asyncio.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():  # the loop has not ended
+                self._unclaimed.append(opening)
+                opening.add_done_callback(self._adopt)
+            raise
+
+    async def _open(self) -> asyncpg.Connection:
+        return await self._open_one()
+
+    def _adopt(self, opening: asyncio.Task[asyncpg.Connection]) -> None:
+        """Keep a connection for which nobody waits any more; its error is nobody's either."""
+        failed = opening.cancelled() or opening.exception() is not None
+        if opening in self._unclaimed:
+            self._unclaimed.remove(opening)
+            if not failed:
+                self.opened.add(opening.result())
+                self.give_back(opening.result())
 
     def give_back(self, connection: asyncpg.Connection) -> None:
         """Keep a connection for the next verb."""
@@ -128,9 +157,12 @@ class LanePool:
     async def close(self) -> None:
         """Say goodbye on idle connections; those in use are ended when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
+        unclaimed, self._unclaimed = self._unclaimed, []
         self.opened.clear()
         if self._trimming is not None:
             self._trimming.cancel()
+        opened = await asyncio.gather(*unclaimed, return_exceptions=True)
+        idle += [each for each in opened if not isinstance(each, BaseException)]
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 

@@ -10,8 +10,9 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageBusy, TransientStorageError
@@ -32,6 +33,34 @@ class RetryOptions:
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
+
+
+class OwnRetry(NamedTuple):
+    """What a worker has instead of its store's policies; None: as the store has it."""
+
+    retry: RetryPolicy | None = None
+    dequeue_retry: RetryPolicy | None = None
+
+
+_STORES_OWN = OwnRetry()
+
+_own: ContextVar[OwnRetry] = ContextVar("pulsed_own_retry", default=_STORES_OWN)
+"""A worker's policies go with its tasks and threads, because its store is also the producers'."""
+
+
+def use_own_retry(own: OwnRetry) -> None:
+    """Retry by these policies for the rest of this task, and in all tasks that it starts."""
+    _own.set(own)
+
+
+def retry_of(options: RetryOptions) -> RetryPolicy:
+    """Return how an operation is retried here."""
+    return _own.get().retry or options.retry
+
+
+def dequeue_retry_of(options: RetryOptions) -> RetryPolicy:
+    """Return how a claim is retried here."""
+    return _own.get().dequeue_retry or options.dequeue_retry
 
 
 class Complaints:

@@ -60,7 +60,7 @@ from pulsed.store.base import (
 )
 from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
-from pulsed.store.retrying import RetryOptions, retrying
+from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Verb
@@ -125,7 +125,7 @@ class SqlStore(Store):
         """Run a verb, trying again when the database blinks."""
         if not self._schema_is_good:
             await self._make_schema_good()
-        return await self._retried(verb, self.options.retry, within=within)
+        return await self._retried(verb, retry_of(self.options), within=within)
 
     async def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
@@ -150,11 +150,11 @@ class SqlStore(Store):
 
     async def applied_migrations(self) -> list[migrations.Applied]:
         """Read which migrations the database has."""
-        return await self._retried(migrations.read_applied(self.dialect), self.options.retry)
+        return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
 
     async def migrate(self) -> list[migrations.Migration]:
         """Bring the schema up to date; returns what was applied."""
-        return await self._retried(migrations.migrate(self.dialect), self.options.retry)
+        return await self._retried(migrations.migrate(self.dialect), retry_of(self.options))
 
     # -- verbs ----------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(self.options.dequeue_retry, attempt, what=verb.name)
+        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.name)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:

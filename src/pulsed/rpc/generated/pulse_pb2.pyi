@@ -486,18 +486,20 @@ class GetServerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerResponse(_message.Message):
-    __slots__ = ("version", "does_upkeep", "largest_batch", "largest_message", "draining")
+    __slots__ = ("version", "does_upkeep", "largest_batch", "largest_message", "draining", "refused_calls")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DOES_UPKEEP_FIELD_NUMBER: _ClassVar[int]
     LARGEST_BATCH_FIELD_NUMBER: _ClassVar[int]
     LARGEST_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_CALLS_FIELD_NUMBER: _ClassVar[int]
     version: str
     does_upkeep: bool
     largest_batch: int
     largest_message: int
     draining: bool
-    def __init__(self, version: _Optional[str] = ..., does_upkeep: bool = ..., largest_batch: _Optional[int] = ..., largest_message: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    refused_calls: int
+    def __init__(self, version: _Optional[str] = ..., does_upkeep: bool = ..., largest_batch: _Optional[int] = ..., largest_message: _Optional[int] = ..., draining: bool = ..., refused_calls: _Optional[int] = ...) -> None: ...
 
 class CheckDatabaseRequest(_message.Message):
     __slots__ = ()
