@@ -1,9 +1,9 @@
 """The ceiling on PostgreSQL: claim and complete on pulsed's own table, with nothing around it.
 
-As strong as a driver loop gets while it keeps the guarantees: claims are made on one connection and
-are not waited for by the disk, completions on another one that waits for it, with the next claim in
-flight; both in batches; completions are fenced by id, status, token and owner; the planner is bound
-to the indexes as pulsed binds it. There is no handler, no decoding, no retry and no heartbeat.
+As strong as a driver loop gets while it keeps the guarantees: claims are made on one connection,
+completions on another one with the next claim in flight; both in batches, both durable; completions
+are fenced by id, status, token and owner; the planner is bound to the indexes as pulsed binds it.
+There is no handler, no decoding, no retry and no heartbeat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ PLANNER = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
-RELAXED = PLANNER | {"synchronous_commit": "off"}
 
 CLAIM = """
 WITH picked AS MATERIALIZED (
@@ -73,7 +72,7 @@ class AsyncpgLoop:
     @classmethod
     async def connect(cls, url: str) -> AsyncpgLoop:
         return cls(
-            await asyncpg.connect(url, server_settings=RELAXED),
+            await asyncpg.connect(url, server_settings=PLANNER),
             await asyncpg.connect(url, server_settings=PLANNER),
         )
 
@@ -106,7 +105,7 @@ class PsycopgLoop:
                 cursor_factory=AsyncRawCursor,
                 options=" ".join(f"-c {name}={value}" for name, value in settings.items()),
             )
-            for settings in (RELAXED, PLANNER)
+            for settings in (PLANNER, PLANNER)
         ]
         return cls(*connections)
 

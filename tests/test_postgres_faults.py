@@ -126,13 +126,27 @@ def crashing() -> Iterator[ScratchPostgres]:
         yield server
 
 
+async def test_a_claim_survives_a_crash_of_the_server(crashing):
+    """Nobody else gets the job while its worker has it."""
+    store = PostgresStore(crashing.url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+    await submitted(store)
+    first = await claim_one(store, ALICE)
+    crashing.kill()
+    crashing.start()
+    assert await claim(store, BOB) == []
+    assert await store.beat([first.lease]) == {first.lease: Beat.OK}
+    await store.aclose()
+
+
 async def test_a_claim_that_a_real_crash_undid_never_shares_its_token(crashing):
     options = PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE)
     store = PostgresStore(crashing.url, options)
     job_id = await submitted(store)
-    first = await claim_one(store, ALICE)
+    unsynced = PostgresStore(f"{crashing.url}?options=-csynchronous_commit%3Doff", options)
+    first = await claim_one(unsynced, ALICE)
     crashing.kill()
     crashing.start()
+    await unsynced.aclose()
 
     found = await row(store, job_id)  # the acknowledged job is there, the unsynced claim is not
     assert (found.status, found.attempts, found.lease_token) == (Status.PENDING, 0, 0)

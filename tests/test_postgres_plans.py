@@ -215,8 +215,8 @@ def test_a_prune_picks_its_jobs_once(planner):
 def test_a_broad_read_is_planned_freely():
     opening = Sessions(PostgresOptions()).opening
     backlog = operator_verbs.backlog(STATEMENTS)
-    assert "SET LOCAL enable_seqscan = 'on'" in (opening(backlog, Lane.WORK) or "")
-    assert opening(operator_verbs.get(STATEMENTS, []), Lane.WORK) is None
+    assert "SET LOCAL enable_seqscan = 'on'" in (opening(backlog) or "")
+    assert opening(operator_verbs.get(STATEMENTS, [])) is None
 
 
 # -- workflows ------------------------------------------------------------------------------------

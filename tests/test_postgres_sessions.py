@@ -126,7 +126,7 @@ def test_a_forked_child_neither_uses_nor_ends_the_sessions_of_its_parent(postgre
 # -- lanes -----------------------------------------------------------------------------------------
 
 
-async def test_only_claims_commit_without_waiting_for_the_disk(store, admin):
+async def test_claims_have_connections_of_their_own_and_wait_for_the_disk_like_all(store, admin):
     await submitted(store)
     assignment = await claim_one(store)
     assert await store.beat([assignment.lease]) == {assignment.lease: Beat.OK}
@@ -135,11 +135,11 @@ async def test_only_claims_commit_without_waiting_for_the_disk(store, admin):
     assert len(sessions(admin)) == 4  # and one each for the heartbeat and the report
     show = a_verb("SHOW synchronous_commit")
     assert [tuple(row) for row in await store.perform(show)] == [("on",)]
-    relaxed = Verb("claim", Kind.SINGLE, show.script, relaxed=True)
-    assert [tuple(row) for row in await store.perform(relaxed)] == [("off",)]
+    apart = Verb("claim", Kind.SINGLE, show.script, apart=True)
+    assert [tuple(row) for row in await store.perform(apart)] == [("on",)]
     urgent = Verb("beat", Kind.SINGLE, show.script, urgent=True)
     assert [tuple(row) for row in await store.perform(urgent)] == [("on",)]
-    assert await asyncio.to_thread(lambda: run_blocking(store.perform(relaxed))) == [("on",)]
+    assert await asyncio.to_thread(lambda: run_blocking(store.perform(apart))) == [("on",)]
 
 
 async def test_a_pool_of_one_is_enough_for_many_callers(postgres_url, admin):

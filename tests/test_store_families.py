@@ -355,8 +355,38 @@ async def test_a_child_of_a_living_parent_is_neither_pruned_nor_deleted(store, c
     await suspended(store, parent, StepKind.SIGNAL, key="go")
     assert (await store.prune(EVERY_END, limit=100)).total == 0
     await store.cancel([parent.job_id])
+    assert (await store.prune(EVERY_END, limit=100)).total == 0  # it may be replayed, and asks
+    clock.advance(3600)
+    assert (await store.prune(EVERY_END, limit=100)).total == 1  # the parent
     assert (await store.prune(EVERY_END, limit=100)).total == 3
     assert await store.get(ids) == {}
+
+
+async def test_a_dead_letter_can_be_replayed_however_long_ago_its_children_succeeded(store, clock):
+    parent, runs = await a_family(store, 2, parent={"max_attempts": 1})
+    for run in runs:
+        await settle(store, run, Succeeded("1"))
+    await settle(store, parent, Failed("no", final=True))
+    clock.advance(10 * 365 * 86_400)
+    week = {Status.SUCCEEDED: 7 * 86_400.0, Status.CANCELLED: 7 * 86_400.0}
+    assert (await store.prune(week, limit=100)).total == 0
+    assert sum((await store.prunable(week)).values()) == 0
+    assert (await store.replay([parent.job_id]))[parent.job_id][0]
+    found = await store.outcomes([run.job_id for run in runs])
+    assert [each.result for each in found.values()] == ["1", "1"]
+
+
+async def test_a_job_that_another_one_waits_for_is_kept_until_that_has_ended(store, clock):
+    """Also after the waiter was woken: it has yet to read what it waited for."""
+    waiter, target = await running(store, lease=YEAR), await running(store)
+    assert await store.watch(waiter.lease, target.job_id)
+    await settle(store, target, Succeeded("7"))
+    clock.advance(3600)
+    assert (await store.prune(EVERY_END, limit=100)).total == 0
+    assert (await store.outcomes([target.job_id]))[target.job_id].result == "7"
+    await settle(store, waiter, Succeeded())
+    assert (await store.prune(EVERY_END, limit=100)).total >= 1
+    assert await store.get([target.job_id]) == {}
 
 
 async def test_a_parent_with_living_children_is_not_deleted(store):

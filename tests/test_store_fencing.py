@@ -138,7 +138,7 @@ async def test_the_right_token_in_another_workers_hands_gets_nowhere(store):
 async def test_a_claim_that_a_crash_of_the_server_undid_never_shares_its_token(
     store, backend, clock
 ):
-    """Claims need not wait for the disk, so a crash may restore the row from before one.
+    """Where commits do not wait for the disk, a crash may restore the row from before a claim.
 
     The worker lives on and claims again: with a bare counter it would get the same token, and its
     first run could report for the second.

@@ -172,6 +172,18 @@ async def test_the_limit_holds_over_all_statuses(store, clock):
     assert await left(store) == set()
 
 
+async def test_no_status_keeps_the_others_from_their_turn(store, clock):
+    for status in TERMINAL:
+        await ended(store, status, 6)
+    clock.advance(1)
+    for _ in range(2):
+        pruned = await store.prune(AT_ONCE, limit=6)
+        assert set(pruned.removed.values()) == {2}
+    assert (await store.prune({Status.SUCCEEDED: 0.0}, limit=2)).total == 2
+    assert (await store.prune(AT_ONCE, limit=4)).total == 4  # what one leaves others get
+    assert await left(store) == set()
+
+
 async def test_kept_dead_letters_do_not_stand_in_the_way(store, clock):
     dead = await ended(store, Status.DEAD_LETTERED, 5)
     clock.advance(1)

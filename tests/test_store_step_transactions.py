@@ -13,6 +13,7 @@ import pytest
 from pulsed.errors import LeaseLost, StorageError, TransientStorageError
 from pulsed.job import Lease, Released, Status, new_job_id
 from pulsed.step import StepState
+from pulsed.store.base import CommitUnknown
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE_OPTIONS, Backend, PostgresBackend
 from tests.support.checkpoints import a_step, recorded
@@ -177,20 +178,21 @@ async def cut(postgres_url, clock) -> AsyncIterator[Any]:
 
 @both_drivers
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_commit_whose_answer_is_lost_is_looked_up(cut, plain, moment):
+async def test_a_commit_whose_answer_is_lost_can_be_looked_up(cut, plain, moment):
     store, calm, proxy, effects = cut
     run = await running(store)
 
     async def arm(_: Any) -> None:
         proxy.arm(b"COMMIT", moment)
 
-    if moment == "before":
-        with pytest.raises(TransientStorageError, match="not committed"):
-            await step(store, run.lease, plain, write, arm)
-        assert (effects(), await names(calm, run.lease)) == (0, [])
-    else:
+    with pytest.raises(CommitUnknown):
         await step(store, run.lease, plain, write, arm)
-        assert (effects(), await names(calm, run.lease)) == (1, ["charge"])
+    committed = moment == "after"
+    async with store.transaction(run.lease, plain=plain) as transaction:
+        pass
+    assert await transaction.was_committed(a_step()) is committed
+    expected = (1, ["charge"]) if committed else (0, [])
+    assert (effects(), await names(calm, run.lease)) == expected
     assert proxy.cuts == 1
 
 

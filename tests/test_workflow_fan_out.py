@@ -210,6 +210,41 @@ async def test_a_fan_out_that_takes_too_long_stops_its_children(store: SqlStore,
     assert [step.state for step in await steps_of(store, job_id)] == [StepState.TIMED_OUT]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("verb", ["record", "cancel"])
+async def test_a_run_that_dies_while_it_times_out_comes_to_the_same_end(
+    store: SqlStore, clock: Clock, monkeypatch: pytest.MonkeyPatch, verb: str, when: str
+):
+    """What stopping the children did to them must not look like what they came to."""
+    crashes = [ConnectionError("the worker died")]
+    perform = getattr(store, verb)
+
+    async def dying(*args: Any) -> Any:
+        if when == "before" and crashes:
+            raise crashes.pop()
+        answer = await perform(*args)
+        if crashes:
+            raise crashes.pop()
+        return answer
+
+    async def work(ctx: Context) -> str:
+        try:
+            await ctx.fan_out(calls(1, 2, 3), strategy=collect_all, timeout=60)
+        except WaitTimeout as error:
+            return str(error)
+        return "all have ended"
+
+    monkeypatch.setattr(store, verb, dying)
+    job_id = await submit(store, "work")
+    async with working(store, handler(work, backoff=NO_WAIT)):  # nobody runs the children
+        await in_status(store, job_id, Status.WAITING)
+        clock.advance(60)
+        said = result(await finished(store, job_id))
+    assert "3 of 3 children did not end in time" in said
+    assert crashes == []
+    assert [row.status for row in await children(store, job_id)] == [Status.CANCELLED] * 3
+
+
 async def test_children_take_the_options_of_the_fan_out(store: SqlStore):
     async def work(ctx: Context) -> None:
         await ctx.fan_out(

@@ -303,7 +303,7 @@ async def test_living_parents_keep_their_children(backend, clock):
         await store.delete([run.job_id])
         assert await store.get([run.job_id])
 
-    for statement in ("prune", "delete"):
+    for statement in ("prune", "delete"):  # both have this guard, in words of their own
         await check(
             backend, scenario, statement, "j.parent_id IS NOT NULL AND", instead="1 = 0 AND"
         )

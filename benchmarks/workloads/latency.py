@@ -23,7 +23,7 @@ from benchmarks import raw_postgres
 from benchmarks.app import declare
 from benchmarks.databases import Batch, Database, Server, opened, ordered_id
 from benchmarks.processes import SPAWN, WorkerProcess, in_processes, wait_until_done
-from benchmarks.raw_postgres import CLAIM, RELAXED
+from benchmarks.raw_postgres import CLAIM, PLANNER
 from benchmarks.results import PULSED, Results, percentile
 from benchmarks.scale import Scale
 from pulsed import Pulse
@@ -104,7 +104,7 @@ def receive_stamps(url: str, count: int, ready: Any, latencies: Any) -> None:
 
 async def _receive_stamps(url: str, count: int, ready: Any) -> Latencies:
     listening = await asyncpg.connect(url)
-    claiming = await asyncpg.connect(url, server_settings=RELAXED)
+    claiming = await asyncpg.connect(url, server_settings=PLANNER)
     told = asyncio.Event()
     await listening.add_listener(CHANNEL, lambda *_: told.set())
     worker, found = ordered_id(), Latencies()

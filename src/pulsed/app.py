@@ -44,6 +44,7 @@ from pulsed.client import (
     make_spec,
     send_signal,
 )
+from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
 from pulsed.handler import (
     Handler,
@@ -267,12 +268,11 @@ class Pulse:
         """
         checked_name("topic", topic)
         checked = checked_options(options)
-        connection = checked.pop("conn", None)
+        connection, job_id = checked.pop("conn", None), checked.pop("id", None)
         handler = self._handler_for(topic, unknown=unknown)
         text = _encoded(topic, {} if payload is None else payload, handler)
-        job = new_job(topic, text, handler, checked)
-        store = self.store if connection is None else self.store.joined(connection)
-        await store.submit([job])
+        job = new_job(topic, text, handler, checked, job_id)
+        await submit(self.store, [job], connection)
         return Job(self._client, job, handler)
 
     enqueue = blocking(aenqueue)

@@ -21,7 +21,7 @@ from pulsed.errors import StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.job import Assignment, Outcome, Report
 from pulsed.rpc.remote import RemoteStore
-from pulsed.store.base import Transaction
+from pulsed.store.base import CommitUnknown, Transaction
 from pulsed.store.verb import Verb
 
 When = Literal["before", "after", "blinks before", "blinks after"]
@@ -150,11 +150,11 @@ class Process:
             async def committing(checkpoint: Any) -> None:
                 self._check()
                 strikes = self._fate.strikes("commit")
-                # A commit whose answer is lost asks the database itself: it cannot blink after.
-                blinks = self._fate.when.startswith("blinks")
-                if strikes and (blinks or self._fate.when == "before"):
+                if strikes and self._fate.when.endswith("before"):
                     self._strike()
                 await commit(checkpoint)
+                if strikes and self._fate.when == "blinks after":
+                    raise CommitUnknown("the answer was lost")
                 if strikes:
                     self._strike()
 

@@ -216,6 +216,42 @@ class ScratchPostgres:
             _signal(pid, signal.SIGKILL)
         self._wait_for_the_end()
 
+    def freeze(self) -> None:
+        """Stop every process where it is, as a machine that hangs does; `thaw()` lets it go on."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def standby(self) -> Self:
+        """Make a server that follows this one, with a copy of its data; starts both.
+
+        This one must name it, with the setting `synchronous_standby_names`, to wait for it.
+        """
+        self._end(signal.SIGINT)
+        link = f"host=127.0.0.1 port={self.port} user=postgres application_name=standby"
+        settings = self._settings | {"primary_conninfo": link, "synchronous_standby_names": ""}
+        copy = type(self)(settings=settings, binaries=self.binaries, owner=self._owner)
+        copy._copy_data_of(self)
+        self.start()
+        copy.start()
+        return copy
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait until it is."""
+        (self.directory / "data" / "promote").touch()
+        _signal(self.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + START_SECONDS
+        while (self.directory / "data" / "standby.signal").exists():
+            if time.monotonic() > deadline:
+                raise ScratchPostgresError(f"it was not promoted:\n{self.log[-4000:]}")
+            time.sleep(0.01)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for pid in [self.pid, *_children(self.pid)]:
+            _signal(pid, number)
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -225,6 +261,13 @@ class ScratchPostgres:
 
     def _create(self) -> None:
         """Make the directory and the database cluster, unless they are there."""
+        self._make_directory()
+        if self.binaries.site is not None and not self._reachable(self.binaries.bin / "postgres"):
+            self.binaries = self.binaries.copied_to(self.directory / "install")
+        if not (self.directory / "data" / "PG_VERSION").exists():
+            self._initialise()
+
+    def _make_directory(self) -> None:
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="pulsed-pg-"))
             if not self._reachable(self._directory):  # TMPDIR is below a private directory
@@ -235,10 +278,6 @@ class ScratchPostgres:
             raise ScratchPostgresError(
                 f"PostgreSQL does not run as root, and no other user may enter {self.directory}"
             )
-        if self.binaries.site is not None and not self._reachable(self.binaries.bin / "postgres"):
-            self.binaries = self.binaries.copied_to(self.directory / "install")
-        if not (self.directory / "data" / "PG_VERSION").exists():
-            self._initialise()
 
     def _reachable(self, path: Path) -> bool:
         asked = self._script("reach", str(path))
@@ -255,6 +294,17 @@ class ScratchPostgres:
         if initdb.returncode:
             self.stop()
             raise ScratchPostgresError(f"{self.binaries}: initdb failed:\n{said.decode()}")
+
+    def _copy_data_of(self, primary: ScratchPostgres) -> None:
+        """Take over the data of a server that is down, to follow it."""
+        self._make_directory()
+        data = str(primary.directory / "data")
+        copying = self._script("run", shutil.which("cp") or "cp", "-Rp", data, "data")
+        said, _ = copying.communicate()
+        if copying.returncode:
+            self.stop()
+            raise ScratchPostgresError(f"the data could not be copied:\n{said.decode()}")
+        (self.directory / "data" / "standby.signal").touch()
 
     def _launch(self, port: int, deadline: float) -> bool:
         """Start the server on this port; false if it ended before it was ready."""
@@ -293,11 +343,14 @@ class ScratchPostgres:
             lines = (self.directory / "data" / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        return len(lines) >= 8 and int(lines[0]) == self.pid and lines[7].strip() == "ready"
+        if len(lines) < 8 or int(lines[0]) != self.pid:
+            return False
+        return lines[7].strip() in ("ready", "standby")
 
     def _end(self, how: signal.Signals) -> None:
         if self.running:
             _signal(self.pid, how)
+            self.thaw()  # a frozen one hears nothing
             self._wait_for_the_end()
 
     def _wait_for_the_end(self) -> None:

@@ -59,6 +59,9 @@ environment:
 @click.option("--max-attempts", type=int, help="Attempts before it is dead-lettered.")
 @click.option("--tag", "tags", multiple=True, help="A tag to find it by; repeatable.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option(
+    "--id", metavar="UUID", help="Its id: run again with the same one, it is stored once."
+)
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result as JSON.")
 @click.option("--timeout", type=duration, metavar="TIME", help="How long --wait may take.")
 @database_options

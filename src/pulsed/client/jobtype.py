@@ -21,6 +21,7 @@ from uuid import UUID
 
 from pulsed.batches import TRANSACTION, Gathering, Limits, batches, text_size
 from pulsed.client.job import Client, Job
+from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
 from pulsed.handler import (
     Call,
@@ -32,6 +33,7 @@ from pulsed.handler import (
     new_job,
 )
 from pulsed.handler.options import checked_count
+from pulsed.handler.registry import ONE_ID
 from pulsed.job import NewJob, new_job_id
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
 
@@ -68,6 +70,7 @@ class JobType(Generic[P, R_co]):
         self._declared = declared
         self._options = dict(options or {})
         self._connection = self._options.pop("conn", None)
+        self._id: UUID | None = self._options.pop("id", None)
 
     @property
     def topic(self) -> str:
@@ -91,18 +94,22 @@ class JobType(Generic[P, R_co]):
             given = {name: given[name] for name in given if name in new or name not in START_TIME}
         if self._connection is not None:
             given.setdefault("conn", self._connection)
+        if self._id is not None:
+            given.setdefault("id", self._id)
         return type(self)(self._declared, checked_options(given))
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """Check arguments and keep them, to be enqueued later."""
         self._client()
+        self._refuse_id()
         payload = self.handler.encode(args, kwargs)
         return Call(self.topic, payload, self.handler, self._options)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a call as a job, to be run by a worker."""
         payload = self.handler.encode(args, kwargs)
-        (job,) = await self._submit([new_job(self.topic, payload, self.handler, self._options)])
+        made = new_job(self.topic, payload, self.handler, self._options, self._id)
+        (job,) = await self._submit([made])
         return job
 
     async def aenqueue_many(self, calls: Iterable[Bound[Any]]) -> list[Job[R_co]]:
@@ -166,6 +173,7 @@ class JobType(Generic[P, R_co]):
 
     def _job_maker(self) -> Callable[[Bound[Any]], NewJob]:
         """Return what makes a job of each call."""
+        self._refuse_id()
         encode, options = self.handler.encode, self._options
         make = job_maker(self.topic, self.handler, options)
 
@@ -181,6 +189,10 @@ class JobType(Generic[P, R_co]):
 
         return made
 
+    def _refuse_id(self) -> None:
+        if self._id is not None:
+            raise InvalidOption(ONE_ID)
+
     def _not_ours(self, call: object) -> InvalidArguments:
         given = f"bound to {call.topic!r}" if isinstance(call, Call) else f"{call!r:.100}"
         return InvalidArguments(
@@ -190,10 +202,7 @@ class JobType(Generic[P, R_co]):
 
     async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
         client = self._client()
-        store = client.store()
-        if self._connection is not None:
-            store = store.joined(self._connection)
-        await store.submit(jobs)
+        await submit(client.store(), jobs, self._connection)
         handler = self.handler
         return [Job(client, job, handler) for job in jobs]
 

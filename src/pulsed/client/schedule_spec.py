@@ -11,6 +11,7 @@ from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
 from pulsed.handler import Call, Registry, checked_options, encode_by_name
 from pulsed.handler.options import checked_count, checked_due, checked_name
+from pulsed.handler.registry import ONE_ID
 from pulsed.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
 from pulsed.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
 
@@ -85,6 +86,8 @@ def _job_fields(
 ) -> dict[str, Any]:
     if "conn" in options or "delay" in options:
         raise InvalidOption("A schedule takes neither conn= nor delay=; jitter= spreads its jobs.")
+    if "id" in options:
+        raise InvalidOption(ONE_ID)
     if isinstance(target, JobType):
         target = target.bind()
     if isinstance(target, Call):

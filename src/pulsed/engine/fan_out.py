@@ -150,7 +150,12 @@ class _FanOut(Generic[R]):
             self._suspend(None)
         if stored.state is StepState.OPEN:
             stored = await self._decided(stored)
-        return await self._replayed(stored)
+        outcome = msgspec.json.decode(stored.value or "{}", type=_Outcome)
+        # Stored first, then done: stopped children must not look like those that came to their
+        # end. A run that died in between has stored nothing behind it, and another one goes on.
+        if stored.state is not StepState.DONE and not flow.was_beyond(self._place.seq + 1):
+            await self._stop(outcome.left)
+        return await self._replayed(stored, outcome)
 
     async def _add_children(self) -> None:
         flow, children = self._flow, self._new_jobs()
@@ -197,10 +202,7 @@ class _FanOut(Generic[R]):
         if success is None and not await is_over(flow, stored, None):
             self._suspend(stored)
         state = {True: StepState.DONE, False: StepState.FAILED, None: StepState.TIMED_OUT}[success]
-        outcome = _outcome_of(children)
-        if state is not StepState.DONE:
-            await self._stop(outcome.left)
-        value = msgspec.json.encode(outcome).decode()
+        value = msgspec.json.encode(_outcome_of(children)).decode()
         checkpoint = self._place.checkpoint(state, value=value)
         await flow.record(checkpoint)
         return checkpoint
@@ -211,9 +213,8 @@ class _FanOut(Generic[R]):
         for ids in _chunks([self._ids[index] for index in indexes]):
             await flow.ask(lambda ids=ids: flow.store.cancel(ids))  # type: ignore[misc]
 
-    async def _replayed(self, stored: Checkpoint) -> FanOut[R]:
+    async def _replayed(self, stored: Checkpoint, outcome: _Outcome) -> FanOut[R]:
         """Return, or raise, what is stored."""
-        outcome = msgspec.json.decode(stored.value or "{}", type=_Outcome)
         results = await self._results(outcome)
         job_id, who = self._flow.job_id, f"Fan-out {str(self._place.key)!r}"
         of_job = f"of job {job_id} ({self._flow.topic})"

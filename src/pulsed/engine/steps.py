@@ -24,16 +24,21 @@ from pulsed.errors import (
     Snooze,
     StepFailed,
     StorageError,
+    TransientStorageError,
 )
 from pulsed.handler.options import checked_timeout
 from pulsed.step import Checkpoint, StepKind, StepState
-from pulsed.store.base import Transaction
+from pulsed.store.base import CommitUnknown, Transaction
 from pulsed.store.retrying import retrying
 
 log = logging.getLogger("pulsed.job")
 
 pause = asyncio.sleep
 """Between two tries of a step."""
+
+
+MOST_LOSSES = 5
+"""Sessions that a step in a transaction may lose before it is taken to be what ends them."""
 
 
 class StepOptions(NamedTuple):
@@ -95,6 +100,7 @@ class _Step:
         self._place = place
         self._function = function
         self._options = options
+        self._losses = 0
 
     async def value(self) -> Any:
         """Return the stored value; if there is none, run the function first."""
@@ -142,21 +148,38 @@ class _Step:
 
     async def _in_transaction(self, codec: ValueCodec, tries: int, began: float) -> _Tried:
         """Run the function on a transaction, and commit what it wrote with its checkpoint."""
-        flow, function = self._flow, self._function
-        async with flow.store.transaction(flow.lease, plain=not function.is_async) as tx:
-            function = replace(function, args=(tx.connection, *function.args))
-            # Never abandoned: a thread that goes on would write beside the rollback.
-            try:
-                returned = await call(function, within=self._time_for(tx), when_late=tx.revoke)
-            except StorageError as error:
-                raise _OwnError(error) from error
-            if returned.cancelled is not None:
-                raise returned.cancelled
-            text = self._encoded(codec, returned)
-            commit = asyncio.ensure_future(tx.commit(self._checkpoint(tries, began, value=text)))
-            cancelled = await outlast(commit)
-            commit.result()
+        flow, cancelled = self._flow, None
+        plain = not self._function.is_async
+        try:
+            async with flow.store.transaction(flow.lease, plain=plain) as tx:
+                returned = await self._call_on(tx)
+                if returned.cancelled is not None:
+                    raise returned.cancelled
+                text = self._encoded(codec, returned)
+                checkpoint = self._checkpoint(tries, began, value=text)
+                commit = asyncio.ensure_future(tx.commit(checkpoint))
+                cancelled = await outlast(commit)
+                commit.result()
+        except CommitUnknown as error:
+            if cancelled is not None:  # the next run finds what became of it
+                raise cancelled from error
+            if not await flow.ask(lambda: tx.was_committed(checkpoint)):
+                raise TransientStorageError(f"{self} was not committed: {error}") from error
         return _Tried(text, cancelled)
+
+    async def _call_on(self, tx: Transaction) -> Returned:
+        """Call the function with a transaction's connection."""
+        function = replace(self._function, args=(tx.connection, *self._function.args))
+        # Never abandoned: a thread that goes on would write beside the rollback.
+        try:
+            return await call(function, within=self._time_for(tx), when_late=tx.revoke)
+        except StorageError as error:
+            raise _OwnError(error) from error
+        except Exception as error:
+            if self._losses >= MOST_LOSSES or not await tx.was_lost(error):
+                raise
+            self._losses += 1
+            raise TransientStorageError(f"{self} lost its session: {describe(error)}") from error
 
     def _time_for(self, tx: Transaction) -> float | None:
         """Return the seconds that a try may take; where everybody waits for it, few."""

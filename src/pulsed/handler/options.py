@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
+from uuid import UUID
 
 from pulsed.backoff import Backoff
 from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
@@ -52,6 +53,8 @@ class Options(TypedDict, total=False):
     headers: Mapping[str, str]
     """Carried along for you, for a trace or a tenant; pulsed does not look at them."""
     tags: Iterable[str]
+    id: UUID | str
+    """The job's own id: enqueued again with the same one, it is the same job, stored once."""
     conn: Any
     """Your own connection: the job is stored in its transaction, if that commits."""
 
@@ -193,6 +196,17 @@ def _headers(value: Any) -> dict[str, str]:
     return {str(name): str(text) for name, text in value.items()}
 
 
+def checked_id(value: Any) -> UUID:
+    """Return the id of a job that its caller brings along."""
+    try:
+        found = value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidOption(f"id must be a UUID or its text, not {value!r:.100}.") from None
+    if found.int == 0:
+        raise InvalidOption("id must not be the nil UUID: every job needs one of its own.")
+    return found
+
+
 def _tags(value: Any) -> tuple[str, ...]:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise InvalidOption(f"tags must be a list of strings, not {value!r:.100}.")
@@ -213,5 +227,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "lease": _seconds("lease", SHORTEST_LEASE),
     "headers": _headers,
     "tags": _tags,
+    "id": checked_id,
     "conn": lambda value: value,
 }

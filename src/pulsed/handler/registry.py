@@ -16,6 +16,12 @@ from pulsed.job import NewJob, TopicPolicy, new_job_id
 _NO_OPTIONS: Mapping[str, Any] = {}
 
 
+ONE_ID = (
+    "id= is for one job: using(id=...).enqueue(...). Jobs that are enqueued many at a time, by a "
+    "schedule or by a fan-out get ids of their own."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[R_co]):
     """A topic with its arguments, checked and ready to be stored as a job any number of times."""
@@ -53,6 +59,8 @@ def job_maker(
     """Return what makes jobs that differ only in their ``id`` and their ``payload``."""
     if "conn" in options:
         raise InvalidOption("conn= says where to store a job and is not part of it.")
+    if "id" in options:
+        raise InvalidOption(ONE_ID)
     lane = {"queue": handler.queue, "priority": handler.priority} if handler else _NO_OPTIONS
     fields: dict[str, Any] = {**lane, **options}
     return partial(NewJob, topic=topic, **fields)

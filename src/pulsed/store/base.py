@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulsed.errors import TransientStorageError
 from pulsed.job import (
     Assignment,
     Beat,
@@ -508,6 +509,10 @@ class Store(ABC):
         """Give back what belongs to the running loop, and the blocking connections."""
 
 
+class CommitUnknown(TransientStorageError):
+    """A step's COMMIT was sent, and its answer is lost: ask ``was_committed``."""
+
+
 class Transaction(ABC):
     """A transaction of the jobs' database, in a step's hands."""
 
@@ -525,9 +530,17 @@ class Transaction(ABC):
     async def commit(self, checkpoint: Checkpoint) -> None:
         """Write the checkpoint and commit both, if the lease is still held; else LeaseLost.
 
-        Left without this, the transaction is rolled back. When it is unknown whether a commit went
-        through, the database is asked: TransientStorageError means that nothing was written.
+        Left without this, the transaction is rolled back. CommitUnknown says that it may or may not
+        have been committed; any other TransientStorageError, that nothing was written.
         """
+
+    @abstractmethod
+    async def was_committed(self, checkpoint: Checkpoint) -> bool:
+        """Ask the database about a commit whose answer was lost, when the transaction is left."""
+
+    async def was_lost(self, error: Exception) -> bool:  # noqa: ARG002 - most cannot be lost
+        """Whether a step raised this because the database ended the transaction's session."""
+        return False
 
     async def revoke(self) -> None:  # noqa: B027 - most keep nobody waiting
         """Let others write who wait for a step whose time is over; it cannot write any more."""

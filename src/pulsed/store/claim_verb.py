@@ -60,7 +60,7 @@ def claim(
                 walk.was_long()
         return [decode.assignment(s.dialect, row, queue, worker_id) for row in claimed]
 
-    return Verb("claim", Kind.SINGLE, script, relaxed=True)
+    return Verb("claim", Kind.SINGLE, script, apart=True)
 
 
 def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Script[list[Row]]:

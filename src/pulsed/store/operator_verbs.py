@@ -103,18 +103,25 @@ def prune(
     since: Mapping[Status, datetime],
 ) -> Verb[Pruned]:
     """Remove finished jobs that ended too long ago, with all that belongs to them."""
+    share = -(-limit // max(1, len(ages)))
 
     def script() -> Script[Pruned]:
         removed, reached = dict.fromkeys(ages, 0), dict(since)
-        for status, age in ages.items():
-            left = limit - sum(removed.values())
-            if left > 0:
-                params = {"status": status.value, "age": age, "most": left}
-                gone = yield Statement(s.prune, params | {"since": since.get(status, EPOCH)})
-                if gone:
-                    yield from _forget(s, w, [job_id for job_id, _ in gone])
-                    removed[status] = len(gone)
-                    reached[status] = s.dialect.time(max(ended for _, ended in gone))
+
+        def remove(status: Status, most: int) -> Script[None]:
+            params = {"status": status.value, "age": ages[status], "most": most}
+            gone = yield Statement(s.prune, params | {"since": reached.get(status, EPOCH)})
+            if gone:
+                yield from _forget(s, w, [job_id for job_id, _ in gone])
+                removed[status] += len(gone)
+                reached[status] = s.dialect.time(max(ended for _, ended in gone))
+
+        for status in ages:
+            if left := min(share, limit - sum(removed.values())):
+                yield from remove(status, left)
+        for status in [each for each in ages if removed[each] == share]:
+            if left := limit - sum(removed.values()):  # of what others left of their share
+                yield from remove(status, left)
         return Pruned(removed, reached)
 
     return Verb("prune", Kind.TRANSACTION, script)

@@ -34,6 +34,7 @@ from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_async import LoopPool, connect
+from pulsed.store.postgres_confirm import confirmed
 from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres_joined import JoinedPostgresStore
 from pulsed.store.postgres_listen import ChannelListener, Polling, running
@@ -94,6 +95,7 @@ class PostgresStore(SqlStore, ForkAware):
     # -- running verbs --------------------------------------------------------------------------
 
     async def perform(self, verb: Verb[T]) -> T:
+        verb = confirmed(verb)
         try:
             if is_blocking():
                 return self._threads.run(verb)
@@ -123,11 +125,11 @@ class PostgresStore(SqlStore, ForkAware):
 
     @asynccontextmanager
     async def transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
+        pool = await self._pool_of_this_loop()
         if plain:
-            async with plain_transaction(self, lease) as blocking:
+            async with plain_transaction(self, pool, lease) as blocking:
                 yield blocking
         else:
-            pool = await self._pool_of_this_loop()
             async with async_transaction(self, pool, lease) as transaction:
                 yield transaction
 

@@ -47,8 +47,9 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    Claims (2), heartbeats through a server (4) and a listener (1) have their own beside a loop's, a
-    worker's heartbeats (1) beside the blocking ones.
+    As many again are for transactions of a loop's steps. Claims (2), heartbeats through a server
+    (4) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside the
+    blocking ones.
     """
     max_connections: int | None = None
     """The most connections of this process, with all that are named above; pool_size follows."""

@@ -20,7 +20,6 @@ import asyncpg
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server
 from pulsed.store.postgres_session import (
-    COMMIT,
     IDLE_FOR_TOO_LONG,
     KEEP_IDLE,
     Lane,
@@ -267,6 +266,10 @@ class LoopPool:
         pool.give_back(connection)
         return answer
 
+    def slot(self, lane: Lane) -> asyncio.Semaphore:
+        """Return the slots of a lane, for a connection that is made elsewhere."""
+        return self._lanes[lane].slots
+
     @asynccontextmanager
     async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
         """Lend a connection. It is not used again unless all went well."""
@@ -275,8 +278,8 @@ class LoopPool:
             connection = await pool.take()
             try:
                 yield connection
-            except BaseException:
-                pool.drop(connection)
+            except BaseException:  # perhaps in the middle of a statement, with its locks
+                await pool.drop_cancelled(connection)
                 raise
             try:
                 await connection.reset()
@@ -291,7 +294,7 @@ class LoopPool:
     async def _run_on(
         self, connection: asyncpg.Connection, verb: Verb[T], left: Callable[[], float]
     ) -> T:
-        opening = self._sessions.opening(verb, lane_of(verb))
+        opening = self._sessions.opening(verb)
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)
@@ -305,7 +308,7 @@ class LoopPool:
             return await adrive(verb, execute)
         await connection.execute(opening, timeout=left())
         answer = await adrive(verb, execute)
-        await connection.execute(COMMIT, timeout=left())
+        await connection.execute(self._sessions.closing(verb), timeout=left())
         return answer
 
     def _note(self, error: BaseException) -> None:

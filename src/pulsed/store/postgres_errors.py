@@ -40,6 +40,7 @@ _TRANSIENT = _DISCONNECTED | {
 }
 _TOOK_TOO_LONG = "57014"  # query_canceled: the statement timeout
 _BUSY = {_TOOK_TOO_LONG, "55P03"}  # lock_not_available: the lock timeout
+_TOOK_ITS_TIME = {"25P03", "25P04"}  # idle in its transaction, or in it for too long
 _ABOUT_THE_ROW = ("22", "23")  # data_exception, integrity_constraint_violation
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
 _PLAN_IS_STALE = "0A000"  # among other things that are "not supported"
@@ -107,6 +108,16 @@ def lost_the_server(error: BaseException) -> bool:
     if state is not None:
         return state.startswith("08") or state in _DISCONNECTED
     return isinstance(error, OSError | psycopg.OperationalError | asyncpg.InterfaceError)
+
+
+def may_have_lost_its_session(error: BaseException) -> bool:
+    """Whether an error of a user's code goes back to the end of a session, and not by its fault."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, TimeoutError):
+        if isinstance(cause, DRIVER_ERRORS) and lost_the_server(cause):
+            return _state(cause) not in _TOOK_ITS_TIME
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _is_transient(error: BaseException, state: str | None) -> bool:

@@ -21,6 +21,7 @@ from pulsed.errors import ConfigError
 from pulsed.store.base import Listener, Store
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres_async import changed
+from pulsed.store.postgres_confirm import confirmed
 from pulsed.store.postgres_errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres_sync import call
 from pulsed.store.postgres_values import arguments, texts
@@ -55,7 +56,7 @@ class JoinedPostgresStore(JoinedStore):
         self._store = store
 
     async def perform(self, verb: Verb[T]) -> T:
-        connection = self._connection
+        connection, verb = self._connection, confirmed(verb)
         try:
             if is_blocking():
                 return self._drive(connection, verb)

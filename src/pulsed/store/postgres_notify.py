@@ -46,7 +46,7 @@ def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
     def script() -> Script[None]:
         yield statement
 
-    return Verb("notify", Kind.SINGLE, script, relaxed=True)
+    return Verb("notify", Kind.SINGLE, script, apart=True)
 
 
 class Notifier:

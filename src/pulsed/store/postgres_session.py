@@ -16,10 +16,10 @@ from typing import Any
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres_address import PostgresOptions
+from pulsed.store.postgres_confirm import COMMIT, COMMIT_WRITTEN
 from pulsed.store.verb import Kind, Verb
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-COMMIT = "COMMIT"
 
 PATIENCE = 86_400.0
 """Seconds a migration may wait for another one."""
@@ -70,7 +70,6 @@ class Lane(Enum):
 
     WORK = "work"
     CLAIM = "claim"
-    """Commits without waiting for the disk, and so beside the settles, not behind them."""
     SETTLE = "settle"
     """Does not wait long for a lock: one locked row must not hold up the reports of all others."""
     URGENT = "urgent"
@@ -87,7 +86,7 @@ def lane_of(verb: Verb[Any]) -> Lane:
         return Lane.URGENT
     if verb.splits:
         return Lane.SETTLE
-    return Lane.CLAIM if verb.relaxed else Lane.WORK
+    return Lane.CLAIM if verb.apart else Lane.WORK
 
 
 class Crowding:
@@ -146,13 +145,17 @@ class Sessions:
             return name
         return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
 
-    def opening(self, verb: Verb[Any], lane: Lane) -> str | None:
+    def opening(self, verb: Verb[Any]) -> str | None:
         """Return what begins the verb's transaction, or None if its statements commit alone."""
         migrating = verb.name == "migrate"
-        key = (lane, verb.kind, verb.broad, migrating)
+        key = (lane_of(verb), verb.kind, verb.broad, migrating)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
+
+    def closing(self, verb: Verb[Any]) -> str:
+        """Return what commits a verb's transaction."""
+        return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return when to stop waiting for a server that does not even time out."""
@@ -191,7 +194,7 @@ class Sessions:
         }
         if lane is Lane.SETTLE:
             settings["lock_timeout"] = _milliseconds(LOCK_WITHIN)
-        return settings | {"synchronous_commit": "off"} if lane is Lane.CLAIM else settings
+        return settings
 
 
 def _milliseconds(seconds: float) -> str:

@@ -15,13 +15,18 @@ import psycopg
 from asyncpg.transaction import Transaction as AsyncpgTransaction
 from psycopg import RawCursor
 
-from pulsed.errors import LeaseLost, StorageError, TransientStorageError
+from pulsed.errors import LeaseLost, StorageError
 from pulsed.job import Lease
 from pulsed.step import Checkpoint
-from pulsed.store.base import Transaction
+from pulsed.store.base import CommitUnknown, Transaction
 from pulsed.store.postgres_async import LoopPool, changed
-from pulsed.store.postgres_errors import DRIVER_ERRORS, lost_the_server, translate
-from pulsed.store.postgres_session import Lane
+from pulsed.store.postgres_errors import (
+    DRIVER_ERRORS,
+    lost_the_server,
+    may_have_lost_its_session,
+    translate,
+)
+from pulsed.store.postgres_session import URGENT_WITHIN, Lane
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.step_thread import StepThread
 from pulsed.store.verb import Statement
@@ -52,17 +57,23 @@ class PostgresTransaction(Transaction):
         try:
             await self._end()
         except DRIVER_ERRORS as error:
-            if not lost_the_server(error):
-                raise translate(error, "step", self._store.address.where) from error
-            await self._find_out(checkpoint, error)
+            translated = translate(error, "step", self._store.address.where)
+            if lost_the_server(error):
+                raise CommitUnknown(str(translated)) from error
+            raise translated from error
 
-    async def _find_out(self, checkpoint: Checkpoint, error: Exception) -> None:
-        """Ask the database whether the commit went through whose answer never came."""
+    async def was_committed(self, checkpoint: Checkpoint) -> bool:
         verb = was_recorded(self._store.workflows, self._lease, checkpoint.key)
-        if not await self._store.run(verb):
-            raise TransientStorageError(
-                f"The step {checkpoint.key} of job {self._lease.job_id} was not committed: {error}."
-            ) from error
+        return await self._store.run(verb)
+
+    async def was_lost(self, error: Exception) -> bool:
+        if not may_have_lost_its_session(error):
+            return False
+        try:
+            await self._probe()
+        except DRIVER_ERRORS as answer:
+            return lost_the_server(answer) and self._is_closed()
+        return False  # it was another connection of the step's
 
     @abstractmethod
     async def _count(self, statement: Statement) -> int:
@@ -71,6 +82,14 @@ class PostgresTransaction(Transaction):
     @abstractmethod
     async def _end(self) -> None:
         """Commit."""
+
+    @abstractmethod
+    async def _probe(self) -> None:
+        """Ask the session anything."""
+
+    @abstractmethod
+    def _is_closed(self) -> bool:
+        """Whether the driver knows that the session is over."""
 
 
 class AsyncTransaction(PostgresTransaction):
@@ -99,6 +118,12 @@ class AsyncTransaction(PostgresTransaction):
 
     async def _end(self) -> None:
         await self._transaction.commit()
+
+    async def _probe(self) -> None:
+        await self._connection.execute("SELECT 1", timeout=URGENT_WITHIN)
+
+    def _is_closed(self) -> bool:
+        return bool(self._connection.is_closed())
 
 
 class PlainTransaction(PostgresTransaction):
@@ -133,6 +158,16 @@ class PlainTransaction(PostgresTransaction):
     async def _end(self) -> None:
         await self._thread.call(self._transaction.__exit__, None, None, None)
 
+    async def _probe(self) -> None:
+        await self._thread.call(self._connection.execute, "SELECT 1")
+
+    def _is_closed(self) -> bool:
+        return self._connection.closed
+
+    async def revoke(self) -> None:
+        """Stop the statement that its thread waits for, and its locks with it."""
+        await self._thread.call(lambda: self._connection.cancel_safe(timeout=URGENT_WITHIN))
+
 
 @asynccontextmanager
 async def async_transaction(
@@ -150,15 +185,18 @@ async def async_transaction(
 
 
 @asynccontextmanager
-async def plain_transaction(store: PostgresStore, lease: Lease) -> AsyncIterator[PlainTransaction]:
+async def plain_transaction(
+    store: PostgresStore, pool: LoopPool, lease: Lease
+) -> AsyncIterator[PlainTransaction]:
     """Open a transaction on psycopg; what is not committed is undone."""
     thread = StepThread()
     try:
-        opened = await thread.open(lambda: _begin(store), lambda opened: opened[0].close())
-        try:
-            yield PlainTransaction(store, lease, thread, *opened)
-        finally:
-            await thread.call(opened[0].close)
+        async with pool.slot(Lane.STEP):
+            opened = await thread.open(lambda: _begin(store), lambda opened: opened[0].close())
+            try:
+                yield PlainTransaction(store, lease, thread, *opened)
+            finally:
+                await thread.call(opened[0].close)
     finally:
         thread.end()
 
@@ -167,6 +205,7 @@ def _begin(store: PostgresStore) -> tuple[psycopg.Connection[Any], PsycopgTransa
     try:
         connection = store.connect_for_a_step()
         try:
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             transaction = connection.transaction()
             transaction.__enter__()
         except BaseException:

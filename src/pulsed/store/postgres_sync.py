@@ -23,7 +23,7 @@ from pulsed.store.fork import Gate
 from pulsed.store.postgres_address import Address, PostgresOptions
 from pulsed.store.postgres_direct import Prepared, count
 from pulsed.store.postgres_errors import lost_the_server
-from pulsed.store.postgres_session import COMMIT, IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
+from pulsed.store.postgres_session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
 from pulsed.store.postgres_values import arguments, texts
 from pulsed.store.runner import drive
 from pulsed.store.verb import Rows, Statement, Verb
@@ -150,7 +150,7 @@ class ThreadPool:
 
     def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
         prepare = self._options.prepared_statements
-        opening = self._sessions.opening(verb, Lane.SYNC)
+        opening = self._sessions.opening(verb)
 
         def execute(statement: Statement) -> Rows:
             values = texts(arguments(statement, self._clock))
@@ -165,7 +165,7 @@ class ThreadPool:
             return drive(verb, execute)
         connection.execute(opening, prepare=False)
         answer = drive(verb, execute)
-        connection.execute(COMMIT, prepare=False)
+        connection.execute(self._sessions.closing(verb), prepare=False)
         return answer
 
     def _take(self, patience: float) -> Connection:

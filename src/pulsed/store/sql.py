@@ -188,6 +188,18 @@ def has_living_parent(d: Dialect) -> str:
         WHERE {d.same_id("p.id", "j.parent_id")} AND p.{IS_LIVING}))"""
 
 
+def is_needed(d: Dialect) -> str:
+    """Return whether another job may still ask what ``j`` came to: its parent, or who waits for it.
+
+    One that has ended without success may be replayed, and then asks again.
+    """
+    parent = f"""(j.parent_id IS NOT NULL AND EXISTS (SELECT 1 FROM {d.jobs} AS p {d.by_id}
+        WHERE {d.same_id("p.id", "j.parent_id")} AND p.status <> 'SUCCEEDED'))"""
+    waiter = f"""(j.watched IS NOT NULL AND EXISTS (SELECT 1 FROM {d.jobs} AS w
+        WHERE {d.same_id("w.wait_job", "j.id")} AND w.status <> 'SUCCEEDED'))"""
+    return f"({parent} OR {waiter})"
+
+
 def has_living_children(d: Dialect, which: str = "") -> str:
     """Return whether ``j`` has children ``c`` that have not ended.
 
@@ -424,7 +436,7 @@ class Statements:
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
         # Whose children have yet to be told is needed for that.
-        unneeded = f"cascades IS NULL AND NOT {has_living_parent(d)}"
+        unneeded = f"cascades IS NULL AND NOT {is_needed(d)}"
         picked = f"""SELECT id FROM {d.jobs} AS j
                 WHERE status = :status::text AND completed_at < {cutoff}
                   AND completed_at >= :since::timestamptz AND {unneeded}

@@ -124,7 +124,6 @@ class SqliteStore(SqlStore, ForkAware):
             self._after_commit,
             self._uses,
             self.sqlite_options.busy_timeout,
-            self.sqlite_options.synchronous,
         )
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()

@@ -16,13 +16,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pulsed.errors import LeaseLost, StorageError
+from pulsed.errors import LeaseLost, StorageError, TransientStorageError
 from pulsed.job import Lease
 from pulsed.step import Checkpoint
-from pulsed.store.base import Transaction
+from pulsed.store.base import CommitUnknown, Transaction
 from pulsed.store.sqlite_values import execute
 from pulsed.store.step_thread import StepThread
-from pulsed.store.workflow_verbs import recording
+from pulsed.store.workflow_verbs import recording, was_recorded
 
 if TYPE_CHECKING:
     from pulsed.store.sqlite import SqliteStore
@@ -76,9 +76,19 @@ class SqliteTransaction(Transaction):
             [(count,)] = execute(cursor, statement, self._store.micros())
             if count != 1:
                 raise LeaseLost.of(self._lease.job_id)
-            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._store.translated(error, "step") from error
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            translated = self._store.translated(error, "step")
+            if isinstance(translated, TransientStorageError):
+                raise CommitUnknown(str(translated)) from error
+            raise translated from error
+
+    async def was_committed(self, checkpoint: Checkpoint) -> bool:
+        verb = was_recorded(self._store.workflows, self._lease, checkpoint.key)
+        return await self._store.run(verb)
 
     async def revoke(self) -> None:
         if sqlite3.threadsafety == SERIALIZED:  # else only the step itself may touch it now

@@ -69,7 +69,6 @@ class Writer:
         after_commit: Callable[[sqlite3.Connection], None],
         gate: Gate,
         patience: float,
-        synchronous: str = "FULL",
     ) -> None:
         self._connect = connect
         self._clock = clock
@@ -78,7 +77,6 @@ class Writer:
         self._after_commit = after_commit
         self._gate = gate
         self._patience = patience
-        self._synchronous = synchronous
         self._forget()
 
     def _forget(self) -> None:
@@ -86,7 +84,6 @@ class Writer:
         self._thread_lock = threading.Lock()
         self._waiting: deque[Request[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
-        self._relaxed = False
         self.commits = 0
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -220,9 +217,7 @@ class Writer:
         if self._connection is None:
             self._connection = self._connect()
             self._connection.execute(f"PRAGMA busy_timeout = {int(ASK_FOR * 1000)}")
-            self._relaxed = False
         connection = self._connection
-        self._relax(connection, relaxed=all(request.verb.relaxed for request in group))
         self._begin(connection)
         if not self._run_together(connection, group):
             self._begin(connection)
@@ -246,17 +241,6 @@ class Writer:
                     raise
             else:
                 return
-
-    def _relax(self, connection: sqlite3.Connection, *, relaxed: bool) -> None:
-        """Wait for the disk at the next commit, or not.
-
-        Not for claims alone: they survive whatever happens to this process, and if the machine
-        goes down, their workers do as well. The next commit that waits makes them durable.
-        """
-        if relaxed is not self._relaxed:
-            level = "NORMAL" if relaxed else self._synchronous
-            connection.execute(f"PRAGMA synchronous = {level}")
-            self._relaxed = relaxed
 
     def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
         """Run all of them; False if one failed and nothing is left of any.

@@ -104,7 +104,7 @@ def _remove(d: Dialect, name: str) -> Verb[bool]:
     def script() -> Script[bool]:
         return bool((yield Statement(sql, {"name": name})))
 
-    return Verb("remove_token", Kind.SINGLE, script)
+    return Verb("remove_token", Kind.TRANSACTION, script)
 
 
 def _token(d: Dialect, row: Row) -> Token:

@@ -68,8 +68,8 @@ class Verb(Generic[T]):
     """Seconds until an urgent verb is of no use any more."""
     splits: bool = False
     """Gives up on a lock after a moment and is not tried again: its caller then asks for less."""
-    relaxed: bool = False
-    """May be forgotten by a crash of the server: a lost claim is only a re-run."""
+    apart: bool = False
+    """Has connections of its own: the next jobs do not wait behind the reports of the last."""
     broad: bool = False
     """May look at the whole table: its plan should follow the statistics, not the hot path's."""
 

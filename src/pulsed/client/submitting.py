@@ -1,0 +1,32 @@
+"""Storing new jobs, and what a caller is told when the database did not answer in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pulsed.errors import TransientStorageError
+from pulsed.job import NewJob
+from pulsed.store.base import Store
+
+
+async def submit(store: Store, jobs: Sequence[NewJob], connection: Any = None) -> None:
+    """Store jobs; with a connection, in its own transaction, which then decides."""
+    if connection is not None:
+        await store.joined(connection).submit(jobs)
+        return
+    try:
+        await store.submit(jobs)
+    except TransientStorageError as error:
+        error.args = (f"{error} {_may_be_stored(jobs)}",)
+        raise
+
+
+def _may_be_stored(jobs: Sequence[NewJob]) -> str:
+    """Say that a commit may have gone through although nobody heard of it."""
+    if len(jobs) != 1:
+        return f"The {len(jobs):,} jobs may be stored all the same: all of them, or none."
+    return (
+        f"The job may be stored all the same. Enqueue it again with id={str(jobs[0].id)!r}, and it "
+        "is stored once."
+    )
