@@ -22,6 +22,7 @@ from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock
+from tests.support.jobs import never_away
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.workers import (
     all_finished,
@@ -250,12 +251,13 @@ async def test_a_watchdog_frozen_in_its_transaction_does_not_stop_the_others(
     job_id = await submit(postgres, "work", n=1)
     policy = TopicPolicy(topic="work", lease=0.05)
     assert await postgres.claim(new_job_id(), "default", [policy], 1)
-    await postgres.watchdog(tick=1e9, grace=0)
+    await never_away(postgres)
     async with await psycopg.AsyncConnection.connect(postgres_url) as frozen:
-        await frozen.execute("UPDATE pulse_meta SET last_tick = now()")
+        await frozen.execute("INSERT INTO pulse_ticks VALUES (gen_random_uuid(), now(), now())")
+        await frozen.execute("DELETE FROM pulse_ticks WHERE at < now()")
 
         async def reaped() -> bool:
-            tick = await asyncio.wait_for(postgres.watchdog(tick=1e9, grace=0), 60)
+            tick = await asyncio.wait_for(postgres.watchdog(), 60)
             return [each.job_id for each in tick.reaped] == [job_id]
 
         await until(reaped)

@@ -85,13 +85,6 @@ environment:
     help="Between two looks for silent workers.",
 )
 @click.option(
-    "--grace",
-    type=duration,
-    default="15s",
-    show_default=True,
-    help="What workers get to beat after an outage, before their jobs are recovered.",
-)
-@click.option(
     "--drain-timeout",
     type=duration,
     default="10s",
@@ -184,7 +177,6 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
             upkeep=options["upkeep"],
             retention=changed(Retention(), options["keep"]),
             tick=options["tick"],
-            grace=options["grace"],
             drain_timeout=options["drain_timeout"],
             largest_message=options["max_message"] * 1024 * 1024,
             most_streams=options["max_streams"],

@@ -28,7 +28,7 @@ from pulsed.engine.cancel_watch import CancelWatch
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.job_log import JobLog
-from pulsed.engine.leases import BEATS_PER_LEASE, Fence, Leases
+from pulsed.engine.leases import Fence, Leases
 from pulsed.engine.loop_watch import LoopWatch
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
@@ -44,6 +44,7 @@ from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
+from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
@@ -165,7 +166,7 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
-        upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
+        upkeep = Upkeep(self.store, tick=self._tick(), describe=self.describe)
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
         watch.start()
@@ -386,10 +387,14 @@ class Worker:
         elsewhere = f"; left to workers of other queues: {others}" if others else ""
         return f"queues {queues}; {self.options.concurrency} slots; topics {topics}{elsewhere}"
 
-    def _grace(self) -> float:
-        """Return how long living workers need to beat after an outage: a beat, and some."""
-        longest = max(policy.lease for policy in self.registry.policies())
-        return longest / BEATS_PER_LEASE + min(5.0, longest / 6)
+    def _tick(self) -> float:
+        """Return the longest time between two looks for silent workers.
+
+        No more than a gap that is harmless to all of our leases: whoever looks less often cannot
+        tell a worker that died from one that was cut off, and has to wait before it recovers.
+        """
+        shortest = min(policy.lease for policy in self.registry.policies())
+        return min(self.options.tick, shortest / BEATS_PER_LEASE)
 
 
 @contextlib.asynccontextmanager

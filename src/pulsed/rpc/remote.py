@@ -343,10 +343,10 @@ class RemoteStore(RemoteWorkflows, ForkAware):
 
     # -- upkeep ---------------------------------------------------------------------------------
 
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         if await self._server_does_upkeep():
             return WatchdogTick([], in_grace=False)
-        request = pb.WatchdogRequest(tick_seconds=tick, grace_seconds=grace, limit=limit)
+        request = pb.WatchdogRequest(limit=limit)
         answer = await self._call("Watchdog", request)
         reaped = [
             Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))

@@ -372,11 +372,8 @@ class Service(WorkflowMethods):
     # -- upkeep ---------------------------------------------------------------------------------
 
     async def watchdog(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        tick = await self._store.watchdog(
-            tick=request.tick_seconds,
-            grace=request.grace_seconds,
-            limit=checked_count("limit", request.limit, 1, LARGEST_PAGE),
-        )
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        tick = await self._store.watchdog(limit=limit)
         return pb.WatchdogResponse(
             in_grace=tick.in_grace,
             reaped=[

@@ -55,7 +55,7 @@ class WatchdogTick(NamedTuple):
 
     reaped: list[Reaped]
     in_grace: bool
-    """Nothing was reaped because the watchdogs themselves were away for too long."""
+    """Some expired leases were left alone, because their workers may have been cut off."""
 
 
 class Pruned(NamedTuple):
@@ -226,11 +226,11 @@ class Store(ABC):
     # -- upkeep ---------------------------------------------------------------------------------
 
     @abstractmethod
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         """Put jobs whose lease expired on the retry path, ``limit`` at the most.
 
-        When no watchdog has looked for two ticks, leases are not reaped for ``grace`` seconds,
-        so that workers which lived through the same outage can beat first.
+        A lease that expired while nobody is known to have reached the database is left alone for
+        a while, so that a worker which lived through the same outage can beat first.
         """
 
     @abstractmethod

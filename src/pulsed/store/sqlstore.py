@@ -41,6 +41,7 @@ from pulsed.store import (
     schedule_verbs,
     search_verbs,
     verbs,
+    watchdog_verb,
     workflow_verbs,
 )
 from pulsed.store.base import (
@@ -278,8 +279,8 @@ class SqlStore(Store):
     async def retire(self, worker_id: UUID) -> None:
         await self.run(verbs.retire(self._statements, worker_id))
 
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
-        verb = verbs.watchdog(self._statements, self.workflows, tick, grace, limit)
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
+        verb = watchdog_verb.watchdog(self._statements, self.workflows, limit)
         ticked, told = await self.run(verb)
         await self._follow(told)
         return ticked
