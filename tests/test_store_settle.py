@@ -519,3 +519,21 @@ async def test_one_batch_has_the_reports_of_several_workers(store):
     assert await store.settle([Report(run.lease, Succeeded("1")) for run in runs]) == {
         run.lease for run in runs
     }
+
+
+@pytest.mark.embedded("a server hints at its own store")
+async def test_a_retry_that_is_due_at_once_is_announced_and_a_later_one_is_not(store):
+    heard: list[set[str]] = []
+
+    async def hint(queues: set[str]) -> None:
+        heard.append(queues)
+
+    store.hint = hint
+    run = await running(store, backoff=NO_WAIT, max_attempts=5)
+    heard.clear()
+    assert await settle(store, run, Failed("again"))
+    assert heard == [{run.queue}]
+    heard.clear()
+    (run,) = await claim(store)
+    assert await settle(store, run, Failed("later", delay=60.0))
+    assert heard == []

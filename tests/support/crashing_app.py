@@ -26,7 +26,7 @@ from pulsed.store.verb import Script, Statement, Verb
 
 LEASE = 1.2
 TICK = 0.3
-PATIENT_LEASE = 3.0
+PATIENT_LEASE = 6.0
 
 router = Router()
 options: Any = {"lease": LEASE, "backoff": Backoff.fixed(0), "max_attempts": 3}

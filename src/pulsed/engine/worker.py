@@ -61,6 +61,10 @@ class Exit(Enum):
     ABORTED = 130
 
 
+MOST_NAMES = 20
+"""Topics that the start-up line lists."""
+
+
 class Worker:
     """Runs the handlers of a registry on the jobs of a store."""
 
@@ -380,7 +384,7 @@ class Worker:
 
     def _summary(self) -> str:
         queues = ", ".join(self.queues)
-        topics = ", ".join(h.topic for h in self.registry if h.queue in self.queues)
+        topics = _some([h.topic for h in self.registry if h.queue in self.queues])
         others = ", ".join(
             f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues
         )
@@ -418,3 +422,9 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
         _, pending = await asyncio.wait(tasks, timeout=1)
         if not pending:
             return
+
+
+def _some(names: list[str]) -> str:
+    """Return names for a line of text; of hundreds only the first."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -31,6 +31,9 @@ ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempt
     lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
 """What a claim answers with, written as ``_assigned`` has it."""
 
+SOON = 1.0
+"""Seconds: who waits for a queue hears of a job that is due by then, and polls for all others."""
+
 LONG_TEXT = 4096
 """Characters of payload and headers beyond which a picked job's are read one by one."""
 
@@ -323,7 +326,9 @@ class Statements:
         self.settle = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
-            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker""",
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker,
+                CASE WHEN {_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f"{SOON}")}
+                    THEN queue END""",
             REPORT,
         )
 

@@ -63,7 +63,7 @@ from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.schedule_sql import ScheduleStatements
-from pulsed.store.sql import Statements
+from pulsed.store.sql import SOON, Statements
 from pulsed.store.verb import Verb
 from pulsed.store.waking import Effects, Settled
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -80,9 +80,6 @@ MOST_ROUNDS = 20
 
 CASCADE = 500
 """Children in one of these."""
-
-SOON = 1.0
-"""A job that is due later than this is found by polling; nobody is woken for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

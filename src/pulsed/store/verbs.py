@@ -139,7 +139,9 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
         missing = [report for report in reports if report.lease not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
-        return Settled(accepted, told)
+        # A retry without a delay is due now, and must not wait for a poll.
+        again = frozenset(row[-1] for row in ended if row[-1] is not None)
+        return Settled(accepted, told._replace(queues=told.queues | again))
 
     return Verb("settle", Kind.TRANSACTION, script, splits=True)
 
