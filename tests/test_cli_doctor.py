@@ -136,10 +136,6 @@ class TestDoctor(Doctor):
             folder.chmod(0o777)
             with as_another_user():
                 assert self.findings(url, 6)["writable"]["level"] == "fail"
-            folder.chmod(0o755)
-            with as_another_user():
-                detail = self.findings(url, 6)["database"]["detail"]
-            assert "Check the permissions of the file and of its folder" in detail
             folder.chmod(0o600)
             with as_another_user():
                 detail = self.findings(url, 6)["database"]["detail"]

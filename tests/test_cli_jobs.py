@@ -16,7 +16,7 @@ from tests.support.commands import (
     run,
     status_of,
 )
-from tests.support.jobs import running
+from tests.support.jobs import a_job, running
 
 NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
 
@@ -156,6 +156,11 @@ class TestIdsByTheirBeginning:
             (shown,) = lines_of(run("jobs", "show", given, PULSED_URL=url))
             assert shown["id"] == job_id
         assert run("jobs", "cancel", job_id[:-1], PULSED_URL=url).stdout == f"{job_id}\n"
+
+    def test_an_id_that_is_the_last_of_its_beginning_is_found(self, url, live):
+        job_id = UUID(NOBODY[:-4] + "ffff")
+        run_blocking(live.submit([a_job(id=job_id)]))
+        assert run("jobs", "cancel", NOBODY[:-4], PULSED_URL=url).stdout == f"{job_id}\n"
 
     def test_one_that_several_jobs_have_is_refused(self, url, live):
         first, second = str(a_waiting_job(live)), str(a_waiting_job(live))

@@ -26,8 +26,8 @@ def find_id(store: Store, given: str) -> UUID:
         raise CommandError(
             f"{given!r} is too short: give at least {SHORTEST_PREFIX} digits of the id.", Code.USAGE
         )
-    last = UUID(digits.ljust(32, "f"))
-    newest = run_blocking(store.list_jobs(JobFilter(), limit=2, before=last))
+    beyond = UUID(int=min(int(digits.ljust(32, "f"), 16) + 1, 2**128 - 1))
+    newest = run_blocking(store.list_jobs(JobFilter(), limit=2, before=beyond))
     found = [job.id for job in newest if job.id.hex.startswith(digits)]
     if not found:
         raise CommandError(f"there is no job whose id begins with {given}", Code.NOT_FOUND)
