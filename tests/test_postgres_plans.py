@@ -33,20 +33,24 @@ BY_ID = ("pulse_jobs_pkey", "id = ANY")
 DUE = ("pulse_jobs_claim", "queue")
 CLAIMABLE = ("pulse_jobs_claim", "")
 LEASES = ("pulse_jobs_lease", "lease_until <")
+HELD = ("pulse_jobs_lease", "")  # all of it: it has the running jobs and nothing else
+SUSPECTS = ("pulse_jobs_suspects", "queue")
 FINISHED = ("pulse_jobs_finished", "AND (completed_at <")
 PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
 CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
-    "levels": [DUE],
+    "levels": [DUE, SUSPECTS],
     "others_first": [DUE],
     "claim": [DUE, DUE, DUE, BY_ID],
+    "claim_suspect": [DUE, DUE, SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
     "settle": [BY_ID, BY_ID],
     "settle_succeeded": [BY_ID],
     "settled_before": [BY_ID],
-    "reap": [LEASES, BY_ID],
-    "held": [("pulse_jobs_lease", "")],  # all of it: it has the running jobs and nothing else
+    "reap": [LEASES, HELD, BY_ID],
+    "note_shared": [HELD, BY_ID],
+    "held": [HELD],
     "asked_to_stop": [("pulse_jobs_cancelling", "locked_by = $")],
     "queues": [CLAIMABLE],
     "oldest_due": [DUE, DUE],

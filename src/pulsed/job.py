@@ -279,6 +279,9 @@ Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released | Waiti
 EXPIRED = "EXPIRED"
 """The outcome nobody lived to report; the store's reap writes it."""
 
+INTERRUPTED = "INTERRUPTED"
+"""The same for a run whose worker went silent with others: the attempt is given back."""
+
 LEASE_EXPIRED = "worker lease expired"
 """The ``last_error`` of a run whose worker went silent."""
 

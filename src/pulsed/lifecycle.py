@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from pulsed.job import (
     EXPIRED,
+    INTERRUPTED,
     Cancelled,
     Failed,
     Outcome,
@@ -28,7 +29,11 @@ REPLAYABLE = (Status.DEAD_LETTERED, Status.CANCELLED)
 DELETABLE = (*CLAIMABLE, *TERMINAL)
 
 Ending: TypeAlias = Outcome | str
-"""How a run ended: what its worker reported, or ``EXPIRED`` when it went silent."""
+"""How a run ended: what its worker reported, or ``ending_of_silence`` when it went silent."""
+
+SUSPECT_AFTER = 2
+"""Times in a row that a job's process died with several jobs, before it is a suspect: a job that
+may kill its process, runs beside no other suspect, and pays for the next time."""
 
 
 def outcome_name(ending: Ending) -> str:
@@ -46,8 +51,28 @@ def outcome_name(ending: Ending) -> str:
             return "RELEASED"
         case Waiting():
             return "WAITING"
+        case str():
+            return ending
+
+
+def ending_of_silence(*, alone: bool, crashes: int) -> str:
+    """Return how a run ended whose worker went silent, with no other job or with some."""
+    return EXPIRED if alone or crashes >= SUSPECT_AFTER else INTERRUPTED
+
+
+def crashes_after(ending: Ending, crashes: int) -> int:
+    """Return how often in a row a job's process has died with several jobs.
+
+    A report proves that the process lived through the run; a hand-back proves nothing, and with an
+    end it no longer matters.
+    """
+    match ending:
+        case "INTERRUPTED":
+            return crashes + 1
+        case Failed() | Snoozed() | Waiting():
+            return 0
         case _:
-            return EXPIRED
+            return crashes
 
 
 def status_after(
@@ -65,7 +90,7 @@ def status_after(
             return Status.CANCELLED
         case _ if cancel_requested:
             return Status.CANCELLED
-        case Released() | Snoozed():
+        case Released() | Snoozed() | "INTERRUPTED":
             return Status.PENDING
         case Waiting():
             return Status.WAITING
@@ -79,7 +104,7 @@ def status_after(
 
 def gives_attempt_back(ending: Ending) -> bool:
     """Whether the run does not count against ``max_attempts``."""
-    return isinstance(ending, Released | Snoozed | Waiting)
+    return isinstance(ending, Released | Snoozed | Waiting) or ending == INTERRUPTED
 
 
 def status_after_cancel(status: Status) -> Status:

@@ -28,8 +28,11 @@ from pulsed.lifecycle import (
     CLAIMABLE,
     DELETABLE,
     REPLAYABLE,
+    SUSPECT_AFTER,
     TERMINAL,
     Ending,
+    crashes_after,
+    ending_of_silence,
     gives_attempt_back,
     outcome_name,
     status_after,
@@ -68,6 +71,12 @@ class ModelJob:
     failures: list[tuple[int, str]] = field(default_factory=list)
     waits_for: StepKind | None = None
     signals: int = 0
+    crashes: int = 0
+    shared_token: int | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.crashes >= SUSPECT_AFTER
 
     def holds(self, lease: Lease) -> bool:
         return (
@@ -125,9 +134,14 @@ class Model:
         )
         return 1
 
+    def is_suspect(self, job_id: UUID) -> bool:
+        return job_id in self.jobs and self.jobs[job_id].is_suspect
+
     def claim(
-        self, worker: UUID, queue: str, topics: list[TopicPolicy], limit: int
+        self, worker: UUID, queue: str, topics: list[TopicPolicy], limit: int, *, looks: bool
     ) -> list[tuple[UUID, int, int]]:
+        """Claim as a store does. Whether it ``looks`` for a suspect is its own affair, but not
+        when there is nothing else to claim."""
         policies = {policy.topic: policy for policy in topics}
         due = [
             job
@@ -138,8 +152,13 @@ class Model:
             and job.next_run_at <= self.clock.now
         ]
         due.sort(key=lambda job: (-job.priority, job.next_run_at, job.id))
+        runs_one = any(job.locked_by == worker and job.is_suspect for job in self.jobs.values())
+        suspects = [] if runs_one else [job for job in due if job.is_suspect][:1]
+        due = [job for job in due if not job.is_suspect]
+        if due and not looks:
+            suspects = []
         claimed = []
-        for job in due[:limit]:
+        for job in due[: limit - len(suspects)] + suspects:
             policy = policies[job.topic]
             job.max_attempts = job.max_attempts or policy.max_attempts
             job.backoff = job.backoff or policy.backoff
@@ -185,8 +204,14 @@ class Model:
         ]
         reaped = [job for job in expired if not self._is_spared(job)]
         reaped.sort(key=lambda job: (job.lease_until, job.id))
+        holders = [job.locked_by for job in self.jobs.values() if job.locked_by is not None]
+        silent = {job.locked_by for job in reaped[:limit]}
         for job in reaped[:limit]:
-            self._end(job, EXPIRED)
+            alone = holders.count(job.locked_by) == 1 and job.shared_token != job.token
+            self._end(job, ending_of_silence(alone=alone, crashes=job.crashes))
+        for job in self.jobs.values():
+            if job.locked_by is not None and job.locked_by in silent:
+                job.shared_token = job.token
         return {job.id for job in reaped[:limit]}, len(reaped) < len(expired)
 
     def _is_spared(self, job: ModelJob) -> bool:
@@ -293,6 +318,7 @@ class Model:
                 job.next_run_at = FOREVER if delay is None else self.clock.after(delay)
                 self._wake(job)
         job.attempts -= gives_attempt_back(ending)
+        job.crashes = crashes_after(ending, job.crashes)
         job.completed_at = self.clock.now if job.status in TERMINAL else None
         job.result = ending.result if isinstance(ending, Succeeded) else None
         job.last_error = None if isinstance(ending, Succeeded) else error or job.last_error

@@ -13,7 +13,7 @@ from pulsed.store.dialect import column_names
 from pulsed.store.floors import LONG_LOOK, MANY, Floors, Walk
 from pulsed.store.insertion import as_json, milliseconds
 from pulsed.store.sql import LEVEL, Statements
-from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.store.verb import Kind, Row, Script, Sql, Statement, Verb
 
 HIGHEST, LOWEST = 100, -100
 """Priorities."""
@@ -38,16 +38,19 @@ def claim(
         tried = True
         walk = floors.walk()
         claimed: list[Row] = []
+        suspect: list[Row] = []
         if not walk.must_look:
             claimed = yield from _visit(s, params, limit, walk)
         if walk.must_look or (not claimed and walk.may_look):
             walk.begin_look()
             levels = yield Statement(s.levels, {"queue": queue})
-            found = [priority for (priority,) in levels if priority is not None]
+            found = [priority for priority, _ in levels if priority is not None]
             walk.look(found)
-            if found:
-                claimed = yield from _visit(s, params, limit, walk)
-            else:  # the queue is empty, as it mostly is for an idle worker: that was all
+            if any(suspects for _, suspects in levels):
+                suspect = yield from _claim_suspect(s, params, found)
+            if found and limit > len(suspect):
+                claimed = yield from _visit(s, params, limit - len(suspect), walk)
+            elif not found:  # the queue is empty, as it mostly is for an idle worker: that was all
                 walk.claimed([level.priority for level in walk.levels()], None, full=False)
             if walk.took > LONG_LOOK:  # to a far database that may have been the way there
                 asked = floors.clock()
@@ -58,29 +61,46 @@ def claim(
             [(others,)] = yield Statement(s.others_first, {**params, "most": MANY})
             if others > MANY // 2:
                 walk.was_long()
-        return [decode.assignment(s.dialect, row, queue, worker_id) for row in claimed]
+        return [decode.assignment(s.dialect, row, queue, worker_id) for row in claimed + suspect]
 
     return Verb("claim", Kind.SINGLE, script, apart=True)
 
 
-def _visit(s: Statements, params: dict[str, Any], limit: int, walk: Walk) -> Script[list[Row]]:
+def _claim_suspect(
+    s: Statements, params: dict[str, Any], priorities: list[int]
+) -> Script[list[Row]]:
+    """Claim one suspect, unless the worker runs one.
+
+    It has no floors, for there are few, and goes before the others: the next look is a while away.
+    On PostgreSQL it commits by itself. If the rest then fails, it is a claim whose answer was lost.
+    """
+    walk = Floors().walk()
+    walk.look(priorities)
+    return (yield from _visit(s, params, 1, walk, suspects=True))
+
+
+def _visit(
+    s: Statements, params: dict[str, Any], limit: int, walk: Walk, *, suspects: bool = False
+) -> Script[list[Row]]:
     """Claim from one priority after the other, beginning at their floors."""
     claimed: list[Row] = []
     if s.dialect.lateral:
         levels = walk.levels()
         visited = [level[0] for level in levels]
         gaps = {"above": [HIGHEST + 1, *visited], "below": [*visited, LOWEST - 1]}
-        claimed += yield Statement(s.claim, params | gaps | {"most": limit}, levels)
+        claim = s.claim_suspect if suspects else s.claim
+        claimed += yield Statement(claim, params | gaps | {"most": limit}, levels)
         _sort(claimed)
         visited += {row[3] for row in claimed}.difference(visited)
     else:
         visited = []
-        for (priority,) in (yield Statement(s.levels, {"queue": params["queue"]})):
+        pick = s.pick_suspect if suspects else s.pick
+        for priority, _ in (yield Statement(s.levels, {"queue": params["queue"]})):
             if priority is not None and len(claimed) < limit:
                 visited.append(priority)
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
-                claimed += sorted((yield from _claim_level(s, params | level)), key=_BY_TIME)
+                claimed += sorted((yield from _claim_level(s, pick, params | level)), key=_BY_TIME)
     walk.claimed(visited, _worst(s, claimed), full=len(claimed) == limit)
     return claimed
 
@@ -97,9 +117,9 @@ def _worst(s: Statements, claimed: list[Row]) -> tuple[int, Any, Any] | None:
     return row[3], s.dialect.instant(row[10]), row[0]
 
 
-def _claim_level(s: Statements, params: dict[str, Any]) -> Script[list[Row]]:
+def _claim_level(s: Statements, pick: Sql, params: dict[str, Any]) -> Script[list[Row]]:
     """Lease the due jobs of one priority: look, then lease what was seen."""
-    picked = {row[0]: row for row in (yield Statement(s.pick, params))}
+    picked = {row[0]: row for row in (yield Statement(pick, params))}
     if not picked:
         return []
     rows = [(job_id, row[2]) for job_id, row in picked.items()]

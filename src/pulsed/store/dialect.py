@@ -62,6 +62,8 @@ class Dialect(ABC):
     """The same for the children of a job."""
     by_cancelling: str = ""
     """The same for running jobs that were asked to stop."""
+    by_suspicion: str = ""
+    """The same for suspects."""
     forever: str
     """An instant that never comes."""
     answers: bool = True
@@ -198,6 +200,7 @@ class SqliteDialect(Dialect):
     by_id = "INDEXED BY sqlite_autoindex_pulse_jobs_1"
     by_family = "INDEXED BY pulse_jobs_family"
     by_cancelling = "INDEXED BY pulse_jobs_cancelling"
+    by_suspicion = "INDEXED BY pulse_jobs_suspects"
     forever = "253402214400000000"  # 9999-12-31
     answers = False
 

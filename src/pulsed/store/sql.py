@@ -15,8 +15,8 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
-from pulsed.lifecycle import CLAIMABLE, DELETABLE, LIVING, REPLAYABLE, TERMINAL
+from pulsed.job import EXPIRED, INTERRUPTED, LEASE_EXPIRED, Status
+from pulsed.lifecycle import CLAIMABLE, DELETABLE, LIVING, REPLAYABLE, SUSPECT_AFTER, TERMINAL
 from pulsed.store.dialect import FENCE, HAS_WAITED, Dialect
 from pulsed.store.floors import NOTHING
 from pulsed.store.verb import Sql
@@ -97,6 +97,8 @@ PICKED = "job_id uuid, job_topic text"
 
 TICK = "tick_id uuid"
 
+WORKER = "worker uuid"
+
 EXPIRY = "length_ms bigint, before timestamptz"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
@@ -127,6 +129,10 @@ IS_LIVING = f"status IN {words(LIVING)}"
 
 _NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMABLE))
 
+# The second says it in the words of the suspects' index. See lifecycle.SUSPECT_AFTER.
+_UNSUSPECTED = f"coalesce(crashes, 0) < {SUSPECT_AFTER}"
+_SUSPECTED = f"crashes >= {SUSPECT_AFTER} AND completed_at IS NULL"
+
 # How a run ended, as settle reads it from its batch…
 REPORTED = {
     "kind": "r.kind", "result": "r.outcome_result::json", "error": "r.error", "delay": "r.delay",
@@ -145,10 +151,11 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
     It has THE decision where a run's end takes its job; ``lifecycle.status_after`` is its twin.
     """
     kind, error, delay, final = ended["kind"], ended["error"], ended["delay"], ended["final"]
+    given_back = f"{kind} IN ('RELEASED', 'SNOOZED', 'WAITING', '{INTERRUPTED}')"
     status_after = f"""CASE
         WHEN {kind} = 'SUCCEEDED' THEN 'SUCCEEDED'
         WHEN {kind} = 'CANCELLED' OR cancel_requested THEN 'CANCELLED'
-        WHEN {kind} IN ('RELEASED', 'SNOOZED') THEN 'PENDING'
+        WHEN {kind} IN ('RELEASED', 'SNOOZED', '{INTERRUPTED}') THEN 'PENDING'
         WHEN {kind} = 'WAITING' THEN 'WAITING'
         WHEN attempts < max_attempts AND NOT {final} THEN 'RETRYING'
         ELSE 'DEAD_LETTERED' END"""
@@ -161,8 +168,9 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
                 coalesce({ended["until"]}, {d.now} + {d.seconds(delay)}, {d.forever}))
             ELSE next_run_at END,
         completed_at = CASE WHEN {status_after} IN {words(TERMINAL)} THEN {d.now} END,
-        attempts = attempts - CASE WHEN {kind} IN ('RELEASED', 'SNOOZED', 'WAITING') THEN 1
-            ELSE 0 END,
+        attempts = attempts - CASE WHEN {given_back} THEN 1 ELSE 0 END,
+        crashes = CASE WHEN {kind} = '{INTERRUPTED}' THEN coalesce(crashes, 0) + 1
+            WHEN {kind} IN ('FAILED', 'SNOOZED', 'WAITING') THEN NULL ELSE crashes END,
         result = {ended["result"]},
         last_error = CASE WHEN {kind} = 'SUCCEEDED' THEN NULL
             ELSE coalesce({error}, last_error) END,
@@ -176,12 +184,13 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
 def success(d: Dialect) -> str:
     """Return how runs of one worker end that succeeded.
 
-    Left out are a job that is watched, and one that has waited, which is locked after all others.
+    Left out are a job that is watched, one that has waited, which is locked after all others, and
+    a suspect, whose end lets the next one run.
     """
     return f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, _SUCCEEDED)}
         FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
         WHERE {d.same_id("j.id", "r.job_id")} AND {FENCE} AND j.watched IS NULL
-          AND NOT j.{HAS_WAITED}"""
+          AND NOT j.{HAS_WAITED} AND {_UNSUSPECTED}"""
 
 
 def of_jobs(d: Dialect) -> str:
@@ -268,8 +277,14 @@ class Statements:
 
         self.submit = lru_cache(MOST_SUBMITS)(self._submit)
 
-        # The priorities in use, highest first, without visiting the rows between them.
-        self.levels = d.sql(f"WITH RECURSIVE {self._levels()} SELECT priority FROM levels")
+        # The priorities in use, highest first, without visiting the rows between them; and whether
+        # there are suspects among the jobs.
+        self.levels = d.sql(
+            f"""WITH RECURSIVE {self._levels()}
+            SELECT priority, EXISTS (SELECT 1 FROM {d.jobs} {d.by_suspicion}
+                WHERE queue = :queue::text AND {_SUSPECTED} AND status NOT IN {_NOT_CLAIMABLE})
+            FROM levels"""
+        )
         # The queues with claimable jobs, without visiting the rows between them.
         self.queues = d.sql(f"WITH RECURSIVE {self._queues()} SELECT queue FROM queues")
         # Since when the oldest due job of a queue has been due: one index entry for each priority.
@@ -290,9 +305,11 @@ class Statements:
         )
         if d.answers:
             self.claim = self._claim()
+            self.claim_suspect = self._claim(suspects=True)
         else:
             self.claim = self._claim_picked()
             self.pick = self._pick()
+            self.pick_suspect = self._pick(suspects=True)
             self.long_texts = d.sql(
                 f"""SELECT j.id, j.payload, j.headers
                 FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
@@ -327,8 +344,7 @@ class Statements:
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
             RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker,
-                CASE WHEN {_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f"{SOON}")}
-                    THEN queue END""",
+                CASE WHEN {self._may_start_soon()} OR crashes >= {SUSPECT_AFTER} THEN queue END""",
             REPORT,
         )
 
@@ -522,22 +538,44 @@ class Statements:
 
         # A failure report that the worker did not live to make, for leases that ended before an
         # instant that depends on their length. The second look at the lease is written so that no
-        # planner takes the index of leases for it, once for each job.
+        # planner takes the index of leases for it, once for each job. Several jobs of one worker
+        # have not failed but were interrupted; see lifecycle.ending_of_silence.
+        interrupted = f"""{_UNSUSPECTED} AND (shared_lease = lease_token
+            OR (locked_by IN (SELECT s.locked_by FROM shared AS s)) IS TRUE)"""
         self.reap = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM (WITH expired AS MATERIALIZED (
-                    SELECT e.id AS job_id, r.before, '{EXPIRED}' AS kind,
-                        NULL::text AS outcome_result, '{LEASE_EXPIRED}' AS error,
-                        NULL::float8 AS delay, {d.false} AS final
+                    SELECT e.id AS job_id, e.locked_by, e.lease_token, e.shared_lease, e.crashes,
+                        r.before
                     FROM {d.jobs} AS e, {d.rows_of(EXPIRY)}
                     WHERE e.status = 'RUNNING' AND e.lease_until < {d.now}
                       AND e.lease_ms = r.length_ms AND e.lease_until < r.before
-                    ORDER BY e.lease_until LIMIT :most::int {d.skip_locked_of("e")})
-                SELECT * FROM expired) AS r
+                    ORDER BY e.lease_until LIMIT :most::int {d.skip_locked_of("e")}),
+                shared AS MATERIALIZED (SELECT locked_by FROM {d.jobs}
+                    WHERE lease_until IS NOT NULL AND status = 'RUNNING'
+                      AND (locked_by IN (SELECT e.locked_by FROM expired AS e)) IS TRUE
+                    GROUP BY locked_by HAVING count(*) > 1)
+                SELECT job_id, before, NULL::text AS outcome_result, '{LEASE_EXPIRED}' AS error,
+                    NULL::float8 AS delay, {d.false} AS final,
+                    CASE WHEN {interrupted} THEN '{INTERRUPTED}' ELSE '{EXPIRED}' END AS kind
+                FROM expired) AS r
             WHERE {this_job} AND j.status = 'RUNNING'
               AND coalesce(j.lease_until, {d.now}) < r.before
-            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic""",
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic,
+                last_outcome, CASE WHEN {self._may_start_soon()} THEN queue END""",
             EXPIRY,
+        )
+        # What else the workers held that were just found silent. A row that is locked just now is
+        # being settled or extended, and its worker alive.
+        others = f"""SELECT id FROM {d.jobs}
+            WHERE lease_until IS NOT NULL AND status = 'RUNNING'
+              AND coalesce(shared_lease, 0) <> lease_token
+              AND (locked_by IN (SELECT r.worker FROM {d.rows_of(WORKER)})) IS TRUE
+            {d.skip_locked}"""
+        self.note_shared = d.sql(
+            f"""UPDATE {d.jobs} SET shared_lease = lease_token
+            WHERE {d.id_among("id", others)} AND status = 'RUNNING'""",
+            WORKER,
         )
 
         # The ticks of all watchdogs, and what time it is: at the beginning of the transaction, and
@@ -619,15 +657,36 @@ class Statements:
             UNION ALL
             SELECT ({next_queue.format(after=after)}) FROM queues WHERE queue IS NOT NULL)"""
 
-    def _due(self, columns: str, priority: str, floor: str, last: str) -> str:
+    def _may_start_soon(self) -> str:
+        d = self.dialect
+        return f"{_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
+
+    def _candidates(self, *, suspects: bool) -> tuple[str, str]:
+        """Return where a claim finds its jobs: a table and a condition.
+
+        That of suspects does not imply the claim index's, or a planner may walk all due jobs for
+        them. A worker that runs one has no more.
+        """
+        d = self.dialect
+        if not suspects:
+            return d.jobs, f"{_CLAIMABLE} AND {_UNSUSPECTED}"
+        table = f"{d.jobs} {d.by_suspicion}"
+        runs_one = f"SELECT 1 FROM {table} WHERE {_SUSPECTED} AND locked_by = :worker::uuid"
+        claimable = f"{_SUSPECTED} AND status NOT IN {_NOT_CLAIMABLE}"
+        return table, f"{claimable} AND NOT EXISTS ({runs_one})"
+
+    def _due(
+        self, columns: str, priority: str, floor: str, last: str, *, suspects: bool = False
+    ) -> str:
         """Return the due jobs of one priority, best first: one stretch of the claim index.
 
         ``IS TRUE`` keeps the topics a subplan, which PostgreSQL hashes. A bare IN becomes a nested
         loop over all topics for each job, because sessions have hash joins off.
         """
         d = self.dialect
-        return f"""SELECT {columns} FROM {d.jobs}
-            WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = {priority}
+        table, claimable = self._candidates(suspects=suspects)
+        return f"""SELECT {columns} FROM {table}
+            WHERE queue = :queue::text AND {claimable} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
               AND next_run_at <= {d.now} AND (topic IN (SELECT t_topic FROM topics)) IS TRUE
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
@@ -638,7 +697,7 @@ class Statements:
         ago = f"{d.now} - {d.seconds(claimed)}", f"{d.now} - {d.seconds(walked)}"
         return f"{d.greatest}({d.least}({at}, {ago[0]}), {ago[1]})"
 
-    def _claim(self) -> Sql:
+    def _claim(self, *, suspects: bool = False) -> Sql:
         """Return the claim: pick, then lease, in one statement.
 
         MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would
@@ -667,7 +726,8 @@ class Statements:
                 UNION ALL
                 SELECT fresh.priority, '-infinity', '{NOTHING}' FROM fresh
                 ORDER BY 1 DESC)"""
-        due = self._due("id AS picked_id, topic AS picked_topic", "l_priority", "l_from", "l_id")
+        columns = "id AS picked_id, topic AS picked_topic"
+        due = self._due(columns, "l_priority", "l_from", "l_id", suspects=suspects)
         return d.sql(
             f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
                 picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
@@ -687,7 +747,7 @@ class Statements:
     # It has no LATERAL, and a row that RETURNING answers with is a step, which has to wait for
     # Python's lock. One transaction holds the write lock over both, so nobody comes in between.
 
-    def _pick(self) -> Sql:
+    def _pick(self, *, suspects: bool = False) -> Sql:
         """Return what a claim will have been, as one JSON text."""
         d = self.dialect
         short = f"length(payload) + coalesce(length(headers), 0) <= {LONG_TEXT}"
@@ -698,7 +758,7 @@ class Statements:
             "headers::text": f"CASE WHEN {short} THEN headers END",
         }
         floor = self._floor(":l_at", ":l_claimed", ":l_walked")
-        due = self._due("*", ":l_priority", floor, ":l_id")
+        due = self._due("*", ":l_priority", floor, ":l_id", suspects=suspects)
         sql = d.sql(
             f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
             SELECT json_group_array(json_array({_assigned(d, written)}))

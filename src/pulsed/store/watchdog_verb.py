@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from pulsed.job import LEASE_EXPIRED, Status
+from pulsed.job import EXPIRED, LEASE_EXPIRED, Status
 from pulsed.store.base import Reaped, WatchdogTick
 from pulsed.store.dialect import Dialect
 from pulsed.store.sql import Statements
@@ -36,11 +36,20 @@ def watchdog(
         ended = yield Statement(s.reap, {"most": limit}, expiries)
         yield from record_failures(
             s,
-            [(row[0], row[4], row[5], row[7], row[6], LEASE_EXPIRED, None) for row in ended],
+            [
+                (row[0], row[4], row[5], row[7], row[6], LEASE_EXPIRED, None)
+                for row in ended
+                if row[9] == EXPIRED
+            ],
         )
+        if ended:
+            yield Statement(s.note_shared, {}, one_column(row[7] for row in ended))
         uid = s.dialect.uuid
         reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
-        return WatchdogTick(reaped, in_grace=in_grace), (yield from effects(w, ended))
+        told = yield from effects(w, ended)
+        again = frozenset(row[10] for row in ended if row[10] is not None)
+        told = told._replace(queues=told.queues | again)
+        return WatchdogTick(reaped, in_grace=in_grace), told
 
     return Verb("watchdog", Kind.TRANSACTION, script)
 
