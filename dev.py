@@ -48,6 +48,7 @@ examples:
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
   python3 dev.py chaos --workflows        kill a workflow at each of its storage calls
   python3 dev.py chaos --server           kill servers as well, and workers behind them
+  python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
 
 environment:
@@ -221,6 +222,11 @@ def chaos(arguments: list[str]) -> NoReturn:
     become("-m", "tests.chaos", *arguments)
 
 
+def flood(arguments: list[str]) -> NoReturn:
+    """Send a server the worst there is; says what that does to memory and to others' claims."""
+    become("-m", "tests.flood", *arguments)
+
+
 def proto(arguments: list[str]) -> NoReturn:
     """Make the generated code from proto/; needs a package index."""
     become("tools/proto.py", *arguments)
@@ -242,7 +248,7 @@ def postgres(arguments: list[str]) -> NoReturn:
 Command = Callable[[list[str]], NoReturn]
 COMMANDS: dict[str, Command] = {
     command.__name__: command
-    for command in (demo, test, check, bench, chaos, postgres, proto, setup)
+    for command in (demo, test, check, bench, chaos, flood, postgres, proto, setup)
 }
 
 

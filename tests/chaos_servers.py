@@ -36,7 +36,7 @@ class ServerStorm(Storm):
         return "pulse://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def _start_server(self, port: int) -> subprocess.Popen[bytes]:
-        listen = ["--listen", f"127.0.0.1:{port}", "--tick", f"{TICK}s", "--grace", f"{2 * TICK}s"]
+        listen = ["--listen", f"127.0.0.1:{port}", "--tick", f"{TICK}s"]
         return subprocess.Popen(
             [sys.executable, "-m", "pulsed", "server", "--url", self.url, *listen, *QUIET]
         )

@@ -15,12 +15,14 @@ from pulsed.backoff import RetryPolicy
 from pulsed.engine.context import Context
 from pulsed.errors import StorageFull
 from pulsed.job import Status, TopicPolicy, new_job_id
+from pulsed.store import postgres_session
 from pulsed.store.open import open_store
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock
+from tests.support.jobs import never_away
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.workers import (
     all_finished,
@@ -177,7 +179,10 @@ async def test_a_killed_listener_heals_and_polling_goes_on(
 # -- PostgreSQL says no, for now ------------------------------------------------------------------
 
 
-async def test_a_deadlock_is_not_a_failure_of_the_job(postgres: PostgresStore, postgres_url: str):
+async def test_a_deadlock_is_not_a_failure_of_the_job(
+    postgres: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgres_session, "LOCK_WITHIN", 60.0)  # the deadlock is found first
     proceed = asyncio.Event()
 
     async def work(n: int) -> int:
@@ -246,12 +251,13 @@ async def test_a_watchdog_frozen_in_its_transaction_does_not_stop_the_others(
     job_id = await submit(postgres, "work", n=1)
     policy = TopicPolicy(topic="work", lease=0.05)
     assert await postgres.claim(new_job_id(), "default", [policy], 1)
-    await postgres.watchdog(tick=1e9, grace=0)
+    await never_away(postgres)
     async with await psycopg.AsyncConnection.connect(postgres_url) as frozen:
-        await frozen.execute("UPDATE pulse_meta SET last_tick = now()")
+        await frozen.execute("INSERT INTO pulse_ticks VALUES (gen_random_uuid(), now(), now())")
+        await frozen.execute("DELETE FROM pulse_ticks WHERE at < now()")
 
         async def reaped() -> bool:
-            tick = await asyncio.wait_for(postgres.watchdog(tick=1e9, grace=0), 60)
+            tick = await asyncio.wait_for(postgres.watchdog(), 60)
             return [each.job_id for each in tick.reaped] == [job_id]
 
         await until(reaped)

@@ -56,6 +56,7 @@ postgres = only_postgres
 
 EXPIRED_STILL = ("AND j.status = 'RUNNING'", "AND coalesce(j.lease_until,")
 LOCK = "FOR UPDATE SKIP LOCKED"
+REAP_LOCK = "FOR UPDATE OF e SKIP LOCKED"
 
 # -- on a server ----------------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ async def reaped_a_living_job(postgres: PostgresBackend, clock: Clock, *removed:
     with contextlib.closing(postgres.connect()) as worker, worker.transaction():
         worker.execute("UPDATE pulse_jobs SET lease_until = lease_until + interval '1 h'")
         task = asyncio.create_task(reap(store))
-        if LOCK in removed:
+        if REAP_LOCK in removed:
             await blocked(postgres)
         else:
             assert await task == []
@@ -119,10 +120,10 @@ async def reaped_a_living_job(postgres: PostgresBackend, clock: Clock, *removed:
 
 
 async def test_a_job_whose_heartbeat_has_just_committed_is_not_reaped(postgres, clock):
-    again = "AND coalesce(j.lease_until, $1::timestamptz) < $1::timestamptz"
+    again = "AND coalesce(j.lease_until, $1::timestamptz) < r.before"
     assert not await reaped_a_living_job(postgres, clock, again)
-    assert not await reaped_a_living_job(postgres, clock, LOCK)
-    assert await reaped_a_living_job(postgres, clock, LOCK, again)
+    assert not await reaped_a_living_job(postgres, clock, REAP_LOCK)
+    assert await reaped_a_living_job(postgres, clock, REAP_LOCK, again)
 
 
 async def test_a_job_that_has_just_succeeded_is_not_reaped(postgres, clock):
@@ -145,11 +146,11 @@ async def test_a_job_that_has_just_succeeded_is_not_reaped(postgres, clock):
         postgres.empty()
         return trouble != [] or found.status is not Status.SUCCEEDED
 
-    lease = "AND coalesce(j.lease_until, $1::timestamptz) < $1::timestamptz"
-    assert not await undone(LOCK)
-    assert not await undone(LOCK, lease)
-    assert not await undone(LOCK, EXPIRED_STILL[0])  # a lease that is gone is not over either
-    assert await undone(LOCK, EXPIRED_STILL[0], lease)
+    lease = "AND coalesce(j.lease_until, $1::timestamptz) < r.before"
+    assert not await undone(REAP_LOCK)
+    assert not await undone(REAP_LOCK, lease)
+    assert not await undone(REAP_LOCK, EXPIRED_STILL[0])  # a lease that is gone is not over either
+    assert await undone(REAP_LOCK, EXPIRED_STILL[0], lease)
 
 
 async def pruned_a_replayed_job(postgres: PostgresBackend, clock: Clock, *removed: str) -> bool:
@@ -414,7 +415,7 @@ async def test_a_write_cannot_be_overtaken_between_its_look_and_its_act(tmp_path
         def look_then_let_another_in(connection, statement, now):
             rows = looked(connection, statement, now)
             with contextlib.suppress(sqlite3.OperationalError):
-                intruder.execute("UPDATE pulse_meta SET last_tick = 1")
+                intruder.execute("UPDATE pulse_meta SET prune_after = 1")
             return rows
 
         store._writer._execute = look_then_let_another_in

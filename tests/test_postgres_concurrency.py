@@ -68,7 +68,7 @@ async def test_batches_over_the_same_jobs_do_not_deadlock(stores):
             outcomes: list[Outcome] = [Failed("again"), Released(), Succeeded()]
             await store.settle([Report(a.lease, order.choice(outcomes)) for a in held])
             await store.replay(known)
-            await store.watchdog(tick=1e9, grace=0)
+            await store.watchdog()
 
     await asyncio.gather(*(churn(store, seed) for seed, store in enumerate(stores)))
     counts = await stores[0].counts(EVERYTHING)

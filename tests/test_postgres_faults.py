@@ -21,6 +21,7 @@ from tests.support.jobs import (
     a_job,
     claim,
     claim_one,
+    reap,
     row,
     running,
     settle,
@@ -203,11 +204,9 @@ async def test_a_locked_row_does_not_hold_up_claims_or_the_watchdog(backend, clo
             f"{backend.literal(waiting)}) FOR UPDATE"
         )
         async with asyncio.timeout(60):
-            tick = await store.watchdog(tick=1e9, grace=0)
-            assert [reaped.job_id for reaped in tick.reaped] == [silent.job_id]
+            assert await reap(store) == [silent.job_id]
             assert [run.job_id for run in await claim(store, BOB)] == [free]
-    tick = await store.watchdog(tick=1e9, grace=0)
-    assert [reaped.job_id for reaped in tick.reaped] == [held.job_id]
+    assert await reap(store) == [held.job_id]
     await store.aclose()
 
 

@@ -242,6 +242,8 @@ WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "open_waits": [BY_ID],
     "lock_families": [BY_ID, BY_ID],
     "lock": [BY_ID],
+    "lock_free": [BY_ID],
+    "with_parents": [BY_ID, PARENT],
     "waiters": [WAITERS],
     "settle_children": [BY_ID, BY_ID],
     "parents": [BY_ID],

@@ -40,8 +40,6 @@ from tests.support.workers import (
 
 LEASE = 2.0
 TICK = 0.2
-GRACE = 10.0
-"""Nobody waits for it: what is shown is that the leases are alive again long before it is over."""
 
 
 def restart(postgres: ScratchPostgres) -> None:
@@ -70,7 +68,7 @@ async def test_jobs_of_remote_workers_live_through_an_outage_of_the_database(
         pass
 
     url = postgres_server.url
-    with ServerThread(lambda: open_store(url), upkeep=True, tick=TICK, grace=GRACE) as server:
+    with ServerThread(lambda: open_store(url), upkeep=True, tick=TICK) as server:
         far = RemoteStore(server.url)
         held = await submit_many(far, "long", 10)
         async with working(far, handler(long, lease=LEASE), quick, concurrency=12) as it:

@@ -145,7 +145,7 @@ class World:
             "RunScheduleNow": pb.RunScheduleNowRequest(name=tenant, job_id=str(uuid4())),
             "ListScheduleJobs": pb.ListScheduleJobsRequest(schedule_id=str(row.id), limit=5),
             "ListScheduleFires": pb.ListScheduleJobsRequest(schedule_id=str(row.id), limit=5),
-            "Watchdog": pb.WatchdogRequest(tick_seconds=1e9, limit=5),
+            "Watchdog": pb.WatchdogRequest(limit=5),
             "ListDueSchedules": pb.ListDueSchedulesRequest(limit=5),
             "FireSchedules": pb.FireSchedulesRequest(),
             "TakeTurn": pb.TakeTurnRequest(length_seconds=1),

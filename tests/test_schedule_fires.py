@@ -12,6 +12,7 @@ import pytest
 
 from pulsed.batches import TRANSACTION
 from pulsed.engine import scheduler
+from pulsed.engine.doctor import Level, _schedules
 from pulsed.engine.scheduler import decide
 from pulsed.job import Status, Succeeded
 from pulsed.schedule import CatchUp, Overlap, occurrence_id
@@ -360,3 +361,18 @@ async def test_large_jobs_of_schedules_are_written_a_few_at_a_time(store, clock)
     store.fire = watched
     assert len(await tick(store)) == 12
     assert max(written) <= TRANSACTION.bytes
+
+
+async def test_while_the_clock_is_set_back_nothing_is_fired_twice_and_doctor_says_why(store, clock):
+    await put(store)
+    clock.advance(60)
+    assert len(await tick(store)) == 1
+    assert {finding.level for finding in await _schedules(store)} == {Level.OK}
+    clock.advance(-3600)
+    assert await tick(store) == []
+    (finding,) = await _schedules(store)
+    assert (finding.level, finding.check) == (Level.WARN, "schedules and clock")
+    assert "3600 s in the future" in finding.detail
+    clock.advance(3660)
+    assert len(await tick(store)) == 1
+    assert {finding.level for finding in await _schedules(store)} == {Level.OK}

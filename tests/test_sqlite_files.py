@@ -277,3 +277,26 @@ class TestModes:
         (found,) = [each for each in await examine(store) if each.check == "file mode"]
         assert found.level is Level.OK
         await store.aclose()
+
+
+LEFT_OPEN = """
+import gc, sys
+from pulsed import Pulse
+
+def use(url):
+    app = Pulse(url)
+    app.enqueue("greet", {"name": "x"})
+    app.jobs.counts()
+    return app
+
+use(sys.argv[1])
+gc.collect()
+left = [use(sys.argv[1]), use("sqlite://")]
+"""
+
+
+def test_a_program_that_closes_nothing_leaves_no_connection_open(database):
+    """Python warns of those from 3.13 on."""
+    done = python("-X", "dev", "-W", "error", "-c", LEFT_OPEN, f"sqlite:///{database}")
+    assert done.stderr == ""
+    assert not Path(f"{database}-wal").exists()

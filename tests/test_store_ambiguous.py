@@ -32,6 +32,7 @@ from tests.support.jobs import (
     claim,
     claim_one,
     ids,
+    never_away,
     row,
     running,
     settle,
@@ -126,8 +127,9 @@ async def test_beat(store, clock, when, times):
 async def test_watchdog(store, clock, when, times):
     run = await running(store, max_attempts=5)
     clock.advance(31)
+    await never_away(store)
     fault = Fault(store, "watchdog", when, times)
-    tick = await store.watchdog(tick=10, grace=5)
+    tick = await store.watchdog()
     assert fault.hits == times
     assert not tick.in_grace
     found = await row(store, run.job_id)
@@ -137,15 +139,19 @@ async def test_watchdog(store, clock, when, times):
     assert len(tick.reaped) == (1 if when == "before" else 0)
 
 
-async def test_watchdog_in_grace_sets_it_once(store, backend, clock, when, times):
-    await store.watchdog(tick=10, grace=15)
+async def test_a_watchdog_that_has_to_look_again_gives_one_grace(
+    store, backend, clock, when, times
+):
+    await running(store)
+    await store.watchdog()
     clock.advance(100)
     Fault(store, "watchdog", when, times)
-    assert (await store.watchdog(tick=10, grace=15)).in_grace
-    clock.advance(14.9)
-    assert (await store.watchdog(tick=10, grace=15)).in_grace
-    clock.advance(0.1)
-    assert not (await store.watchdog(tick=10, grace=15)).in_grace
+    assert (await store.watchdog()).in_grace
+    for _ in range(2):
+        clock.advance(7.4)
+        assert (await store.watchdog()).in_grace
+    clock.advance(0.2)
+    assert not (await store.watchdog()).in_grace
 
 
 async def test_set_progress(store, when, times):

@@ -8,7 +8,7 @@ from pulsed.job import Beat, Failed, JobFilter, Released, Report, Status, Succee
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
-from tests.support.jobs import ALICE, EVERYTHING, POLICIES, a_job
+from tests.support.jobs import ALICE, EVERYTHING, POLICIES, a_job, reap
 
 
 @pytest.fixture
@@ -30,8 +30,7 @@ def test_every_verb_works_without_an_event_loop(store, clock):
     reports = [Report(done.lease, Succeeded("2")), Report(failed.lease, Failed("boom"))]
     assert run_blocking(store.settle(reports)) == {done.lease, failed.lease}
     clock.advance(31)
-    tick = run_blocking(store.watchdog(tick=1e9, grace=0))
-    assert [reaped.job_id for reaped in tick.reaped] == [silent.job_id]
+    assert run_blocking(reap(store)) == [silent.job_id]
     assert run_blocking(store.cancel([jobs[3].id])) == {jobs[3].id: Status.CANCELLED}
     assert run_blocking(store.replay([failed.job_id])) == {failed.job_id: (True, Status.PENDING)}
     assert run_blocking(store.delete([done.job_id])) == {done.job_id: (True, Status.SUCCEEDED)}

@@ -166,7 +166,7 @@ async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, m
     ids = [child.id for child in children]
     assert await statuses(store, ids) == [Status.PENDING] * 15
     us = WorkerInfo(id=BOB, host="h", pid=1, queues=("q",), topics=("t",), slots=1)
-    upkeep = asyncio.create_task(Upkeep(store, tick=3600, grace=1, describe=lambda: us).run())
+    upkeep = asyncio.create_task(Upkeep(store, tick=3600, describe=lambda: us).run())
 
     async def are_told():
         return await statuses(store, ids) == [Status.CANCELLED] * 15

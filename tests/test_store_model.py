@@ -186,11 +186,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
         expected = self.model.set_progress(lease, "0.5")
         assert self.run(self.store.set_progress(lease, "0.5")) is expected
 
-    @rule(tick=st.sampled_from([10.0, 1_000.0]))
-    def watchdog(self, tick: float) -> None:
-        found = self.run(self.store.watchdog(tick=tick, grace=15))
+    @rule()
+    def watchdog(self) -> None:
+        found = self.run(self.store.watchdog())
         reaped = {one.job_id for one in found.reaped}
-        assert (reaped, found.in_grace) == self.model.watchdog(tick, 15, 500)
+        assert (reaped, found.in_grace) == self.model.watchdog(500)
+
+    @rule(looks=st.integers(2, 6), apart=st.sampled_from([1, 9, 11, 40]))
+    def watchdogs_go_on(self, looks: int, apart: int) -> None:
+        for _ in range(looks):
+            self.clock.advance(apart)
+            self.watchdog()
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:

@@ -10,6 +10,7 @@ from tests.support.jobs import (
     a_job,
     claim,
     claim_one,
+    never_away,
     reap,
     row,
     running,
@@ -102,7 +103,8 @@ async def test_a_cancel_request_survives_a_silent_worker(store, clock, max_attem
     run = await running(store, max_attempts=max_attempts)
     await store.cancel([run.job_id])
     clock.advance(31)
-    tick = await store.watchdog(tick=1e9, grace=0)
+    await never_away(store)
+    tick = await store.watchdog()
     assert [(reaped.job_id, reaped.status) for reaped in tick.reaped] == [
         (run.job_id, Status.CANCELLED)
     ]

@@ -358,7 +358,7 @@ async def test_a_watchdog_frozen_in_its_transaction_holds_up_nobody(postgres, cl
     store = postgres.open()
     await store.now()
     with closing(postgres.connect()) as frozen, frozen.transaction():
-        frozen.execute("UPDATE pulse_meta SET last_tick = last_tick")
+        frozen.execute("UPDATE pulse_meta SET prune_after = prune_after")
         assert not await asyncio.wait_for(store.take_turn(length=50), 60)
     assert await store.take_turn(length=50)
     await store.aclose()

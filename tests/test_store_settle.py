@@ -21,6 +21,7 @@ from pulsed.job import (
     new_job_id,
 )
 from pulsed.lifecycle import outcome_name
+from pulsed.store.base import Partly
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
@@ -397,6 +398,15 @@ async def test_a_stale_and_the_current_report_of_a_job_each_get_their_answer(
     assert found.last_outcome == outcome_name(current)
 
 
+async def test_without_locks_settling_around_them_is_settling(store):
+    run, lost = [await running(store, ALICE) for _ in range(2)]
+    await settle(store, lost, Released())
+    reports = [Report(run.lease, Succeeded("1")), Report(lost.lease, Succeeded("1"))]
+    assert await store.settle_free(reports) == Partly({run.lease}, set())
+    assert (await row(store, run.job_id)).result == "1"
+    assert await store.settle_free([]) == Partly(set(), set())
+
+
 async def test_a_report_on_a_job_that_does_not_exist_is_lost(store):
     assert await store.settle([Report(Lease(new_job_id(), 1, ALICE), Succeeded())]) == set()
     assert await store.settle([]) == set()
@@ -509,3 +519,21 @@ async def test_one_batch_has_the_reports_of_several_workers(store):
     assert await store.settle([Report(run.lease, Succeeded("1")) for run in runs]) == {
         run.lease for run in runs
     }
+
+
+@pytest.mark.embedded("a server hints at its own store")
+async def test_a_retry_that_is_due_at_once_is_announced_and_a_later_one_is_not(store):
+    heard: list[set[str]] = []
+
+    async def hint(queues: set[str]) -> None:
+        heard.append(queues)
+
+    store.hint = hint
+    run = await running(store, backoff=NO_WAIT, max_attempts=5)
+    heard.clear()
+    assert await settle(store, run, Failed("again"))
+    assert heard == [{run.queue}]
+    heard.clear()
+    (run,) = await claim(store)
+    assert await settle(store, run, Failed("later", delay=60.0))
+    assert heard == []

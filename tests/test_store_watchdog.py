@@ -1,8 +1,9 @@
 """The watchdog: a failure report that the worker did not live to make."""
 
 import asyncio
+import random
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.jobs import (
     NO_WAIT,
     a_job,
     claim,
+    never_away,
     reap,
     row,
     running,
@@ -26,6 +28,7 @@ from tests.support.jobs import (
 )
 
 TICK, GRACE = 10.0, 15.0
+"""How often watchdogs look here, and what a lease of 30 seconds gets after an outage."""
 
 
 # -- reaping --------------------------------------------------------------------------------------
@@ -62,7 +65,8 @@ async def test_going_silent_takes_the_same_path_as_failing_loudly(
 async def test_a_silent_worker_s_job_is_retried_and_says_so(store, clock):
     run = await running(store, ALICE)
     clock.advance(31)
-    tick = await store.watchdog(tick=1e9, grace=0)
+    await never_away(store)
+    tick = await store.watchdog()
     (reaped,) = tick.reaped
     assert (reaped.job_id, reaped.topic) == (run.job_id, "email")
     assert (reaped.status, reaped.worker_id) == (Status.RETRYING, ALICE)
@@ -158,105 +162,220 @@ async def test_after_a_reap_the_worker_hears_that_its_lease_is_lost(store, clock
 # -- grace after an outage ------------------------------------------------------------------------
 
 
-async def look(store, **options):
-    return await store.watchdog(tick=TICK, grace=GRACE, **options)
+async def looks(store, clock, seconds: float, *, apart: float = TICK) -> list[UUID]:
+    """Let so much time pass in which a watchdog looks regularly; returns what was reaped."""
+    reaped = []
+    until = clock.after(seconds)
+    while clock.now < until:
+        clock.advance(min(apart, (until - clock.now).total_seconds()))
+        reaped += [job.job_id for job in (await store.watchdog()).reaped]
+    return reaped
 
 
 async def test_no_mass_reap_after_all_watchdogs_were_away(store, clock):
     """The workers were cut off by the same outage: they get time to beat first."""
-    await look(store)
+    await never_away(store)
     await store.submit([a_job() for _ in range(20)])
     runs = await claim(store, limit=20)
     clock.advance(120)
-    tick = await look(store)
+    tick = await store.watchdog()
     assert (tick.in_grace, tick.reaped) == (True, [])
     await store.beat([run.lease for run in runs[:15]])
-    clock.advance(GRACE)
-    tick = await look(store)
+    assert await looks(store, clock, GRACE - 0.1, apart=5) == []
+    clock.advance(0.1)
+    tick = await store.watchdog()
     assert not tick.in_grace
     assert {reaped.job_id for reaped in tick.reaped} == {run.job_id for run in runs[15:]}
 
 
-async def test_grace_is_given_once_and_not_prolonged_by_looking(store, clock):
-    await look(store)
+async def test_grace_is_not_prolonged_by_looking(store, clock):
+    await never_away(store)
     await running(store)
     clock.advance(120)
     in_grace = []
     for _ in range(5):
-        in_grace.append((await look(store)).in_grace)
+        in_grace.append((await store.watchdog()).in_grace)
         clock.advance(5)
     assert in_grace == [True, True, True, False, False]
 
 
-async def test_watchdogs_that_return_together_agree_on_one_grace(store, backend, clock):
-    await look(store)
+async def test_watchdogs_that_return_together_give_one_grace(store, backend, clock):
+    await never_away(store)
+    await running(store)
     clock.advance(120)
     other = backend.open()
-    ticks = await asyncio.gather(look(store), look(other), look(store))
+    ticks = await asyncio.gather(store.watchdog(), other.watchdog(), store.watchdog())
     assert all(tick.in_grace for tick in ticks)
-    (value,) = backend.execute("SELECT reap_after FROM pulse_meta")
-    clock.advance(1)
-    await look(other)
-    assert backend.execute("SELECT reap_after FROM pulse_meta") == [value]
+    clock.advance(8)
+    assert (await other.watchdog()).in_grace
+    clock.advance(7)
+    assert not (await store.watchdog()).in_grace
     await other.aclose()
 
 
-async def test_the_first_look_ever_needs_no_grace(store, clock):
+async def test_the_first_look_ever_knows_nothing_and_waits(store, clock):
     run = await running(store)
     clock.advance(31)
-    tick = await look(store)
-    assert not tick.in_grace
-    assert [reaped.job_id for reaped in tick.reaped] == [run.job_id]
+    assert (await store.watchdog()).in_grace
+    assert await looks(store, clock, GRACE) == [run.job_id]
 
 
-@pytest.mark.parametrize("away, grace", [(19.9, False), (20.0, False), (20.1, True)])
-async def test_grace_begins_when_the_last_look_is_older_than_two_ticks(store, clock, away, grace):
-    await look(store)
+@pytest.mark.parametrize("lease", [1.0, 30.0, 300.0])
+@pytest.mark.parametrize("share, spared", [(0.99, False), (1.01, True)])
+async def test_a_gap_counts_when_it_is_longer_than_the_time_between_two_beats(
+    store, clock, lease, share, spared
+):
+    """A shorter one can make no lease of a living worker run out, whatever its length."""
+    await never_away(store)
+    run = await running(store, lease=lease)
+    await looks(store, clock, lease, apart=lease / 4)
+    clock.advance(lease / 3 * share)
+    tick = await store.watchdog()
+    assert tick.in_grace is spared
+    assert [job.job_id for job in tick.reaped] == ([] if spared else [run.job_id])
+
+
+@pytest.mark.parametrize("lease, away", [(3.0, 4.0), (10.0, 14.0), (30.0, 34.0), (300.0, 400.0)])
+async def test_a_grace_fits_the_lease_and_not_whoever_looks(store, clock, lease, away):
+    """Beats come every third of a lease; whoever beats by then after an outage keeps its job."""
+    await never_away(store)
+    run = await running(store, lease=lease)
+    short = await running(store, BOB, lease=1.0)
     clock.advance(away)
-    assert (await look(store)).in_grace is grace
+    assert (await store.watchdog()).reaped == []
+    reaped = await looks(store, clock, lease / 3, apart=0.3)
+    assert set(reaped) <= {short.job_id}
+    assert await store.beat([run.lease]) == {run.lease: Beat.OK}
+
+
+async def test_leases_of_different_lengths_come_back_each_in_its_time(store, clock):
+    await never_away(store)
+    runs = [await running(store, lease=lease) for lease in (3.0, 30.0, 300.0)]
+    clock.advance(400)
+    assert (await store.watchdog()).reaped == []
+    graces: dict[UUID, datetime] = {}
+    while len(graces) < len(runs):
+        for job_id in await looks(store, clock, 1, apart=1):
+            graces[job_id] = clock.now
+    waited = [(graces[run.job_id] - graces[runs[0].job_id]).total_seconds() for run in runs]
+    assert waited == [0, 13, 103]  # 2, 15 and 105 seconds after the first look
 
 
 async def test_one_living_watchdog_is_enough_to_avoid_grace(store, backend, clock):
     """Each process's own pauses do not matter: the last look of anybody does."""
     other = backend.open()
-    await look(store)
+    await never_away(store)
     run = await running(store)
-    for _ in range(4):
-        clock.advance(10)
-        await look(other)
-    assert (await row(store, run.job_id)).status is Status.RETRYING
-    assert not (await look(store)).in_grace
+    assert await looks(other, clock, 40) == [run.job_id]
+    assert not (await store.watchdog()).in_grace
     await other.aclose()
 
 
-async def test_recovery_takes_a_lease_and_a_tick(store, clock):
-    run = await running(store, ALICE)
+@pytest.mark.parametrize("lease", [30.0, 60.0, 300.0])
+async def test_recovery_takes_a_lease_and_a_tick(store, clock, lease):
+    await never_away(store)
+    clock.advance(3)
+    run = await running(store, lease=lease)
     started = clock.now
-    await look(store)
     while (await row(store, run.job_id)).status is Status.RUNNING:
         clock.advance(TICK)
-        await look(store)
-    assert clock.now - started <= timedelta(seconds=30 + TICK)
+        await store.watchdog()
+    assert clock.now - started <= timedelta(seconds=lease + TICK)
 
 
 async def test_a_second_outage_gets_a_grace_of_its_own(store, clock):
-    await look(store)
+    await never_away(store)
+    run = await running(store)
     for _ in range(2):
         clock.advance(120)
-        assert (await look(store)).in_grace
-        clock.advance(GRACE)
-        assert not (await look(store)).in_grace
+        assert (await store.watchdog()).in_grace
+        await store.beat([run.lease])
+        assert await looks(store, clock, GRACE) == []
 
 
-async def test_watchdogs_that_look_rarely_reap_all_the_same(store, clock):
-    """Every look comes after more than two ticks, which must not be a reason to wait for ever."""
-    await look(store)
+async def test_a_database_that_flaps_gives_a_new_grace_within_the_first(store, clock):
+    """Everybody has beaten after the first outage, and is cut off again at once."""
+    await never_away(store)
+    runs = [await running(store, max_attempts=1) for _ in range(5)]
+    clock.advance(60)
+    assert (await store.watchdog()).reaped == []
+    await store.beat([run.lease for run in runs[:4]])
+    clock.advance(5)
+    assert (await store.watchdog()).reaped == []
+    clock.advance(60)
+    assert (await store.watchdog()).reaped == []
+    assert await looks(store, clock, TICK) == []
+    await store.beat([run.lease for run in runs[:4]])
+    assert await looks(store, clock, TICK) == [runs[4].job_id]
+
+
+@pytest.mark.parametrize("apart", [11, 25, 3600])
+async def test_watchdogs_that_look_rarely_reap_all_the_same(store, clock, apart):
+    """Every look comes after a gap, which must not be a reason to wait for ever."""
+    await never_away(store)
     run = await running(store)
-    reaped = []
-    for _ in range(4):
-        clock.advance(25)
-        reaped += (await look(store)).reaped
-    assert [job.job_id for job in reaped] == [run.job_id]
+    await looks(store, clock, 31, apart=apart)
+    assert await looks(store, clock, 4 * apart, apart=apart) == [run.job_id]
+
+
+async def test_few_ticks_are_kept_however_many_there_were(store, backend, clock):
+    pauses = random.Random(1)
+    for _ in range(300):
+        clock.advance(pauses.uniform(0.1, 10))
+        await store.watchdog()
+    ((count,),) = backend.execute("SELECT count(*) FROM pulse_ticks")
+    assert count < 60
+
+
+# -- a clock that is set --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after_an_outage", [False, True])
+async def test_a_clock_that_was_set_back_does_not_stop_recovery(store, clock, after_an_outage):
+    await never_away(store)
+    dead, alive = await running(store, ALICE), await running(store, BOB)
+    if after_an_outage:
+        clock.advance(120)
+        assert (await store.watchdog()).in_grace
+        await store.beat([alive.lease, dead.lease])
+    clock.advance(-3600)
+    assert await looks(store, clock, 2) == []
+    set_back = clock.now
+    reaped: list[UUID] = []
+    while not reaped:
+        reaped = await looks(store, clock, 5, apart=5)
+        assert await store.beat([alive.lease]) == {alive.lease: Beat.OK}
+    assert reaped == [dead.job_id]
+    assert clock.now - set_back <= timedelta(seconds=30 + TICK)
+
+
+async def test_a_clock_that_is_set_forward_reaps_nobody_who_beats(store, clock):
+    await never_away(store)
+    run = await running(store)
+    clock.advance(3600)
+    assert (await store.watchdog()).reaped == []
+    assert await store.beat([run.lease]) == {run.lease: Beat.OK}
+
+
+async def test_a_lease_granted_before_the_clock_was_set_back_is_only_shortened(store, clock):
+    await never_away(store)
+    long, short = await running(store, lease=300.0), await running(store, lease=10.0)
+    clock.advance(-3600)
+    await store.watchdog()
+    assert (await row(store, long.job_id)).lease_until == clock.after(300)
+    assert (await row(store, short.job_id)).lease_until == clock.after(10)
+
+
+async def test_small_differences_between_clocks_are_no_step(store, clock):
+    """The instant of a transaction is that of its beginning, which may be before another's."""
+    await never_away(store)
+    run = await running(store)
+    clock.advance(0.5)
+    await store.watchdog()
+    clock.advance(-0.4)
+    await store.watchdog()
+    assert (await row(store, run.job_id)).lease_until == clock.after(29.9)
+    assert await looks(store, clock, 40) == [run.job_id]
 
 
 # -- presence -------------------------------------------------------------------------------------

@@ -134,6 +134,74 @@ def test_a_job_that_was_long_on_its_way_is_no_late_beat():
     assert late == []
 
 
+class SlowDatabase:
+    """A database that takes its time to answer, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.takes = 0.0
+        self.answer = Beat.OK
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def beat(self, leases: Any, **_: Any) -> dict[Lease, Beat]:
+        self.now += self.takes
+        return dict.fromkeys(leases, self.answer)
+
+
+@pytest.fixture
+def slow_database(monkeypatch: pytest.MonkeyPatch) -> Any:
+    database = SlowDatabase()
+    monkeypatch.setattr("pulsed.engine.leases.time", database)
+    return database
+
+
+def test_a_database_that_stood_still_is_not_taken_for_a_held_interpreter(
+    slow_database: Any, caplog: pytest.LogCaptureFixture
+):
+    late: list[Any] = []
+    leases = Leases(slow_database, lambda _: None, lambda *args: late.append(args))
+    leases.add([an_assignment(1, 30)], slow_database.now)
+    slow_database.now += 10
+    slow_database.takes = 34
+    leases.attempt()
+    assert leases._wait_for_next_beat()
+    assert late == []
+    assert "took 34.0 s" in caplog.text
+    slow_database.takes = 0
+    leases.attempt()
+    slow_database.now += 25  # nobody woke us in time
+    assert leases._wait_for_next_beat()
+    assert [seconds for seconds, _ in late] == [15.0]
+
+
+@pytest.mark.parametrize("answer", [Beat.OK, Beat.CANCEL, Beat.UNKNOWN])
+def test_only_an_extended_lease_makes_a_worker_sure_of_it(slow_database: Any, answer: Beat):
+    """A row that was locked by somebody else was not extended; the lease goes on running out."""
+    given_up: list[Lease] = []
+
+    def answers(found: dict[Lease, Beat]) -> None:
+        given_up.extend(lease for lease, said in found.items() if said is Beat.LOST)
+
+    leases = Leases(slow_database, answers, lambda *_: None, fence=Fence.UNHEARD)
+    run = an_assignment(1, 30)
+    leases.add([run], slow_database.now)
+    slow_database.answer = answer
+    for _ in range(2):
+        slow_database.now += 13
+        leases.attempt()
+    assert given_up == ([run.lease] if answer is Beat.UNKNOWN else [])
+
+
+def test_a_lease_that_could_not_be_extended_is_tried_again_soon(slow_database: Any):
+    leases = some_leases(slow_database)
+    leases.add([an_assignment(1, 30)], slow_database.now)
+    slow_database.answer = Beat.UNKNOWN
+    leases.attempt()
+    assert leases._next_beat == slow_database.now + 2.5
+
+
 async def test_beats_come_a_third_of_a_lease_apart_and_sooner_after_a_failure():
     store = Answering()
     leases = some_leases(store)

@@ -12,7 +12,7 @@ from pulsed.job import Beat, Status
 from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
-from tests.support.jobs import BOB, NO_WAIT, a_policy, claim_one
+from tests.support.jobs import BOB, NO_WAIT, a_policy, claim_one, never_away
 from tests.support.workers import (
     a_worker,
     beat,
@@ -34,6 +34,7 @@ async def test_the_jobs_of_a_silent_worker_are_run_again(store: SqlStore, clock:
     job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
     await claim_one(store, BOB, topics=[a_policy("quick")])
     clock.advance(LEASE + 1)
+    await never_away(store)
     async with working(store, quick, tick=0.05):
         job = await finished(store, job_id)
     assert (result(job), job.attempts) == (2, 2)
@@ -54,7 +55,7 @@ async def test_after_an_outage_of_all_watchdogs_living_workers_beat_first(
     async with working(store, slow) as it:
         await in_status(store, job_id, Status.RUNNING)
         await first_tick(backend)
-        upkeep = Upkeep(store, tick=10, grace=15, describe=it.worker.describe)
+        upkeep = Upkeep(store, tick=10, describe=it.worker.describe)
         await upkeep.tick()
         clock.advance(600)  # the database was away for all of them
         assert await upkeep.tick() == []
@@ -73,7 +74,7 @@ async def test_the_silent_are_reaped_when_the_grace_is_over(store: SqlStore, clo
 
     job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
     await claim_one(store, BOB, topics=[a_policy("quick")])
-    upkeep = Upkeep(store, tick=10, grace=15, describe=a_worker(store, quick).describe)
+    upkeep = Upkeep(store, tick=10, describe=a_worker(store, quick).describe)
     await upkeep.tick()
     clock.advance(600)
     assert await upkeep.tick() == []
@@ -96,6 +97,7 @@ async def test_recovery_goes_on_when_presence_cannot_be_shown(
     job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
     await claim_one(store, BOB, topics=[a_policy("quick")])
     clock.advance(LEASE + 1)
+    await never_away(store)
     async with working(store, quick, tick=0.05):
         job = await finished(store, job_id)
     assert (job.status, job.attempts) == (Status.SUCCEEDED, 2)

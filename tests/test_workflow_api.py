@@ -299,5 +299,5 @@ async def test_upkeep_cancels_children_that_nobody_told(
             await store.cancel([job_id])
         (row,) = await store.list_jobs(JobFilter(parent=job_id))
         assert row.status is Status.PENDING
-        await Upkeep(store, tick=10, grace=10, describe=it.worker.describe).tick()
+        await Upkeep(store, tick=10, describe=it.worker.describe).tick()
         assert (await finished(store, row.id)).status is Status.CANCELLED

@@ -13,6 +13,7 @@ from benchmarks.workloads.enqueue import measure_bulk, measure_enqueue
 from benchmarks.workloads.flatness import measure_beside, measure_snapshot
 from benchmarks.workloads.footprint import measure_idle, measure_memory, measure_storage
 from benchmarks.workloads.latency import measure_pickup, measure_steady
+from benchmarks.workloads.operators import measure_operators
 from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.recovery import measure_recovery
 from benchmarks.workloads.server import measure_server, measure_server_pickup
@@ -186,6 +187,15 @@ them every 30 to 90 ms. A worker that had nothing to do for five seconds is offe
 is given one, which takes an exchange more; that is not measured here.""",
         lambda scale: f"{scale.pickups:,} jobs",
         engines=("postgres",),
+    ),
+    "operators": Workload(
+        measure_operators,
+        "Lists, counts and acts",
+        """\
+Every operation of `app.jobs`, and commands around them, beside finished jobs, one after the other
+in one process. Filters that match nothing have the most to search. A page of a list has 100
+jobs.""",
+        lambda scale: f"{scale.beside:,} finished jobs",
     ),
     "peers": Workload(
         measure_peers,

@@ -121,6 +121,7 @@ class Pulse:
         schema: PostgreSQL: where the tables are; by default the search path decides.
         pool_size: PostgreSQL: connections for each event loop.
         max_connections: PostgreSQL: all connections of this process together, 8 or more.
+        statement_timeout: PostgreSQL: seconds until the server ends a statement; 30 by default.
         prepared_statements: PostgreSQL: off for a pooler in transaction mode.
         listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.
     """
@@ -140,6 +141,7 @@ class Pulse:
         schema: str | None = None,
         pool_size: int | None = None,
         max_connections: int | None = None,
+        statement_timeout: float | None = None,
         prepared_statements: bool = True,
         listen_url: str | None = None,
     ) -> None:
@@ -156,6 +158,7 @@ class Pulse:
             schema=schema,
             pool_size=pool_size,
             max_connections=max_connections,
+            statement_timeout=statement_timeout,
             prepared_statements=prepared_statements,
             listen_url=listen_url,
         )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pulsed.job import Status
 
-SEARCHED = 100_000
+SEARCHED = 50_000
 """Jobs that one list or count looks at, where no index has just those that match."""
 
 T = TypeVar("T")

@@ -103,9 +103,7 @@ def empty(connection: Any, tables: str) -> None:
     try:
         for table in sorted(found - KEPT):
             connection.execute(f"DELETE FROM {table}")
-        connection.execute(
-            "UPDATE pulse_meta SET last_tick = NULL, reap_after = NULL, prune_after = NULL"
-        )
+        connection.execute("UPDATE pulse_meta SET prune_after = NULL")
     except BaseException:
         connection.execute("ROLLBACK")
         raise

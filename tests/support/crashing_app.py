@@ -26,6 +26,7 @@ from pulsed.store.verb import Script, Statement, Verb
 
 LEASE = 1.2
 TICK = 0.3
+PATIENT_LEASE = 6.0
 
 router = Router()
 options: Any = {"lease": LEASE, "backoff": Backoff.fixed(0), "max_attempts": 3}
@@ -101,6 +102,15 @@ async def late_report(ctx: Context) -> int:
     if ctx.attempt == 1:
         while not journal.may_go:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.01)
+    return ctx.attempt
+
+
+@router.job(**{**options, "lease": PATIENT_LEASE})
+async def patient(ctx: Context) -> int:
+    """Go on until the test lets it go, in every attempt."""
+    journal.note("started", ctx.attempt)
+    while not journal.may_go:  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0.05)
     return ctx.attempt
 
 

@@ -1,5 +1,6 @@
 """Short words for what nearly every store test does: make a job, claim it, end it."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,6 +19,9 @@ from pulsed.job import (
     new_job_id,
 )
 from pulsed.store.base import Store
+from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.dialect import Dialect
+from pulsed.store.verb import Kind, Script, Statement, Verb
 
 TOPIC = "email"
 ALICE = UUID(int=0xA11CE)
@@ -88,9 +92,27 @@ async def row(store: Store, job_id: UUID) -> JobRow:
 
 async def reap(store: Store, limit: int = 500) -> list[UUID]:
     """Let a watchdog look that has never been away; returns what it reaped."""
-    tick = await store.watchdog(tick=1e9, grace=0, limit=limit)
+    await never_away(store)
+    tick = await store.watchdog(limit=limit)
     assert not tick.in_grace
     return [reaped.job_id for reaped in tick.reaped]
+
+
+async def never_away(store: Any) -> None:
+    """Make it so that a watchdog has just looked, and that there was never a gap between two."""
+    d: Dialect = store.dialect
+
+    def script() -> Script[None]:
+        yield Statement(d.sql(f"DELETE FROM {d.ticks}"), {})
+        insert = f"INSERT INTO {d.ticks} VALUES (:id::uuid, {d.now}, {d.now})"
+        yield Statement(d.sql(insert), {"id": uuid4()})
+
+    verb = Verb("never_away", Kind.TRANSACTION, script)
+    behind = store.server.store if store.is_remote else store
+    if store.is_remote and not is_blocking():  # its loop is another thread's
+        await asyncio.to_thread(run_blocking, behind.run(verb))
+    else:
+        await behind.run(verb)
 
 
 def a_worker_id() -> UUID:

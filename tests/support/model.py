@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from uuid import UUID
 
 from pulsed.backoff import Backoff
@@ -105,8 +106,8 @@ class Model:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.jobs: dict[UUID, ModelJob] = {}
-        self.last_tick: datetime | None = None
-        self.reap_after: datetime | None = None
+        self.looks: list[datetime] = []
+        """Of watchdogs; the first came when nobody knew of one before it."""
 
     def submit(self, job: NewJob) -> int:
         if job.id in self.jobs:
@@ -174,23 +175,28 @@ class Model:
                 accepted.add(lease)
         return accepted
 
-    def watchdog(self, tick: float, grace: float, limit: int) -> tuple[set[UUID], bool]:
+    def watchdog(self, limit: int) -> tuple[set[UUID], bool]:
         now = self.clock.now
-        away = self.last_tick is not None and self.last_tick < now - timedelta(seconds=2 * tick)
-        if away and not (self.reap_after and self.last_tick and self.reap_after > self.last_tick):
-            self.reap_after = now + timedelta(seconds=grace)  # once, not at every late look
-        self.last_tick = now
-        if self.reap_after is not None and self.reap_after > now:
-            return set(), True
+        self.looks.append(now)
         expired = [
             job
             for job in self.jobs.values()
             if job.lease_until is not None and job.lease_until < now
         ]
-        expired.sort(key=lambda job: (job.lease_until, job.id))
-        for job in expired[:limit]:
+        reaped = [job for job in expired if not self._is_spared(job)]
+        reaped.sort(key=lambda job: (job.lease_until, job.id))
+        for job in reaped[:limit]:
             self._end(job, EXPIRED)
-        return {job.id for job in expired[:limit]}, False
+        return {job.id for job in reaped[:limit]}, len(reaped) < len(expired)
+
+    def _is_spared(self, job: ModelJob) -> bool:
+        """Whether its worker may have been cut off: by the whole history of looks."""
+        lease = timedelta(seconds=job.lease_seconds or 0)
+        gaps = [(None, self.looks[0]), *pairwise(self.looks)]
+        ends = [end for begin, end in gaps if begin is None or end - begin > lease / 3]
+        grace = lease / 3 + min(lease / 3, timedelta(seconds=5))
+        since = [end for end in ends if job.lease_until is None or end > job.lease_until]
+        return ends[-1] + grace > self.clock.now and len(since) <= 3
 
     def set_progress(self, lease: Lease, progress: str) -> bool:
         job = self.jobs.get(lease.job_id)

@@ -176,4 +176,4 @@ async def beat(it: Working) -> dict[Lease, Beat]:
 
 async def first_tick(backend: Backend) -> None:
     """Wait until the worker's watchdog has looked; it will not look again."""
-    await until(lambda: backend.execute("SELECT last_tick FROM pulse_meta") != [(None,)])
+    await until(lambda: backend.execute("SELECT 1 FROM pulse_ticks"))

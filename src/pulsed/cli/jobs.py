@@ -152,9 +152,9 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
 @json_option
 @database_options
 def counts(database: Database, where: Mapping[str, Any], as_json: bool) -> None:  # noqa: FBT001
-    """Count jobs by status, up to 100,000 of each.
+    """Count jobs by status, up to 50,000 of each.
 
-    With other filters than --status and --parent, the newest 100,000 jobs are looked at.
+    With other filters than --status and --parent, the newest 50,000 jobs are looked at.
 
     \b
     Example:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
+import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from pulsed.store.sqlstore import SqlStore
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
+
+SHARE = 0.0005
+"""Seconds for which a thread with a large request keeps the loop with all the others waiting."""
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -85,13 +90,6 @@ environment:
     help="Between two looks for silent workers.",
 )
 @click.option(
-    "--grace",
-    type=duration,
-    default="15s",
-    show_default=True,
-    help="What workers get to beat after an outage, before their jobs are recovered.",
-)
-@click.option(
     "--drain-timeout",
     type=duration,
     default="10s",
@@ -127,6 +125,8 @@ def server(
 ) -> int:
     """Serve a database's jobs over gRPC, to workers in any language."""
     set_up_logs(log_level, log_format)
+    # Before gRPC is imported: it would write a line about every compressed request it refuses.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     url, settings = database.resolved()
     if is_remote(url):
         raise CommandError(
@@ -174,6 +174,7 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
     from pulsed.rpc.gate import TokenGate  # noqa: PLC0415 - heavy, as is the next
     from pulsed.rpc.server import Server, ServerOptions  # noqa: PLC0415
 
+    sys.setswitchinterval(SHARE)
     store = open_store(url, settings)
     assert isinstance(store, SqlStore)
     serving = Server(
@@ -184,7 +185,6 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
             upkeep=options["upkeep"],
             retention=changed(Retention(), options["keep"]),
             tick=options["tick"],
-            grace=options["grace"],
             drain_timeout=options["drain_timeout"],
             largest_message=options["max_message"] * 1024 * 1024,
             most_streams=options["max_streams"],

@@ -47,7 +47,7 @@ class Jobs:
     ) -> Page[Job[Any]]:
         """Read jobs, newest first; ``before`` is the ``next`` of the page before.
 
-        A filter that no index answers is searched for among 100,000 jobs. If those have fewer than
+        A filter that no index answers is searched for among 50,000 jobs. If those have fewer than
         ``limit``, and there are more jobs, the page says so (``is_cut``): go on at its ``next``.
         """
         checked_count("limit", limit, 1, LARGEST_LIMIT)
@@ -58,7 +58,7 @@ class Jobs:
     async def acounts(self, **where: Unpack[Filter]) -> Counts:
         """Count jobs by status; every status is a key.
 
-        Counting ends at 100,000; of a status in ``at_least`` there may be more.
+        Counting ends at 50,000; of a status in ``at_least`` there may be more.
         """
         return await self._store.counts(checked_filter(where))
 

@@ -150,7 +150,7 @@ class Claimer:
         unknown = [lease for lease in held if not self._leases.holds(lease)]
         if unknown:
             log.warning("giving back %d jobs of a claim whose answer was lost", len(unknown))
-            await self._store.settle([Report(lease, Released()) for lease in unknown])
+            await self._store.settle_free([Report(lease, Released()) for lease in unknown])
         return unknown
 
     async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:

@@ -307,6 +307,10 @@ async def _schedules(store: Store) -> list[Finding]:
         detail = f"{len(overdue)} due, and nobody fires: {_several(overdue)}"
         advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
         found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
+    if (ahead := max((_fired_ahead_by(row, now) for row in active), default=0.0)) > CLOCK_TOLERANCE:
+        detail = f"fired {ahead:.0f} s in the future: the clock has been set back since"
+        advice = "what was fired already is not fired again: they are silent until then"
+        found.append(Finding("schedules and clock", Level.WARN, detail, advice))
     return found or [Finding("schedules", Level.OK, f"{len(active)} active, none is overdue")]
 
 
@@ -327,6 +331,10 @@ async def _history(retention: Retention, store: Store) -> list[Finding]:
 
 def _overdue_by(row: ScheduleRow, now: datetime) -> float:
     return (now - (row.next_run_at or now)).total_seconds()
+
+
+def _fired_ahead_by(row: ScheduleRow, now: datetime) -> float:
+    return ((row.last_fired_at or now) - now).total_seconds()
 
 
 def _named(row: ScheduleRow) -> str:

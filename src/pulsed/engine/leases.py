@@ -19,10 +19,9 @@ from pulsed.errors import PulsedError, ServerUnreachable, TransientStorageError
 from pulsed.job import Assignment, Beat, Lease
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.store.ticks import BEATS_PER_LEASE
 
 log = logging.getLogger("pulsed.worker")
-
-BEATS_PER_LEASE = 3
 
 SHORTEST_BEAT = 0.05
 """Seconds that a beat gets at least."""
@@ -37,6 +36,10 @@ AFTER_FAILURE = 0.25
 LONGEST_PAUSE = 5.0
 """Seconds to wait after a beat that failed, however long the leases are: when a database comes back
 after they have run out, a watchdog gives workers only so much time to beat first."""
+
+
+_EXTENDED = (Beat.OK, Beat.CANCEL)
+"""Answers that renew a lease. The row of an unknown one is locked by somebody else just now."""
 
 
 class Fence(Enum):
@@ -144,7 +147,8 @@ class Leases:
             return {}
         began = time.monotonic()
         answers = run_blocking(self._store.beat(leases, within=self._patience()))
-        self._confirmed(leases, began)
+        extended = [lease for lease, answer in answers.items() if answer in _EXTENDED]
+        self._confirmed(extended, began)
         self._on_answers(answers)
         return answers
 
@@ -190,20 +194,24 @@ class Leases:
         began = time.monotonic()
         failed = False
         try:
-            self.tick()
+            failed = Beat.UNKNOWN in self.tick().values()
         except Exception as error:
             failed = True
             surprise = None if isinstance(error, PulsedError) else error
             log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
             if self._fence is Fence.UNHEARD and _is_everybodys(error):
                 self._confirmed(self._leases(), began)
-            self._give_up_the_unconfirmed()
+        self._give_up_the_unconfirmed()
+        ended = time.monotonic()
+        if ended - began > self._interval:
+            log.warning("a heartbeat took %.1f s: the database is slow", ended - began)
         with self._changed:
             self._interval = self._shortest_interval()
             pause = self._interval
             if failed:
                 pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
-            self._next_beat = began + pause
+            # What a beat took longer is the database's time: no thread was kept from running.
+            self._next_beat = max(began + pause, ended)
 
     def _wait_for_next_beat(self) -> bool:
         """Sleep until a beat is due; say whether to go on. Tells when it was woken far too late."""

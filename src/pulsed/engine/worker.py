@@ -37,7 +37,7 @@ from pulsed.engine.cancel_watch import CancelWatch
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
 from pulsed.engine.job_log import JobLog, in_words
-from pulsed.engine.leases import BEATS_PER_LEASE, Fence, Leases
+from pulsed.engine.leases import Fence, Leases
 from pulsed.engine.loop_watch import LoopWatch
 from pulsed.engine.options import WorkerOptions
 from pulsed.engine.pruner import Pruner
@@ -53,6 +53,7 @@ from pulsed.handler import Registry
 from pulsed.job import Assignment, Beat, Lease, Outcome, Released, Report, WorkerInfo
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
+from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.worker")
@@ -70,6 +71,10 @@ class Exit(Enum):
     DRAINED = 0
     STUCK = 1
     ABORTED = 130
+
+
+MOST_NAMES = 20
+"""Topics that the start-up line lists."""
 
 
 class Worker:
@@ -177,7 +182,7 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
-        upkeep = Upkeep(self.store, tick=options.tick, grace=self._grace(), describe=self.describe)
+        upkeep = Upkeep(self.store, tick=self._tick(), describe=self.describe)
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
         watch.start()
@@ -402,7 +407,7 @@ class Worker:
 
     def _summary(self) -> str:
         queues = ", ".join(self.queues)
-        topics = ", ".join(h.topic for h in self.registry if h.queue in self.queues)
+        topics = _some([h.topic for h in self.registry if h.queue in self.queues])
         others = ", ".join(
             f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues
         )
@@ -413,10 +418,14 @@ class Worker:
             threads = f"; up to {slots} threads for plain def handlers"
         return f"queues {queues}; {slots} slots; topics {topics}{elsewhere}{threads}"
 
-    def _grace(self) -> float:
-        """Return how long living workers need to beat after an outage: a beat, and some."""
-        longest = max(policy.lease for policy in self.registry.policies())
-        return longest / BEATS_PER_LEASE + min(5.0, longest / 6)
+    def _tick(self) -> float:
+        """Return the longest time between two looks for silent workers.
+
+        No more than a gap that is harmless to all of our leases: whoever looks less often cannot
+        tell a worker that died from one that was cut off, and has to wait before it recovers.
+        """
+        shortest = min(policy.lease for policy in self.registry.policies())
+        return min(self.options.tick, shortest / BEATS_PER_LEASE)
 
 
 def _running(runs: Collection[Run]) -> str:
@@ -452,3 +461,9 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
         _, pending = await asyncio.wait(tasks, timeout=1)
         if not pending:
             return
+
+
+def _some(names: list[str]) -> str:
+    """Return names for a line of text; of hundreds only the first."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
 import grpc
@@ -23,7 +22,7 @@ from grpc_health.v1.health import aio as health
 from pulsed.engine.pruner import Pruner
 from pulsed.engine.scheduler import Scheduler
 from pulsed.engine.unserved import UnservedQueues
-from pulsed.engine.upkeep import cancel_orphans, reap
+from pulsed.engine.upkeep import cancel_orphans, pause, reap
 from pulsed.errors import PulsedError, StorageError
 from pulsed.retention import Retention
 from pulsed.rpc.access import Caller, unauthenticated
@@ -51,7 +50,6 @@ from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")
 
-_random = Random()  # noqa: S311 - jitter
 
 ANSWERED_ONCE = frozenset(
     {
@@ -84,8 +82,7 @@ class ServerOptions:
     """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
-    grace: float = 15.0
-    """Seconds that workers get to beat after an outage, before a job is taken from them."""
+    """The longest time between two looks for silent workers."""
     keepalive: float = KEEPALIVE
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
@@ -365,7 +362,7 @@ class Server:
         while True:
             is_behind = False
             try:
-                if await reap(self.store, tick=self.options.tick, grace=self.options.grace):
+                if await reap(self.store):
                     self.dispatcher.hint()
                 is_behind = await cancel_orphans(self.store)
                 await unserved.tick()
@@ -374,8 +371,7 @@ class Server:
                 log.warning(
                     "recovery failed (%s); again at the next tick", error, exc_info=surprise
                 )
-            tick = self.options.tick * _random.uniform(0.9, 1.1)
-            await asyncio.sleep(0 if is_behind else tick)
+            await asyncio.sleep(0 if is_behind else pause(self.options.tick))
 
 
 def _services() -> list[str]:

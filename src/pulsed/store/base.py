@@ -55,7 +55,7 @@ class WatchdogTick(NamedTuple):
 
     reaped: list[Reaped]
     in_grace: bool
-    """Nothing was reaped because the watchdogs themselves were away for too long."""
+    """Some expired leases were left alone, because their workers may have been cut off."""
 
 
 class Pruned(NamedTuple):
@@ -69,6 +69,14 @@ class Pruned(NamedTuple):
     def total(self) -> int:
         """How many jobs were removed."""
         return sum(self.removed.values())
+
+
+class Partly(NamedTuple):
+    """What came of reports of which some could not be decided."""
+
+    accepted: set[Lease]
+    locked: set[Lease]
+    """Another session has locked their rows, or rows that have to change with them."""
 
 
 class Audit(NamedTuple):
@@ -191,6 +199,14 @@ class Store(ABC):
         ``within`` bounds the time spent on storage retries.
         """
 
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        """End runs like ``settle``, but leave out those whose rows somebody else has locked.
+
+        For when ``settle`` was StorageBusy. It waits for no row; a store without such locks has
+        nothing to leave out.
+        """
+        return Partly(await self.settle(reports), set())
+
     @abstractmethod
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
         """List the leases that a worker holds, or only those of jobs that were asked to stop."""
@@ -210,11 +226,11 @@ class Store(ABC):
     # -- upkeep ---------------------------------------------------------------------------------
 
     @abstractmethod
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         """Put jobs whose lease expired on the retry path, ``limit`` at the most.
 
-        When no watchdog has looked for two ticks, leases are not reaped for ``grace`` seconds,
-        so that workers which lived through the same outage can beat first.
+        A lease that expired while nobody is known to have reached the database is left alone for
+        a while, so that a worker which lived through the same outage can beat first.
         """
 
     @abstractmethod

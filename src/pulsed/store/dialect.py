@@ -75,6 +75,7 @@ class Dialect(ABC):
         self.schedules = prefix + "pulse_schedules"
         self.tokens = prefix + "pulse_tokens"
         self.meta = prefix + "pulse_meta"
+        self.ticks = prefix + "pulse_ticks"
         self.checkpoints = prefix + "pulse_checkpoints"
         self.signals = prefix + "pulse_signals"
         self.migrations = prefix + "pulse_migrations"

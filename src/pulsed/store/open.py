@@ -35,6 +35,7 @@ class StoreSettings:
     schema: str | None = None
     pool_size: int | None = None
     max_connections: int | None = None
+    statement_timeout: float | None = None
     prepared_statements: bool = True
     listen_url: str | None = None
 
@@ -123,6 +124,8 @@ def _postgres(url: str, settings: StoreSettings) -> Store:
     )
     if settings.pool_size is not None:
         options = replace(options, pool_size=settings.pool_size)
+    if settings.statement_timeout is not None:
+        options = replace(options, statement_timeout=settings.statement_timeout)
     return PostgresStore(url, options)
 
 

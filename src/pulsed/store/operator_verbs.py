@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -13,8 +13,10 @@ from pulsed.page import SEARCHED, Counts
 from pulsed.store import rows as decode
 from pulsed.store.base import Audit, Backlog, Pruned
 from pulsed.store.sql import Statements
+from pulsed.store.ticks import Ticks
 from pulsed.store.verb import ANY_NUMBER, Kind, Row, Script, Statement, Verb, one_column
 from pulsed.store.waking import Effects, effects, lock_families, wake_waiters
+from pulsed.store.watchdog_verb import read_ticks
 from pulsed.store.workflow_sql import WorkflowStatements
 from pulsed.timetable import EPOCH
 
@@ -195,11 +197,13 @@ def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
 
     def script() -> Script[Audit]:
         counted = (yield Statement(s.audit, {"slack": slack}))[0]
-        running, leaseless, overspent, overdue = counted
-        last_tick, in_grace = (yield Statement(s.read_tick, {}))[0]
-        looked = None if last_tick is None else s.dialect.time(last_tick)
+        running, leaseless, overspent, overdue, longest_ms = counted
+        found, now, _ = read_ticks(s.dialect, (yield Statement(s.read_ticks, {})))
+        longest = timedelta(milliseconds=longest_ms or 0)
+        in_grace = Ticks.known(found, now).reaped_before(longest) < now
+        last_tick = max((tick.at for tick in found), default=None)
         waits = (yield Statement(w.audit, {"slack": slack}))[0]
-        return Audit(running, leaseless, overspent, overdue, looked, bool(in_grace), *waits)
+        return Audit(running, leaseless, overspent, overdue, last_tick, in_grace, *waits)
 
     return Verb("audit", Kind.READ, script, broad=True)
 

@@ -21,6 +21,8 @@ from pulsed.store.sqlstore import StoreOptions
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_PORT = 5432
+HOST_WITHIN = 3.0
+"""Seconds that one of several hosts may take to answer, before the next is tried."""
 LONGEST_SCHEMA = 48
 """PostgreSQL cuts names at 63 bytes; the schema's is part of the notification channel's."""
 
@@ -67,6 +69,10 @@ class PostgresOptions(StoreOptions):
     def __post_init__(self) -> None:
         if self.pool_size < 1:
             raise ConfigError(f"pool_size must be 1 or more, not {self.pool_size!r}.")
+        if self.statement_timeout <= 0:
+            raise ConfigError(
+                f"statement_timeout must be positive, not {self.statement_timeout!r}."
+            )
         if self.max_connections is not None and self.max_connections < FEWEST_CONNECTIONS:
             raise ConfigError(
                 f"max_connections must be {FEWEST_CONNECTIONS} or more, not "
@@ -111,7 +117,26 @@ class Address:
             raise _not_understood(str(error)) from None
         if not _is_plausible(keywords):
             raise _not_understood()
-        return cls(keywords)
+        address = cls(keywords)
+        if len(address.hosts) > 1:  # all but one of them are standbys
+            keywords.setdefault("target_session_attrs", "read-write")
+        return address
+
+    @property
+    def hosts(self) -> list[str]:
+        """The servers to try, in this order."""
+        return (self.keywords.get("host") or self.keywords.get("hostaddr") or "").split(",")
+
+    def alternatives(self) -> list[Address]:
+        """Return the address of each host by itself."""
+        if len(self.hosts) == 1:
+            return [self]
+        name = "host" if self.keywords.get("host") else "hostaddr"
+        ports = self.keywords.get("port", "").split(",")
+        return [
+            Address(self.keywords | {name: host, "port": port})
+            for host, port in zip_longest_last(self.hosts, ports)
+        ]
 
     @property
     def where(self) -> str:
@@ -123,9 +148,11 @@ class Address:
         return f"PostgreSQL database {database!r} at {','.join(named)}"
 
     def connect_timeout(self, default: float) -> float:
-        """Return the URL's own timeout, if it has one."""
+        """Return how long one host may take: what the URL says, if it says so."""
         said = self.keywords.get("connect_timeout", "")
-        return float(said) if said.isdecimal() and int(said) > 0 else default
+        if said.isdecimal() and int(said) > 0:
+            return float(said)
+        return default if len(self.hosts) == 1 else min(default, HOST_WITHIN)
 
     def for_psycopg(
         self, settings: dict[str, str], timeout: float, *, most: float = math.inf

@@ -39,21 +39,42 @@ CLOSE_WITHIN = 2.0
 async def connect(
     address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
 ) -> asyncpg.Connection:
-    """Open a connection for a lane."""
+    """Open a connection for a lane, to the first host that will do."""
     sessions.crowding.check()
+    within = address.connect_timeout(options.connect_timeout)
     try:
-        connection = await asyncpg.connect(
-            **address.for_asyncpg(sessions.at_connect(lane), options.connect_timeout),
-            command_timeout=options.statement_timeout + 5,
-            statement_cache_size=256 if options.prepared_statements else 0,
-            max_cached_statement_lifetime=0,
-            max_cacheable_statement_size=0,
+        connection = await _connect_to_one(
+            address.alternatives(), options, sessions.at_connect(lane), within
         )
     except asyncpg.PostgresError as error:
         sessions.crowding.note(error)
         raise
     sessions.crowding.note(None)
     return connection
+
+
+async def _connect_to_one(
+    addresses: list[Address], options: PostgresOptions, settings: dict[str, str], within: float
+) -> asyncpg.Connection:
+    """Try one host after the other: asyncpg has one time limit for all of them."""
+    failed: Exception | None = None
+    for address in addresses:
+        try:
+            return await asyncpg.connect(
+                **address.for_asyncpg(settings, within),
+                command_timeout=options.statement_timeout + 5,
+                statement_cache_size=256 if options.prepared_statements else 0,
+                max_cached_statement_lifetime=0,
+                max_cacheable_statement_size=0,
+            )
+        except _NEXT_HOST as error:
+            failed = error
+    assert failed is not None
+    raise failed
+
+
+_NEXT_HOST = (OSError, asyncpg.TargetServerAttributeNotMatched, asyncpg.CannotConnectNowError)
+"""A host that hangs, is away, starts up or follows another one."""
 
 
 class LanePool:

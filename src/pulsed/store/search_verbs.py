@@ -204,10 +204,11 @@ def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, A
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
     tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"
-    add(tagged, "tag", where.tag)
+    add(f"tags IS NOT NULL AND {tagged}", "tag", where.tag)
     pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
     # Both sides are lowered by the database, which may know fewer letters than Python does.
-    add("lower(last_error) LIKE lower(:pattern::text) ESCAPE '~'", "pattern", pattern)
+    like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
+    add(f"{like} ESCAPE '~'", "pattern", pattern)
     return conditions, params
 
 

@@ -31,6 +31,9 @@ ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempt
     lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
 """What a claim answers with, written as ``_assigned`` has it."""
 
+SOON = 1.0
+"""Seconds: who waits for a queue hears of a job that is due by then, and polls for all others."""
+
 LONG_TEXT = 4096
 """Characters of payload and headers beyond which a picked job's are read one by one."""
 
@@ -91,6 +94,10 @@ REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result te
 JOB = "job_id uuid"
 
 PICKED = "job_id uuid, job_topic text"
+
+TICK = "tick_id uuid"
+
+EXPIRY = "length_ms bigint, before timestamptz"
 
 LEASE = "job_id uuid, token bigint, worker uuid"
 
@@ -319,7 +326,9 @@ class Statements:
         self.settle = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
-            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker""",
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker,
+                CASE WHEN {_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f"{SOON}")}
+                    THEN queue END""",
             REPORT,
         )
 
@@ -332,20 +341,7 @@ class Statements:
             REPORT,
         )
 
-        # A failure report that the worker did not live to make. The second look at the lease is
-        # written so that no planner takes the index of leases for it, once for each job.
-        self.reap = d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
-            FROM (WITH expired AS MATERIALIZED (
-                    SELECT id AS job_id, '{EXPIRED}' AS kind, NULL::text AS outcome_result,
-                        '{LEASE_EXPIRED}' AS error, NULL::float8 AS delay, {d.false} AS final
-                    FROM {d.jobs} WHERE status = 'RUNNING' AND lease_until < {d.now}
-                    ORDER BY lease_until LIMIT :most::int {d.skip_locked})
-                SELECT * FROM expired) AS r
-            WHERE {this_job} AND j.status = 'RUNNING'
-              AND coalesce(j.lease_until, {d.now}) < {d.now}
-            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic"""
-        )
+        self._prepare_recovery()
 
         # One row for each failed attempt; nothing on the way of a success.
         self.record_failures = d.sql(
@@ -355,23 +351,6 @@ class Statements:
             ON CONFLICT (job_id, lease_token) DO NOTHING""",
             FAILURE,
         )
-
-        # Stamp the watchdogs' common clock. If none of them looked for two ticks, the workers
-        # were cut off as well: give them time to beat before anything is reaped. Once: watchdogs
-        # that look rarely would otherwise find a reason to wait at every look.
-        self.stamp_tick = d.sql(
-            f"""UPDATE {d.meta} SET
-                reap_after = CASE WHEN last_tick < {d.now} - {d.seconds("2 * :tick::float8")}
-                        AND NOT coalesce(reap_after > last_tick, {d.false})
-                    THEN {d.now} + {d.seconds(":grace::float8")} ELSE reap_after END,
-                last_tick = {d.now}
-            FROM (SELECT 1 FROM {d.meta} {d.skip_locked}) AS unlocked
-            RETURNING coalesce(reap_after > {d.now}, {d.false})"""
-        )
-
-        # The same without the stamp, for when another watchdog holds the row: one that is frozen
-        # in its transaction must not stop all others.
-        self.read_grace = d.sql(f"SELECT coalesce(reap_after > {d.now}, {d.false}) FROM {d.meta}")
 
         # What the database thinks a worker holds. The lease index has the running rows only.
         self.held = d.sql(
@@ -502,9 +481,9 @@ class Statements:
                 state = excluded.state, last_beat = excluded.last_beat"""
         )
         self.retire = d.sql(f"DELETE FROM {d.workers} WHERE id = :worker::uuid")
-        self.forget_workers = d.sql(
-            f"DELETE FROM {d.workers} WHERE last_beat < {d.now} - {d.seconds(':age::float8')}"
-        )
+        silent = f"""SELECT id FROM {d.workers}
+            WHERE last_beat < {d.now} - {d.seconds(":age::float8")} {d.skip_locked}"""
+        self.forget_workers = d.sql(f"DELETE FROM {d.workers} WHERE {d.id_among('id', silent)}")
         self.read_workers = d.sql(f"SELECT {WORKER_COLUMNS} FROM {d.workers} ORDER BY started_at")
         self.read_worker = d.sql(
             f"SELECT {WORKER_COLUMNS} FROM {d.workers} WHERE id = :worker::uuid"
@@ -518,11 +497,9 @@ class Statements:
                     <> (locked_by IS NOT NULL AND lease_until IS NOT NULL)),
                 count(*) FILTER (WHERE attempts > max_attempts),
                 count(*) FILTER (WHERE status = 'RUNNING' AND lease_until < {d.now}
-                    - {d.milliseconds("lease_ms")} - {d.seconds(":slack::float8")})
+                    - {d.milliseconds("lease_ms")} - {d.seconds(":slack::float8")}),
+                max(lease_ms) FILTER (WHERE status = 'RUNNING')
             FROM {d.jobs}"""
-        )
-        self.read_tick = d.sql(
-            f"SELECT last_tick, coalesce(reap_after > {d.now}, {d.false}) FROM {d.meta}"
         )
 
         # Who waits for a worker, and since when.
@@ -530,6 +507,61 @@ class Statements:
             f"""SELECT queue, topic, count(*), min(next_run_at) FROM {d.jobs}
             WHERE {_CLAIMABLE} AND next_run_at <= {d.now}
             GROUP BY queue, topic ORDER BY 4, 1, 2 LIMIT 1000"""
+        )
+
+    def _prepare_recovery(self) -> None:
+        """Prepare what the watchdog does; see ticks.py."""
+        d = self.dialect
+        this_job = d.same_id("j.id", "r.job_id")
+
+        # Whose time is up: the lengths of expired leases, and when the last of each ended.
+        self.expired = d.sql(
+            f"""SELECT lease_ms, max(lease_until) FROM {d.jobs}
+            WHERE status = 'RUNNING' AND lease_until < {d.now} GROUP BY lease_ms"""
+        )
+
+        # A failure report that the worker did not live to make, for leases that ended before an
+        # instant that depends on their length. The second look at the lease is written so that no
+        # planner takes the index of leases for it, once for each job.
+        self.reap = d.sql(
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
+            FROM (WITH expired AS MATERIALIZED (
+                    SELECT e.id AS job_id, r.before, '{EXPIRED}' AS kind,
+                        NULL::text AS outcome_result, '{LEASE_EXPIRED}' AS error,
+                        NULL::float8 AS delay, {d.false} AS final
+                    FROM {d.jobs} AS e, {d.rows_of(EXPIRY)}
+                    WHERE e.status = 'RUNNING' AND e.lease_until < {d.now}
+                      AND e.lease_ms = r.length_ms AND e.lease_until < r.before
+                    ORDER BY e.lease_until LIMIT :most::int {d.skip_locked_of("e")})
+                SELECT * FROM expired) AS r
+            WHERE {this_job} AND j.status = 'RUNNING'
+              AND coalesce(j.lease_until, {d.now}) < r.before
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic""",
+            EXPIRY,
+        )
+
+        # The ticks of all watchdogs, and what time it is: at the beginning of the transaction, and
+        # when it got to read them. See ticks.py.
+        self.read_ticks = d.sql(
+            f"""SELECT {d.now}, {d.clock}, t.id, t.previous, t.at
+            FROM (SELECT 1) AS once LEFT JOIN {d.ticks} AS t ON {d.true}"""
+        )
+        self.add_tick = d.sql(
+            f"""INSERT INTO {d.ticks} (id, previous, at)
+            VALUES (:id::uuid, :previous::timestamptz, :at::timestamptz)"""
+        )
+        # Another watchdog may be about to remove the same, and frozen while it does.
+        stale = f"SELECT r.tick_id FROM {d.rows_of(TICK, lock='skip', table=d.ticks)}"
+        self.remove_ticks = d.sql(f"DELETE FROM {d.ticks} WHERE {d.id_among('id', stale)}", TICK)
+
+        # Leases that were granted before the clock was set back end when they would have by the
+        # clock as it is now. A row that is locked just now is being settled or extended.
+        whole_lease = f"{d.now} + {d.milliseconds('lease_ms')}"
+        too_long = f"""SELECT id FROM {d.jobs}
+            WHERE status = 'RUNNING' AND lease_until > {whole_lease} {d.skip_locked}"""
+        self.shorten_leases = d.sql(
+            f"""UPDATE {d.jobs} SET lease_until = {whole_lease}
+            WHERE {d.id_among("id", too_long)} AND status = 'RUNNING'"""
         )
 
     def _submit(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:

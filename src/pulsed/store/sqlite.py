@@ -7,10 +7,12 @@ connection of its own, because in WAL mode readers and the writer do not wait fo
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -33,7 +35,7 @@ from pulsed.errors import (
 )
 from pulsed.job import Lease
 from pulsed.store.base import Listener, Transaction
-from pulsed.store.blocking import is_blocking
+from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.dialect import SqliteDialect
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
@@ -131,6 +133,9 @@ class SqliteStore(SqlStore, ForkAware):
         self._listeners: list[Callable[[], None]] = []
         self._checkpoint_at = CHECKPOINT_AT
         self._replacements = 0
+        self._connections: set[FileConnection] = set()
+        weakref.finalize(self, _close_all, self._connections).atexit = False
+        _stores.add(self)
         watch_forks(self)
 
     # -- forks ----------------------------------------------------------------------------------
@@ -158,7 +163,9 @@ class SqliteStore(SqlStore, ForkAware):
         """Open everything anew in a forked child."""
         self._uses.reset()
         self.steps.reset()
-        inherited = [self._writer.forget_inherited(), *self._idle_readers]
+        inherited: list[object] = [*self._connections]
+        self._connections.clear()
+        self._writer.forget_inherited()
         if self.path is not None:
             self._idle_readers = []
         self._reading = _reading_threads()
@@ -289,6 +296,9 @@ class SqliteStore(SqlStore, ForkAware):
             cached_statements=256,
             factory=FileConnection,
         )
+        if isinstance(connection, FileConnection):
+            connection.among = self._connections
+            self._connections.add(connection)
         connection.create_function("pulse_backoff", 6, _backoff)
         if self.path is not None:
             remember(connection, self.path)
@@ -391,6 +401,25 @@ class SqliteStore(SqlStore, ForkAware):
         """Create the tables again at the next use, if they went with the connection."""
         if self.path is None:
             self._schema_is_good = False
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Close what a program has left open; whatever still writes then goes on with a new one."""
+    for store in list(_stores):
+        store.pause(time.monotonic() + LONGEST_USE)
+        store.resume()
+        if store.path is None:
+            run_blocking(store.aclose())
+
+
+def _close_all(connections: set[FileConnection]) -> None:
+    """Close what a forgotten store has open."""
+    for connection in list(connections):
+        connection.close()
 
 
 class JoinedSqliteStore(JoinedStore):

@@ -25,6 +25,13 @@ class FileConnection(sqlite3.Connection):
 
     file: tuple[int, int] | None = None
     """Device and number, which two files do not share; None where they are not known."""
+    among: set[FileConnection] | None = None
+    """Those of its store that are open."""
+
+    def close(self) -> None:
+        super().close()
+        if self.among is not None:
+            self.among.discard(self)
 
 
 FOR_ITS_OWNER = 0o600

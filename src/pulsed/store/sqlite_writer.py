@@ -88,11 +88,9 @@ class Writer:
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def forget_inherited(self) -> object:
-        """Start afresh after a fork; returns the parent's connection."""
-        inherited = self._connection
+    def forget_inherited(self) -> None:
+        """Start afresh after a fork."""
         self._forget()
-        return inherited
 
     def disconnect(self) -> None:
         """Close the connection before a fork, while the gate is shut and nobody is inside."""

@@ -35,11 +35,13 @@ from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
     claim_verb,
+    locked_verbs,
     migrations,
     operator_verbs,
     schedule_verbs,
     search_verbs,
     verbs,
+    watchdog_verb,
     workflow_verbs,
 )
 from pulsed.store.base import (
@@ -49,6 +51,7 @@ from pulsed.store.base import (
     Backlog,
     Due,
     Fire,
+    Partly,
     Pruned,
     Put,
     Signalled,
@@ -60,7 +63,7 @@ from pulsed.store.dialect import Dialect
 from pulsed.store.floors import Floors
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.schedule_sql import ScheduleStatements
-from pulsed.store.sql import Statements
+from pulsed.store.sql import SOON, Statements
 from pulsed.store.verb import Verb
 from pulsed.store.waking import Effects, Settled
 from pulsed.store.workflow_sql import WorkflowStatements
@@ -77,9 +80,6 @@ MOST_ROUNDS = 20
 
 CASCADE = 500
 """Children in one of these."""
-
-SOON = 1.0
-"""A job that is due later than this is found by polling; nobody is woken for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,13 @@ class SqlStore(Store):
     async def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
     ) -> T:
-        return await retrying(policy, lambda: self.perform(verb), what=verb.name, within=within)
+        return await retrying(
+            policy,
+            lambda: self.perform(verb),
+            what=verb.name,
+            within=within,
+            busy=not verb.splits,
+        )
 
     # -- schema ---------------------------------------------------------------------------------
 
@@ -238,6 +244,14 @@ class SqlStore(Store):
             await end(verbs.settle(s, w, others), others)
         return accepted
 
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        if not self.dialect.for_update:
+            return await super().settle_free(reports)
+        verb = locked_verbs.settle_free(self._statements, self.workflows, reports)
+        partly, told = await self.run(verb)
+        await self._follow(told)
+        return partly
+
     async def _follow(self, told: Effects) -> None:
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
         await self._hint(told.queues)
@@ -262,8 +276,8 @@ class SqlStore(Store):
     async def retire(self, worker_id: UUID) -> None:
         await self.run(verbs.retire(self._statements, worker_id))
 
-    async def watchdog(self, *, tick: float, grace: float, limit: int = 500) -> WatchdogTick:
-        verb = verbs.watchdog(self._statements, self.workflows, tick, grace, limit)
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
+        verb = watchdog_verb.watchdog(self._statements, self.workflows, limit)
         ticked, told = await self.run(verb)
         await self._follow(told)
         return ticked

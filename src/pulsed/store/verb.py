@@ -66,6 +66,8 @@ class Verb(Generic[T]):
     """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
     within: float | None = None
     """Seconds until an urgent verb is of no use any more."""
+    splits: bool = False
+    """Gives up on a lock after a moment and is not tried again: its caller then asks for less."""
     apart: bool = False
     """Has connections of its own: the next jobs do not wait behind the reports of the last."""
     broad: bool = False

@@ -12,7 +12,6 @@ from pulsed.errors import LONGEST_DELAY
 from pulsed.handler import clean_text
 from pulsed.job import (
     COMPUTED,
-    LEASE_EXPIRED,
     Beat,
     Cancelled,
     Failed,
@@ -20,20 +19,16 @@ from pulsed.job import (
     NewJob,
     Report,
     Snoozed,
-    Status,
     Succeeded,
     SucceededForGood,
     WorkerInfo,
 )
 from pulsed.lifecycle import outcome_name
-from pulsed.store.base import Reaped, WatchdogTick
 from pulsed.store.insertion import as_json, insertion
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb, one_column
 from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
 from pulsed.store.workflow_sql import WorkflowStatements
-
-SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
 
 
 def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
@@ -83,7 +78,7 @@ def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) 
         [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
         return Settled((yield from _ended_well(s, reports, count)), Effects())
 
-    return Verb("settle", Kind.SINGLE, script)
+    return Verb("settle", Kind.SINGLE, script, splits=True)
 
 
 def settle_children(
@@ -104,7 +99,7 @@ def settle_children(
         woken = yield from wake(w, waiting[0], locked=True)
         return Settled((yield from _ended_well(s, reports, count)), Effects(woken))
 
-    return Verb("settle", Kind.TRANSACTION, script)
+    return Verb("settle", Kind.TRANSACTION, script, splits=True)
 
 
 def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
@@ -137,16 +132,18 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
         ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
         accepted = {_ended_lease(s, row) for row in ended}
         if failed:
-            yield from _record_failures(s, _failures_among(s, ended, failed))
+            yield from record_failures(s, _failures_among(s, ended, failed))
         if done := forgotten & accepted:
             yield Statement(w.forget_steps, {}, one_column(lease.job_id for lease in done))
         told = yield from effects(w, ended, locked=locked)
         missing = [report for report in reports if report.lease not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
-        return Settled(accepted, told)
+        # A retry without a delay is due now, and must not wait for a poll.
+        again = frozenset(row[-1] for row in ended if row[-1] is not None)
+        return Settled(accepted, told._replace(queues=told.queues | again))
 
-    return Verb("settle", Kind.TRANSACTION, script)
+    return Verb("settle", Kind.TRANSACTION, script, splits=True)
 
 
 def may_be_a_child(job_id: UUID) -> bool:
@@ -215,35 +212,11 @@ def _failures_among(
             yield (lease.job_id, lease.token, attempts, lease.worker_id, started_at, error, trace)
 
 
-def _record_failures(s: Statements, found: Iterable[tuple[Any, ...]]) -> Script[None]:
+def record_failures(s: Statements, found: Iterable[tuple[Any, ...]]) -> Script[None]:
+    """Keep one row for each failed attempt."""
     values = list(found)
     if values:
         yield Statement(s.record_failures, {}, values)
-
-
-def watchdog(
-    s: Statements, w: WorkflowStatements, tick: float, grace: float, limit: int
-) -> Verb[tuple[WatchdogTick, Effects]]:
-    """Stamp the tick, then end the runs of silent workers as failures."""
-
-    def script() -> Script[tuple[WatchdogTick, Effects]]:
-        stamped = yield Statement(s.stamp_tick, {"tick": tick, "grace": grace})
-        if stamped:
-            yield Statement(s.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
-        else:
-            stamped = yield Statement(s.read_grace, {})
-        if stamped[0][0]:
-            return WatchdogTick([], in_grace=True), Effects()
-        ended = yield Statement(s.reap, {"most": limit})
-        yield from _record_failures(
-            s,
-            [(row[0], row[4], row[5], row[7], row[6], LEASE_EXPIRED, None) for row in ended],
-        )
-        uid = s.dialect.uuid
-        reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
-        return WatchdogTick(reaped, in_grace=False), (yield from effects(w, ended))
-
-    return Verb("watchdog", Kind.TRANSACTION, script)
 
 
 def held(s: Statements, worker_id: UUID, *, asked_to_stop: bool) -> Verb[list[Lease]]:
