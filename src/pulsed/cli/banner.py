@@ -14,7 +14,7 @@ from pulsed.app import Pulse
 from pulsed.cli.output import console, joined
 from pulsed.engine.options import WorkerOptions
 from pulsed.retention import described
-from pulsed.store.open import redacted
+from pulsed.store.open import where
 from pulsed.version import __version__
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def announce(
 
     ``try_next`` are commands for a second terminal.
     """
-    database = redacted(app.url)
+    database = where(app.url)
     if quiet or not sys.stderr.isatty():
         log.info("pulsed %s, process %d, database %s", __version__, os.getpid(), database)
         return

@@ -102,6 +102,7 @@ class Worker:
             on_stuck=self._end_if_too_many_are_stuck,
         )
         self._job_log = JobLog(self.options.job_log)
+        self._claims_fail: Callable[[], bool] = lambda: False
         self._listener: Listener | None = None
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
@@ -177,6 +178,7 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
+        self._claims_fail = self._claimer.is_failing
         self._cancel_watch = CancelWatch(
             self.store, self.id, poll=options.poll, runs=self._runner.by_lease
         )
@@ -393,9 +395,14 @@ class Worker:
             slots=self.options.concurrency,
             running=len(self._runner.runs),
             stuck=len(self._runner.stuck),
-            state="draining" if self._stop_asked.is_set() else "running",
+            state=self._state(),
             version=__version__,
         )
+
+    def _state(self) -> str:
+        if self._stop_asked.is_set():
+            return "draining"
+        return "failing" if self._claims_fail() else "running"
 
     @property
     def _fence(self) -> Fence:
