@@ -35,6 +35,9 @@ LINGER_FOR = 2
 LINGER_SHARE = 1 / 6
 """Of a lease, at most: a lease counts from when its job was asked for."""
 
+FAILING_AFTER = 3
+"""Claims that failed one after the other, each after its own storage retries."""
+
 PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
 
@@ -135,6 +138,10 @@ class Claimer:
             self._worker_id, queues, self._topics, most, seconds=seconds
         )
         return await self._begin(awaiting) > 0
+
+    def is_failing(self) -> bool:
+        """Whether claims have been failing for a while."""
+        return self._failures >= FAILING_AFTER
 
     @property
     def in_doubt(self) -> bool:
