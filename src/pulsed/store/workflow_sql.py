@@ -203,7 +203,7 @@ class WorkflowStatements:
         self.with_parents = d.sql(
             f"""SELECT j.id, (SELECT p.id FROM {d.jobs} AS p {d.by_id}
                 WHERE {d.same_id("p.id", "j.parent_id")})
-            FROM {d.rows_of(JOB)} CROSS JOIN {jobs} WHERE {this_job}""",
+            FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}""",
             JOB,
         )
         self.waiters = d.sql(
