@@ -13,6 +13,7 @@ import pytest
 
 from pulsed.engine.worker import Exit
 from pulsed.job import Status
+from pulsed.lifecycle import TERMINAL
 from pulsed.rpc.remote import RemoteStore
 from pulsed.store.sqlstore import SqlStore
 from tests.support import crashing_app
@@ -39,10 +40,10 @@ class Processes:
         self._url = backend.app_url
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, point: str = "") -> subprocess.Popen[bytes]:
+    def start(self, point: str = "", *, slots: int = 2) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.support.crashing_app"]
         process = subprocess.Popen(
-            [*command, self._url, str(self.journal.path), point],
+            [*command, self._url, str(self.journal.path), point, str(slots)],
             cwd=ROOT,
             env={**os.environ, "PYTHONFAULTHANDLER": ""},
             stderr=subprocess.DEVNULL,
@@ -173,19 +174,46 @@ async def test_a_job_that_kills_its_process_is_parked_and_its_siblings_run_again
 ):
     innocent = await submit(live, "sibling")
     guilty = await submit(live, "poison", kind=kind)
-    for attempt in (1, 2):
+    # It dies with its sibling, which costs neither an attempt; then alone.
+    for expected in (Status.PENDING, Status.RETRYING, Status.DEAD_LETTERED):
         process = processes.start()
         assert await died(process) != 0
         expire_leases(backend)
         # Somebody who cannot run the poison looks after the dead.
         async with working(live, sibling.handler, tick=TICK):
-            expected = Status.RETRYING if attempt == 1 else Status.DEAD_LETTERED
             await in_status(live, guilty, expected)
             await finished(live, innocent)
     parked = await row(live, guilty)
     assert (parked.attempts, parked.last_error) == (2, "worker lease expired")
     job = await row(live, innocent)
-    assert (job.status, job.attempts) == (Status.SUCCEEDED, 2)
+    assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
+    await live.aclose()
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_a_job_that_kills_its_process_costs_its_neighbours_no_attempt(
+    backend: Backend, live: SqlStore, processes: Processes
+):
+    guilty = await submit(live, "poison", kind="exit")
+    innocent = [await submit(live, "neighbour") for _ in range(20)]
+    worker = None
+
+    async def is_over() -> bool:
+        found = await live.get([guilty, *innocent])
+        return all(job.status in TERMINAL for job in found.values())
+
+    # Somebody looks after the dead all the time.
+    async with working(live, sibling.handler, tick=TICK, queues=["nothing"]):
+        while not await is_over():
+            if worker is None or worker.poll() is not None:
+                expire_leases(backend)
+                worker = processes.start(slots=21)
+            await asyncio.sleep(0.02)
+    parked = await row(live, guilty)
+    assert (parked.status, parked.attempts) == (Status.DEAD_LETTERED, 2)
+    assert processes.journal.deaths == 4  # max_attempts and two
+    ended = (await live.get(innocent)).values()
+    assert {(job.status, job.attempts) for job in ended} == {(Status.SUCCEEDED, 1)}
     await live.aclose()
 
 

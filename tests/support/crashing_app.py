@@ -1,6 +1,6 @@
 """An app whose worker dies in many ways; tests run it as a process of its own and also import it.
 
-    python -m tests.support.crashing_app URL JOURNAL [POINT]
+    python -m tests.support.crashing_app URL JOURNAL [POINT [SLOTS]]
 
 POINT is where the process kills itself, once: ``claimed``, ``running``, ``finished``, ``settling``.
 Handlers write what they do into the file JOURNAL, a line at a time, so that it outlives them.
@@ -55,6 +55,11 @@ class Journal:
     def pipe(self) -> Path:
         """Whoever opens it to read waits in the kernel until somebody writes."""
         return Path(f"{self.path}.pipe")
+
+    @property
+    def deaths(self) -> int:
+        """How many processes the poison has killed."""
+        return sum(line.startswith("poison") for line in self.lines())
 
     def lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
@@ -136,11 +141,19 @@ def poison(kind: str) -> None:
 
 @router.job(**options)
 async def sibling(ctx: Context) -> int:
-    """Wait, in the first attempt, for the poison to take it along."""
-    if ctx.attempt == 1:
+    """Wait, in the first run, for the poison to take it along."""
+    if not journal.deaths:
         journal.note("sibling waits")
         await asyncio.Event().wait()
     return ctx.attempt
+
+
+@router.job(**{**options, "max_attempts": 1})
+async def neighbour() -> None:
+    """Wait for the poison to take it along, twice."""
+    if journal.deaths < 2:
+        journal.note("sibling waits")
+        await asyncio.Event().wait()
 
 
 @router.job(**options)
@@ -209,7 +222,7 @@ def break_store(store: Store) -> None:
         setattr(store, name, broken)
 
 
-def main(url: str, path: str, point: str = "") -> int:
+def main(url: str, path: str, point: str = "", slots: str = "2") -> int:
     global journal, kill_at
     journal, kill_at = Journal(Path(path)), point
     logging.basicConfig(
@@ -220,7 +233,7 @@ def main(url: str, path: str, point: str = "") -> int:
     app = Pulse(url)
     app.include(router)
     break_store(app.store)
-    return app.run(concurrency=2, poll=0.05, tick=TICK).value
+    return app.run(concurrency=int(slots), poll=0.05, tick=TICK).value
 
 
 if __name__ == "__main__":
