@@ -170,8 +170,9 @@ async def test_the_report_of_a_zombie_is_refused(
     indirect=["backend"],
 )
 async def test_a_job_that_kills_its_process_is_parked_and_its_siblings_run_again(
-    backend: Backend, live: SqlStore, processes: Processes, kind: str
+    backend: Backend, live: SqlStore, processes: Processes, kind: str, monkeypatch
 ):
+    monkeypatch.setattr(crashing_app, "journal", processes.journal)
     innocent = await submit(live, "sibling")
     guilty = await submit(live, "poison", kind=kind)
     # It dies with its sibling, which costs neither an attempt; then alone.

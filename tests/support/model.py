@@ -204,7 +204,7 @@ class Model:
         ]
         reaped = [job for job in expired if not self._is_spared(job)]
         reaped.sort(key=lambda job: (job.lease_until, job.id))
-        holders = [job.locked_by for job in self.jobs.values() if job.locked_by is not None]
+        holders = [job.locked_by for job in self.jobs.values()]
         silent = {job.locked_by for job in reaped[:limit]}
         for job in reaped[:limit]:
             alone = holders.count(job.locked_by) == 1 and job.shared_token != job.token
