@@ -474,15 +474,19 @@ class Dispatcher:
 
     async def _release(self, claimed: list[Assignment]) -> None:
         log.info("giving back %d jobs that could not be sent", len(claimed))
+        reports = [Report(each.lease, Released()) for each in claimed]
         for _ in range(GIVE_BACK_TRIES):
             try:
-                await self._store.settle([Report(each.lease, Released()) for each in claimed])
+                _, locked = await self._store.settle_free(reports)
             except StorageError as error:
-                log.warning("cannot give back %d jobs (%s)", len(claimed), error)
-                await asyncio.sleep(self._poll)
+                log.warning("cannot give back %d jobs (%s)", len(reports), error)
             else:
                 self.hint()
-                return
+                reports = [each for each in reports if each.lease in locked]
+                if not reports:
+                    return
+            await asyncio.sleep(self._poll)
+        log.warning("%d jobs were not given back: their leases will run out", len(reports))
 
 
 def _size_of(assignment: Assignment) -> int:
