@@ -59,6 +59,10 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the terminal."""
         self._shell.kill()  # what it runs hears that its terminal was closed
         self._shell.wait()
         self._reading.join(PATIENCE)
@@ -73,6 +77,11 @@ class Terminal:
     def text(self) -> str:
         """What it shows since something was last typed, without colours."""
         return self._plain()[self._typed_at :]
+
+    @property
+    def everything(self) -> str:
+        """What it has shown since it was opened, without colours."""
+        return self._plain()
 
     @property
     def is_ready(self) -> bool:

@@ -31,6 +31,9 @@ _EXAMPLES: dict[Any, Any] = {
 }
 """A value for a parameter, by its hint."""
 
+_TEXTS = {"url": "https://example.com", "to": "ada@example.com", "email": "ada@example.com"}
+"""The same for texts, by the parameter's name."""
+
 
 def suggestions(app: Pulse, name: str | None, url: str | None) -> Iterator[str]:
     """Yield commands about an app that ``pulsed dev`` was started with."""
@@ -70,7 +73,8 @@ def _arguments(handler: Handler[Any]) -> Iterator[tuple[str, Any]]:
     for parameter in parameters[handler.takes_context :]:
         if parameter.default is parameter.empty:
             hint = hints.get(parameter.name, str)
-            yield parameter.name, _EXAMPLES[typing.get_origin(hint) or hint]
+            example = _EXAMPLES[typing.get_origin(hint) or hint]
+            yield parameter.name, _TEXTS.get(parameter.name, example) if hint is str else example
 
 
 def _word(value: Any) -> str:

@@ -29,6 +29,7 @@ from pulsed.errors import StorageError
 from pulsed.job import Assignment, Released, Report, TopicPolicy
 from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH, PART
 from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.server")
 
@@ -473,20 +474,20 @@ class Dispatcher:
             await asyncio.wait(self._giving_back)
 
     async def _release(self, claimed: list[Assignment]) -> None:
-        log.info("giving back %d jobs that could not be sent", len(claimed))
+        log.info("giving back %s that could not be sent", counted(len(claimed), "job"))
         reports = [Report(each.lease, Released()) for each in claimed]
         for _ in range(GIVE_BACK_TRIES):
             try:
                 _, locked = await self._store.settle_free(reports)
             except StorageError as error:
-                log.warning("cannot give back %d jobs (%s)", len(reports), error)
+                log.warning("cannot give back %s (%s)", counted(len(reports), "job"), error)
             else:
                 self.hint()
                 reports = [each for each in reports if each.lease in locked]
                 if not reports:
                     return
             await asyncio.sleep(self._poll)
-        log.warning("%d jobs were not given back: their leases will run out", len(reports))
+        log.warning("gave up on %s: the leases will run out", counted(len(reports), "job"))
 
 
 def _size_of(assignment: Assignment) -> int:
