@@ -181,11 +181,13 @@ async def test_a_server_gives_back_what_is_not_locked_and_the_rest_later(
     claimed = [await running(near) for _ in range(3)]
     locked, *free = [run.job_id for run in claimed]
     dispatcher = Dispatcher(near, poll=0.3)
+
+    async def are_free() -> bool:
+        return await statuses(near, free) == [Status.PENDING] * 2
+
     with holding(postgres_url, rows(locked)):
         dispatcher.give_back(claimed)
-        async with asyncio.timeout(5):
-            while await statuses(near, free) != [Status.PENDING] * 2:
-                await asyncio.sleep(0.01)
+        await until(are_free)
     await dispatcher.given_back()
     assert await statuses(near, [locked]) == [Status.PENDING]
     await near.aclose()

@@ -49,9 +49,9 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    As many again are for a loop's reports, and for transactions of its steps. Claims (2), heartbeats through a server
-    (4) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside the
-    blocking ones.
+    As many again are for a loop's reports, and for transactions of its steps. Claims (2),
+    heartbeats through a server (4) and a listener (1) have their own beside a loop's, a worker's
+    heartbeats (1) beside the blocking ones.
     """
     max_connections: int | None = None
     """The most connections of this process, with all that are named above; pool_size follows."""
