@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from pulsed.client.job import Client, Job
+from pulsed.client.operator import operator
 from pulsed.client.schedule_spec import (
     JOB_OPTIONS,
     KINDS,
@@ -184,7 +185,8 @@ class Schedules:
         """Create a schedule now, or change the one of this name."""
         checked_name("name of the schedule", name)
         spec = make_spec(target, options, self._client.registry())
-        return Schedule((await self._store.put_schedule(self._app, name, spec)).row)
+        put = await self._store.put_schedule(self._app, name, spec, by=operator())
+        return Schedule(put.row)
 
     async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
         """Change some of a schedule's options and keep the others; ``end=None`` takes one away.
@@ -200,7 +202,7 @@ class Schedules:
         old = (await self.aget(name)).row
         spec = _edited(old.spec, options, self._client.registry())
         put = await self._store.put_schedule(
-            self._app, name, spec, declared=old.declared, seen=old.version
+            self._app, name, spec, declared=old.declared, seen=old.version, by=operator()
         )
         return Schedule(put.row)
 
@@ -215,22 +217,24 @@ class Schedules:
 
     async def apause(self, name: str) -> Schedule:
         """Stop making jobs; what is enqueued already stays."""
-        return self._found(name, await self._store.pause_schedule(self._app, name))
+        row = await self._store.pause_schedule(self._app, name, by=operator())
+        return self._found(name, row)
 
     async def aresume(self, name: str) -> Schedule:
         """Go on with the next occurrence; those that passed meanwhile are not made up for."""
-        return self._found(name, await self._store.resume_schedule(self._app, name))
+        row = await self._store.resume_schedule(self._app, name, by=operator())
+        return self._found(name, row)
 
     async def adelete(self, name: str) -> None:
         """Remove a schedule; the jobs it made stay."""
-        if not await self._store.delete_schedule(self._app, name):
+        if not await self._store.delete_schedule(self._app, name, by=operator()):
             raise self._missing(name)
 
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, out of turn; the cursor does not move."""
         schedule = await self.aget(name)
         job = template(schedule.row, schedule.spec, new_job_id())
-        await self._store.submit([job])
+        await self._store.run_schedule(self._app, name, job, by=operator())
         return Job(self._client, job, self._client.registry().find(job.topic))
 
     async def afires(
@@ -265,7 +269,7 @@ class Schedules:
         rows = await self._store.list_schedules(self._app)
         removed = [row.name for row in rows if row.declared and row.name not in declared]
         for name in removed if pause_removed else ():
-            await self._store.pause_schedule(self._app, name)
+            await self._store.pause_schedule(self._app, name, by=operator())
         by_effect = {
             effect: [name for name, had in effects.items() if had == effect]
             for effect in ("created", "changed", "unchanged")

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import grpc
 
+from pulsed.audit import AuditEntry, Operator
 from pulsed.batches import batches
 from pulsed.errors import (
     ConfigError,
@@ -44,6 +45,7 @@ from pulsed.job import (
 from pulsed.page import Counts, Page
 from pulsed.rpc import columns
 from pulsed.rpc import convert as to
+from pulsed.rpc import convert_audit as to_audit
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.address import Address
 from pulsed.rpc.channels import KEEPALIVE, Channels, Endpoints, metadata_of
@@ -366,8 +368,11 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         *,
         limit: int,
         since: Mapping[Status, datetime] | None = None,
+        by: Operator | None = None,
     ) -> Pruned:
-        request = pb.PruneJobsRequest(ages=_ages(ages, since or {}), limit=limit)
+        request = pb.PruneJobsRequest(
+            ages=_ages(ages, since or {}), limit=limit, operator=to_audit.operator_message(by)
+        )
         answer = await self._call("PruneJobs", request)
         return Pruned(
             {to.STATUSES[each.status]: each.jobs for each in answer.removed},
@@ -436,25 +441,49 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             if not answer.cut:
                 return failures
 
-    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
-        acts = await self._act("CancelJobs", ids)
+    async def cancel(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, Status]:
+        acts = await self._act("CancelJobs", ids, by)
         return {job_id: status for job_id, (_, status) in acts.items()}
 
     async def replay(
-        self, ids: Sequence[UUID], *, fresh: bool = False
+        self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
-        return await self._act("ReplayJobs", ids, fresh=fresh)
+        return await self._act("ReplayJobs", ids, by, fresh=fresh)
 
-    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-        return await self._act("DeleteJobs", ids)
+    async def delete(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("DeleteJobs", ids, by)
 
     async def _act(
-        self, method: str, ids: Sequence[UUID], *, fresh: bool = False
+        self, method: str, ids: Sequence[UUID], by: Operator | None, *, fresh: bool = False
     ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
-        answer = await self._call(method, pb.JobIds(job_ids=map(str, ids), fresh=fresh))
+        request = pb.JobIds(
+            job_ids=map(str, ids), fresh=fresh, operator=to_audit.operator_message(by)
+        )
+        answer = await self._call(method, request)
         return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
+
+    async def audit_log(
+        self,
+        *,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[AuditEntry]:
+        request = pb.ListAuditLogRequest(
+            limit=limit,
+            since=to.maybe_stamp(since),
+            until=to.maybe_stamp(until),
+            actor=actor,
+        )
+        answer = await self._call("ListAuditLog", request)
+        return [to_audit.entry_of(message) for message in answer.entries]
 
     async def workers(self) -> list[WorkerInfo]:
         answer = await self._call("ListWorkers", pb.ListWorkersRequest())
@@ -494,6 +523,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         *,
         declared: bool = False,
         seen: Version | None = None,
+        by: Operator | None = None,
     ) -> Put:
         request = pb.PutScheduleRequest(
             app=app,
@@ -501,6 +531,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             spec=to_schedule.spec_message(spec),
             declared=declared,
             seen=None if seen is None else to_schedule.version_message(seen),
+            operator=to_audit.operator_message(by),
         )
         answer = await self._call("PutSchedule", request)
         return Put(to_schedule.schedule_of(answer.schedule), answer.effect)
@@ -512,25 +543,41 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         answer = await self._call("ListSchedules", pb.ListSchedulesRequest(app=app))
         return [to_schedule.schedule_of(message) for message in answer.schedules]
 
-    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._schedule("PauseSchedule", app, name)
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        return await self._schedule("PauseSchedule", app, name, by)
 
-    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._schedule("ResumeSchedule", app, name)
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        return await self._schedule("ResumeSchedule", app, name, by)
 
-    async def _schedule(self, method: str, app: str, name: str) -> ScheduleRow | None:
+    async def _schedule(
+        self, method: str, app: str, name: str, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        request = pb.ScheduleName(app=app, name=name, operator=to_audit.operator_message(by))
         try:
-            answer = await self._call(method, pb.ScheduleName(app=app, name=name))
+            answer = await self._call(method, request)
         except ScheduleNotFound:
             return None
         return to_schedule.schedule_of(answer)
 
-    async def delete_schedule(self, app: str, name: str) -> bool:
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
+        request = pb.ScheduleName(app=app, name=name, operator=to_audit.operator_message(by))
         try:
-            await self._call("DeleteSchedule", pb.ScheduleName(app=app, name=name))
+            await self._call("DeleteSchedule", request)
         except ScheduleNotFound:
             return False
         return True
+
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        request = pb.RunScheduleNowRequest(
+            app=app, name=name, job_id=str(job.id), operator=to_audit.operator_message(by)
+        )
+        await self._call("RunScheduleNow", request)
 
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
         if await self._server_does_upkeep():

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulsed.audit import AuditEntry, Operator
 from pulsed.errors import TransientStorageError
 from pulsed.job import (
     Assignment,
@@ -244,12 +245,13 @@ class Store(ABC):
         *,
         limit: int,
         since: Mapping[Status, datetime] | None = None,
+        by: Operator | None = None,
     ) -> Pruned:
         """Remove jobs that ended more than so many seconds ago, ``limit`` at the most.
 
         Their failures go with them; of a status, those that ended first go first. With ``since``,
-        what ended before that is not looked for again. Any number of processes may prune at once;
-        the turn is there so that they do not.
+        what ended before that is not looked for again; without it, the audit log is trimmed, too.
+        Any number of processes may prune at once; the turn is there so that they do not.
         """
 
     # -- operators ------------------------------------------------------------------------------
@@ -295,16 +297,21 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
+    async def cancel(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, Status]:
         """Cancel waiting jobs and ask running ones to stop. Returns each job's status now.
 
         A RUNNING answer means the request was recorded; a terminal one other than CANCELLED
         means that it came too late. Jobs that do not exist are missing from the answer.
+
+        ``by``, here and in other verbs, is the operator whose act this is: it is recorded in the
+        audit log, in the same transaction. What workers do by themselves has none.
         """
 
     @abstractmethod
     async def replay(
-        self, ids: Sequence[UUID], *, fresh: bool = False
+        self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         """Send dead-lettered and cancelled jobs back to PENDING with fresh attempts.
 
@@ -315,11 +322,24 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+    async def delete(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
         """Remove jobs that are not RUNNING, with their failures.
 
         Returns, for each job that existed, whether it was removed, and the status it had.
         """
+
+    @abstractmethod
+    async def audit_log(
+        self,
+        *,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[AuditEntry]:
+        """Read what operators did, the newest first; ``actor`` also finds a claimed name."""
 
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
@@ -427,6 +447,7 @@ class Store(ABC):
         *,
         declared: bool = False,
         seen: Version | None = None,
+        by: Operator | None = None,
     ) -> Put:
         """Create a schedule or change it; one that says the same already is left alone.
 
@@ -448,16 +469,26 @@ class Store(ABC):
         """Read the schedules of an app, or all of them, by name."""
 
     @abstractmethod
-    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
         """Stop firing; None if there is no such schedule."""
 
     @abstractmethod
-    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
         """Go on with the next occurrence to come; also after an error."""
 
     @abstractmethod
-    async def delete_schedule(self, app: str, name: str) -> bool:
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
         """Remove a schedule; its jobs stay. False if there was none."""
+
+    @abstractmethod
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        """Insert the job of a schedule out of turn, unless its id exists already."""
 
     @abstractmethod
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
