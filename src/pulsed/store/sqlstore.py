@@ -135,7 +135,7 @@ class SqlStore(Store):
         return await retrying(
             policy,
             lambda: self.perform(verb),
-            what=verb.name,
+            what=verb.action,
             within=within,
             busy=not verb.splits,
         )
@@ -197,7 +197,7 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.name)
+        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
@@ -557,11 +557,13 @@ class JoinedStore(SqlStore):
         *,
         plain: bool,  # noqa: ARG002
     ) -> AbstractAsyncContextManager[Transaction]:
-        raise StorageError("A step cannot run inside your transaction; only submit can.")
+        raise StorageError("A step cannot run inside your transaction; only enqueueing can.")
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:  # noqa: ARG002
         if verb.name != "submit":
-            raise StorageError(f"{verb.name} cannot run inside your transaction; only submit can.")
+            raise StorageError(
+                f"{verb.action} cannot run inside your transaction; only enqueueing can."
+            )
         return await self.perform(verb)
 
 

@@ -201,9 +201,9 @@ class WorkflowStatements:
         )
         self.lock_free = d.sql(f"SELECT r.job_id FROM {d.rows_of(JOB, lock='skip')}", JOB)
         self.with_parents = d.sql(
-            f"""SELECT j.id, p.id FROM {d.rows_of(JOB)} CROSS JOIN {jobs}
-            LEFT JOIN {d.jobs} AS p {d.by_id} ON {d.same_id("p.id", "j.parent_id")}
-            WHERE {this_job}""",
+            f"""SELECT j.id, (SELECT p.id FROM {d.jobs} AS p {d.by_id}
+                WHERE {d.same_id("p.id", "j.parent_id")})
+            FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}""",
             JOB,
         )
         self.waiters = d.sql(
