@@ -14,6 +14,7 @@ from pulsed.job import Beat
 from pulsed.rpc.access import Caller, Role
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.remote import RemoteStore
+from pulsed.schedule import ScheduleFilter
 from pulsed.store import tokens
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from tests.support.jobs import TOPIC, a_job, claim
@@ -66,7 +67,10 @@ async def test_a_heartbeat_through_a_server_waits_for_no_other_work(
         await far.submit([a_job()])
         (run,) = await claim(far)
         with holding(postgres_url, "LOCK TABLE pulse_schedules"):
-            reads = [asyncio.create_task(far.list_schedules("default")) for _ in range(POOL + 2)]
+            reads = [
+                asyncio.create_task(far.list_schedules(ScheduleFilter("default")))
+                for _ in range(POOL + 2)
+            ]
             await until(lambda: blocked(admin) == POOL)
             assert await far.beat([run.lease], within=6.0) == {run.lease: Beat.OK}
             assert not any(read.done() for read in reads)

@@ -18,8 +18,8 @@ import pytest
 from grpc import aio
 
 from pulsed.backoff import RetryPolicy
-from pulsed.engine.context import Context
 from pulsed.batches import Limits
+from pulsed.engine.context import Context
 from pulsed.errors import FanOutFailed, InvalidPayload, LeaseLost, NoRetry, StorageError
 from pulsed.job import Failed, JobFilter, Released, Status, SucceededForGood, new_job_id
 from pulsed.rpc import parcel, remote_workflows, service_workflows

@@ -12,6 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from pulsed.backoff import RetryPolicy
+from pulsed.batches import batches
 from pulsed.errors import ConfigError, StorageError
 from pulsed.job import (
     Assignment,
@@ -31,7 +32,7 @@ from pulsed.job import (
     new_job_id,
 )
 from pulsed.page import Counts, Page
-from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
     claim_verb,
@@ -45,6 +46,8 @@ from pulsed.store import (
 )
 from pulsed.store.base import (
     CANCELS,
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
     SCHEDULES,
     Audit,
     Backlog,
@@ -70,6 +73,8 @@ from pulsed.workflow import Ended, History, Record, Signal
 
 T = TypeVar("T")
 
+DECLARE_TRIES = 5
+"""How often declarations are looked at again because other processes wrote them meanwhile."""
 MOST_FLOORS = 1000
 """Queues times sets of topics that one process remembers floors for."""
 
@@ -415,14 +420,46 @@ class SqlStore(Store):
             await self.hint({SCHEDULES})
         return put
 
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec]
+    ) -> dict[str, str]:
+        wanted = [
+            schedule_verbs.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            for name, spec in sorted(specs.items())
+        ]
+        effects: dict[str, str] = {}
+        for batch in batches(wanted, schedule_verbs.size):
+            effects |= await self._declare(batch)
+        return effects
+
+    async def _declare(self, wanted: list[schedule_verbs.Wanted]) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        for _ in range(DECLARE_TRIES):
+            done = await self.run(schedule_verbs.declare(self._schedules, wanted))
+            effects |= done
+            wanted = [each for each in wanted if each.name not in effects]
+            if not wanted:
+                break
+        else:
+            raise schedule_verbs.changed_meanwhile(wanted[0])
+        if set(effects.values()) != {"unchanged"}:
+            await self.hint({SCHEDULES})
+        return effects
+
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         return await self.run(schedule_verbs.get(self._schedules, app, name))
 
     async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
         return await self.run(schedule_verbs.find(self._schedules, schedule_id))
 
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        return await self.run(schedule_verbs.list_schedules(self._schedules, app))
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        return await self.run(schedule_verbs.list_schedules(self._schedules, where, limit, after))
 
     async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
         return await self.run(schedule_verbs.pause(self._schedules, app, name))
