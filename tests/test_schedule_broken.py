@@ -177,9 +177,9 @@ async def test_a_doctor_names_the_zones_that_its_machine_does_not_know(store, cl
         await put(store, name, cron="* * * * *", zone=zone)
     assert [each.level for each in await doctor._schedules(store)] == [doctor.Level.OK]
     with_old_tzdata(monkeypatch, "Europe/Kyiv")
-    (zone,) = await doctor._schedules(store)
-    assert (zone.check, zone.level) == ("time zones", doctor.Level.WARN)
-    assert "'Europe/Kyiv', the zone of 'kyiv' of 'default'" in zone.detail
+    (lacking,) = await doctor._schedules(store)
+    assert (lacking.check, lacking.level) == ("time zones", doctor.Level.WARN)
+    assert "'Europe/Kyiv', the zone of 'kyiv' of 'default'" in lacking.detail
     clock.advance(600)
     assert [each.check for each in await doctor._schedules(store)] == [
         "overdue schedules",

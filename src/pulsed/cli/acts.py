@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ import msgspec
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import filter_options
+from pulsed.cli.job_ids import find_id
 from pulsed.cli.output import at_least
 from pulsed.cli.prompt import confirm
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RETRY_FRESH, Act, act_on_matching
@@ -60,7 +61,7 @@ def _command(act: Act, short: str, text: str, example: str) -> click.Command:
         with database.store() as store:
             if chosen is not None:
                 return _act_on_matching(store, wanted, chosen, yes=yes)
-            return _act_on_ids(store, wanted, _given(ids))
+            return _act_on_ids(store, wanted, _given(store, ids))
 
     return FRESH(command) if act is RETRY else command
 
@@ -111,11 +112,11 @@ def _check_choice(
         )
 
 
-def _given(ids: Sequence[str]) -> Iterator[UUID]:
-    words: Iterable[str] = ids
+def _given(store: Store, ids: Sequence[str]) -> Iterator[UUID]:
+    """Return ids as they were given, or from stdin; people may give the beginning of one."""
     if tuple(ids) == ("-",):
-        words = itertools.chain.from_iterable(line.split() for line in sys.stdin)
-    return map(checked_id, words)
+        return map(checked_id, itertools.chain.from_iterable(line.split() for line in sys.stdin))
+    return iter([find_id(store, given) for given in ids])
 
 
 def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:

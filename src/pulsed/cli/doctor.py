@@ -7,7 +7,7 @@ from rich.text import Text
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code
-from pulsed.cli.output import console, print_hanging, print_json
+from pulsed.cli.output import console, for_people, json_option, print_hanging, print_json
 from pulsed.cli.plain import in_line
 from pulsed.engine.doctor import Finding, Level, examine, is_healthy
 from pulsed.store.blocking import run_blocking
@@ -25,14 +25,14 @@ environment:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, one for each check.")
+@json_option
 @database_options
-def doctor(database: Database, as_json: bool) -> int:  # noqa: FBT001
+def doctor(database: Database, as_json: bool | None) -> int:  # noqa: FBT001
     """Check the database, its jobs and its workers. Exits with 6 if a check fails."""
     app = database.loaded_app()
     with database.store() as store:
         findings = run_blocking(examine(store, None if app is None else app.retention))
-    if as_json:
+    if not for_people(as_json=as_json or False):  # for people, also in a pipe
         for finding in findings:
             print_json(finding._asdict())
     else:

@@ -40,7 +40,7 @@ def prune(
     status: tuple[tuple[Status, ...], ...],
     dry_run: bool,  # noqa: FBT001
     yes: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> int:
     """Remove jobs that ended some time ago, with their results and failures.
 

@@ -9,6 +9,7 @@ import click
 
 from pulsed.cli import schedule_report as report
 from pulsed.cli.exits import CommandError, say
+from pulsed.cli.groups import Group
 from pulsed.cli.output import console, for_people, json_option, print_json
 from pulsed.cli.prompt import confirm
 from pulsed.cli.schedule_changes import add, edit, tell
@@ -39,7 +40,7 @@ environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   when --url and --app are not given"""
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES)
 def schedules() -> None:
     """List, show, add, edit, pause, resume, delete and run schedules."""
 
@@ -53,7 +54,12 @@ def schedules() -> None:
 )
 @json_option
 @scope_options
-def list_(scope: Scope, all_apps: bool, limit: int | None, as_json: bool) -> None:  # noqa: FBT001
+def list_(
+    scope: Scope,
+    all_apps: bool,  # noqa: FBT001
+    limit: int | None,
+    as_json: bool | None,  # noqa: FBT001
+) -> None:
     """List schedules: when they run, when they ran.
 
     \b
@@ -82,7 +88,7 @@ def list_(scope: Scope, all_apps: bool, limit: int | None, as_json: bool) -> Non
 @click.argument("name")
 @json_option
 @scope_options
-def show(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
+def show(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
     """Show one schedule, its next five occurrences and last five jobs.
 
     \b
@@ -120,7 +126,7 @@ def next_(
     name: str,
     count: int,
     after: datetime | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> None:
     """Show the coming occurrences and clock changes.
 
@@ -166,7 +172,7 @@ def fires(
     name: str,
     limit: int,
     before: datetime | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> None:
     """Show the jobs it made, the latest first.
 
@@ -195,7 +201,7 @@ def fires(
 @click.argument("name")
 @json_option
 @scope_options
-def pause(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
+def pause(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
     """Make no more jobs until it is resumed. What is enqueued already runs."""
     with scope.opened() as (schedules, store):
         tell(schedules.pause(name), run_blocking(store.now()), as_json=as_json)
@@ -205,7 +211,7 @@ def pause(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 @scope_options
-def resume(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
+def resume(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
     """Go on after a pause or an error.
 
     It goes on with the next occurrence; what passed meanwhile is not made up for.

@@ -35,6 +35,9 @@ LINGER_FOR = 2
 LINGER_SHARE = 1 / 6
 """Of a lease, at most: a lease counts from when its job was asked for."""
 
+FAILING_AFTER = 3
+"""Claims that failed one after the other, each after its own storage retries."""
+
 PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
 
@@ -136,6 +139,10 @@ class Claimer:
         )
         return await self._begin(awaiting) > 0
 
+    def is_failing(self) -> bool:
+        """Whether claims have been failing for a while."""
+        return self._failures >= FAILING_AFTER
+
     @property
     def in_doubt(self) -> bool:
         """Whether a claim without an answer may have leased jobs that we do not know of."""
@@ -150,7 +157,7 @@ class Claimer:
         unknown = [lease for lease in held if not self._leases.holds(lease)]
         if unknown:
             log.warning("giving back %d jobs of a claim whose answer was lost", len(unknown))
-            await self._store.settle([Report(lease, Released()) for lease in unknown])
+            await self._store.settle_free([Report(lease, Released()) for lease in unknown])
         return unknown
 
     async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:

@@ -27,6 +27,8 @@ LINES = 20
 """Lines about successes within ``WINDOW`` when they are limited."""
 WINDOW = 1.0
 """Seconds."""
+LONGEST_ERROR = 1_000
+"""Characters of an error in the line; ``exc_info`` and the job have all of it."""
 
 
 class JobLog:
@@ -99,7 +101,7 @@ def _failed(run: Run, outcome: Failed) -> None:
     dead = _is_dead_letter(run, outcome)
     if not log.isEnabledFor(logging.ERROR if dead else logging.WARNING):
         return
-    error = outcome.error.partition("\n")[0]
+    error = outcome.error.partition("\n")[0][:LONGEST_ERROR]
     line = "" if run.error is None else handler_line(run.error, run.handler.fn)
     where = f" ({line})" if line else ""
     extra = run.log_fields() | {"duration_ms": run.milliseconds(), "error": outcome.error}
