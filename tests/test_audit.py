@@ -81,6 +81,7 @@ async def test_acts_on_schedules_are_recorded(store, clock):
     for act in (
         store.put_schedule("shop", "tea", a_spec(), by=ANNA),
         store.put_schedule("shop", "tea", a_spec(), by=ANNA),  # says the same
+        store.declare_schedules("shop", {"tea": a_spec(topic="other")}, by=ANNA),
         store.pause_schedule("shop", "tea", by=ANNA),
         store.resume_schedule("shop", "tea", by=ANNA),
         store.run_schedule("shop", "tea", a_job(), by=ANNA),
@@ -88,7 +89,9 @@ async def test_acts_on_schedules_are_recorded(store, clock):
     ):
         await act
         clock.advance(1)
-    assert await acts(store) == [
+    found = await acts(store)
+    assert found.pop(1) == ("declare schedules", 1, "tea")
+    assert found == [
         (f"{verb} schedule", 1, "tea of app shop")
         for verb in ("put", "pause", "resume", "run", "delete")
     ]

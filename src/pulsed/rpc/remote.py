@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 import grpc
+from google.protobuf.message import Message
 
 from pulsed.audit import AuditEntry, Operator
-from pulsed.batches import batches
+from pulsed.batches import TRANSACTION, Limits, batches
 from pulsed.errors import (
     ConfigError,
     InvalidPayload,
@@ -61,8 +62,10 @@ from pulsed.rpc.wire import (
     PART,
     REQUEST_ID_KEY,
 )
-from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.store.base import (
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
     Audit,
     Backlog,
     Due,
@@ -536,37 +539,63 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         answer = await self._call("PutSchedule", request)
         return Put(to_schedule.schedule_of(answer.schedule), answer.effect)
 
-    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._schedule("GetSchedule", app, name)
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        messages = to_schedule.declared_messages(specs)
+        limits = Limits(TRANSACTION.items, PART.bytes)
+        for part in batches(messages, lambda each: each.ByteSize(), limits):
+            request = pb.SyncSchedulesRequest(
+                app=app, schedules=part, partial=True, operator=to_audit.operator_message(by)
+            )
+            answer = await self._call("SyncSchedules", request)
+            for effect in ("created", "changed", "unchanged"):
+                effects |= dict.fromkeys(getattr(answer, effect), effect)
+        return effects
 
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        answer = await self._call("ListSchedules", pb.ListSchedulesRequest(app=app))
-        return [to_schedule.schedule_of(message) for message in answer.schedules]
+    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self._schedule("GetSchedule", pb.GetScheduleRequest(app=app, name=name))
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self._schedule("GetSchedule", pb.GetScheduleRequest(id=str(schedule_id)))
+
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        rows: list[ScheduleRow] = []
+        while True:
+            request = to_schedule.list_message(where, limit - len(rows), after)
+            answer = await self._call("ListSchedules", request)
+            rows += map(to_schedule.schedule_of, answer.schedules)
+            if not answer.cut:
+                return rows
+            after = rows[-1].key
 
     async def pause_schedule(
         self, app: str, name: str, *, by: Operator | None = None
     ) -> ScheduleRow | None:
-        return await self._schedule("PauseSchedule", app, name, by)
+        return await self._schedule("PauseSchedule", _name_of(app, name, by))
 
     async def resume_schedule(
         self, app: str, name: str, *, by: Operator | None = None
     ) -> ScheduleRow | None:
-        return await self._schedule("ResumeSchedule", app, name, by)
+        return await self._schedule("ResumeSchedule", _name_of(app, name, by))
 
-    async def _schedule(
-        self, method: str, app: str, name: str, by: Operator | None = None
-    ) -> ScheduleRow | None:
-        request = pb.ScheduleName(app=app, name=name, operator=to_audit.operator_message(by))
+    async def _schedule(self, method: str, which: Message) -> ScheduleRow | None:
         try:
-            answer = await self._call(method, request)
+            answer = await self._call(method, which)
         except ScheduleNotFound:
             return None
         return to_schedule.schedule_of(answer)
 
     async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
-        request = pb.ScheduleName(app=app, name=name, operator=to_audit.operator_message(by))
         try:
-            await self._call("DeleteSchedule", request)
+            await self._call("DeleteSchedule", _name_of(app, name, by))
         except ScheduleNotFound:
             return False
         return True
@@ -652,6 +681,10 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                     await channel.close()
         for channel in self._blocking.take_all():
             channel.close()
+
+
+def _name_of(app: str, name: str, by: Operator | None) -> pb.ScheduleName:
+    return pb.ScheduleName(app=app, name=name, operator=to_audit.operator_message(by))
 
 
 def _counts_of(answer: Any) -> Counts:

@@ -7,7 +7,7 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +38,7 @@ from pulsed.rpc.parcel import M, Parcel
 from pulsed.rpc.scopes import Scopes, is_own, owns_schedule
 from pulsed.rpc.service_workflows import WorkflowMethods
 from pulsed.rpc.turns import Turns
-from pulsed.schedule import ScheduleRow
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow
 from pulsed.store.base import Store
 from pulsed.store.verbs import may_be_a_child
 
@@ -308,32 +308,56 @@ class Service(WorkflowMethods):
             for each in request.schedules
         }
         app = _app(request)
-        before = {row.name: row for row in await self._store.list_schedules(app)}
         for name, spec in specs.items():
             caller.check_job(spec.topic, spec.queue)
-            if name in before:
-                _check_schedule(before[name], caller)
-        removed = [
-            row
-            for row in before.values()
-            if row.declared and row.name not in specs and owns_schedule(row, caller)
-        ]
-        answer = pb.SyncSchedulesResponse(removed=[row.name for row in removed])
+            if caller.is_limited and (old := await self._store.get_schedule(app, name)) is not None:
+                _check_schedule(old, caller)
+        removed = [] if request.partial else await self._undeclared(app, specs, caller)
+        answer = pb.SyncSchedulesResponse(removed=removed)
         by = _operator(request, caller)
-        for name, spec in specs.items():
-            put = await self._store.put_schedule(app, name, spec, declared=True, by=by)
-            getattr(answer, put.effect).append(name)
-        for row in removed if request.pause_removed else ():
-            await self._store.pause_schedule(app, row.name, by=by)
+        effects = await self._store.declare_schedules(app, specs, by=by)
+        for name, effect in effects.items():
+            getattr(answer, effect).append(name)
+        for name in removed if request.pause_removed else ():
+            await self._store.pause_schedule(app, name, by=by)
         return answer
 
+    async def _undeclared(self, app: str, specs: Container[str], caller: Caller) -> list[str]:
+        return [
+            row.name
+            async for row in self._store.each_schedule(ScheduleFilter(app))
+            if row.declared and row.name not in specs and owns_schedule(row, caller)
+        ]
+
     async def get_schedule(self, request: Any, caller: Caller) -> Any:
-        return to_schedule.schedule_message(await self._existing(request, caller))
+        if not request.id:
+            return to_schedule.schedule_message(await self._existing(request, caller))
+        row = await self._store.find_schedule(checks.job_id_of(request.id))
+        if row is None:
+            raise ScheduleNotFound(f"There is no schedule {request.id}.")
+        _check_schedule(row, caller)
+        return to_schedule.schedule_message(row)
 
     async def list_schedules(self, request: Any, caller: Caller) -> Any:
-        rows = await self._store.list_schedules(to.maybe(request, "app"))
-        seen = [row for row in rows if owns_schedule(row, caller)]
-        return pb.ListSchedulesResponse(schedules=map(to_schedule.schedule_message, seen))
+        where = checks.converted(to_schedule.filter_of, request)
+        limit = checked_count("limit", request.limit or LARGEST_PAGE, 1, LARGEST_PAGE)
+        begin = ScheduleKey(request.after_app, request.after_name) if request.after_app else None
+
+        async def read(count: int, last: ScheduleRow | None) -> list[ScheduleRow]:
+            """Read so many that the caller may see, unless there are no more."""
+            after = begin if last is None else last.key
+            own: list[ScheduleRow] = []
+            while len(own) < count:
+                rows = await self._store.list_schedules(where, limit=count, after=after)
+                own += (row for row in rows if owns_schedule(row, caller))
+                if len(rows) < count:
+                    break
+                after = rows[-1].key
+            return own[:count]
+
+        found = Parcel(to_schedule.schedule_message, limit=limit)
+        await found.fill_from(read)
+        return pb.ListSchedulesResponse(schedules=found.messages, cut=found.is_cut)
 
     async def pause_schedule(self, request: Any, caller: Caller) -> Any:
         await self._existing(request, caller)

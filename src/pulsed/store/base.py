@@ -8,7 +8,7 @@ again. All verbs are coroutines; ``store.blocking`` runs them in threads without
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -31,12 +31,25 @@ from pulsed.job import (
     WorkerInfo,
 )
 from pulsed.page import Counts, Page
-from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import (
+    Overlap,
+    Plan,
+    ScheduleFilter,
+    ScheduleKey,
+    ScheduleRow,
+    ScheduleSpec,
+    Version,
+)
 from pulsed.step import Checkpoint
 from pulsed.workflow import Ended, History, Record, Signal
 
 SCHEDULES = ",schedules"
 """What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
+
+SCHEDULE_PAGE = 1_000
+"""Schedules that are listed at a time."""
+
+EVERY_SCHEDULE = ScheduleFilter()
 
 CANCELS = ",cancels"
 """Likewise: running jobs were asked to stop."""
@@ -456,17 +469,44 @@ class Store(ABC):
         """
 
     @abstractmethod
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        """Put the schedules that a program declares, in a few transactions.
+
+        Returns what that did to each, by name: created, changed or unchanged.
+        """
+
+    @abstractmethod
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         """Read a schedule."""
 
+    @abstractmethod
     async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
         """Read a schedule by its id."""
-        found = [row for row in await self.list_schedules() if row.id == schedule_id]
-        return found[0] if found else None
 
     @abstractmethod
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        """Read the schedules of an app, or all of them, by name."""
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        """Read a page of schedules, by app and name; ``after`` is the key before its first."""
+
+    async def each_schedule(
+        self, where: ScheduleFilter = EVERY_SCHEDULE
+    ) -> AsyncIterator[ScheduleRow]:
+        """Go through schedules, by app and name, reading a page at a time."""
+        after: ScheduleKey | None = None
+        while True:
+            rows = await self.list_schedules(where, limit=SCHEDULE_PAGE, after=after)
+            for row in rows:
+                yield row
+            if len(rows) < SCHEDULE_PAGE:
+                return
+            after = rows[-1].key
 
     @abstractmethod
     async def pause_schedule(

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from pulsed.audit import AuditEntry, Operator, of_ages, of_ids
 from pulsed.backoff import RetryPolicy
+from pulsed.batches import batches
 from pulsed.errors import ConfigError, StorageError
 from pulsed.job import (
     Assignment,
@@ -33,7 +34,7 @@ from pulsed.job import (
 )
 from pulsed.lifecycle import is_cancelled
 from pulsed.page import Counts, Page
-from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
     audit_log,
@@ -50,6 +51,8 @@ from pulsed.store import (
 from pulsed.store.audit_log import Done
 from pulsed.store.base import (
     CANCELS,
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
     SCHEDULES,
     Audit,
     Backlog,
@@ -76,6 +79,8 @@ from pulsed.workflow import Ended, History, Record, Signal
 
 T = TypeVar("T")
 
+DECLARE_TRIES = 5
+"""How often declarations are looked at again because other processes wrote them meanwhile."""
 MOST_FLOORS = 1000
 """Queues times sets of topics that one process remembers floors for."""
 
@@ -469,14 +474,49 @@ class SqlStore(Store):
             await self.hint({SCHEDULES})
         return put
 
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        wanted = [
+            schedule_verbs.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            for name, spec in sorted(specs.items())
+        ]
+        effects: dict[str, str] = {}
+        for batch in batches(wanted, schedule_verbs.size):
+            effects |= await self._declare(batch, by)
+        return effects
+
+    async def _declare(
+        self, wanted: list[schedule_verbs.Wanted], by: Operator | None
+    ) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        for _ in range(DECLARE_TRIES):
+            verb = schedule_verbs.declare(self._schedules, wanted)
+            done = await self.act(verb, by, "declare schedules", _declared)
+            effects |= done
+            wanted = [each for each in wanted if each.name not in effects]
+            if not wanted:
+                break
+        else:
+            raise schedule_verbs.changed_meanwhile(wanted[0])
+        if set(effects.values()) != {"unchanged"}:
+            await self.hint({SCHEDULES})
+        return effects
+
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         return await self.run(schedule_verbs.get(self._schedules, app, name))
 
     async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
         return await self.run(schedule_verbs.find(self._schedules, schedule_id))
 
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        return await self.run(schedule_verbs.list_schedules(self._schedules, app))
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        return await self.run(schedule_verbs.list_schedules(self._schedules, where, limit, after))
 
     async def pause_schedule(
         self, app: str, name: str, *, by: Operator | None = None
@@ -542,6 +582,11 @@ def _jobs(ids: Iterable[UUID]) -> Done:
 
 def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
     return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)
+
+
+def _declared(effects: Mapping[str, str]) -> Done:
+    changed = [name for name, effect in effects.items() if effect != "unchanged"]
+    return Done(len(changed), " ".join(changed))
 
 
 def _schedule(app: str, name: str, *, changed: bool) -> Done:

@@ -1160,6 +1160,16 @@ class ScheduleName(_message.Message):
     operator: Operator
     def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("app", "name", "id")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    name: str
+    id: str
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
 class ScheduleVersion(_message.Message):
     __slots__ = ("id", "revision")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1193,7 +1203,7 @@ class PutScheduleResponse(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., effect: _Optional[str] = ...) -> None: ...
 
 class SyncSchedulesRequest(_message.Message):
-    __slots__ = ("app", "schedules", "pause_removed", "operator")
+    __slots__ = ("app", "schedules", "pause_removed", "partial", "operator")
     class Declared(_message.Message):
         __slots__ = ("name", "spec")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1204,12 +1214,14 @@ class SyncSchedulesRequest(_message.Message):
     APP_FIELD_NUMBER: _ClassVar[int]
     SCHEDULES_FIELD_NUMBER: _ClassVar[int]
     PAUSE_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_FIELD_NUMBER: _ClassVar[int]
     app: str
     schedules: _containers.RepeatedCompositeFieldContainer[SyncSchedulesRequest.Declared]
     pause_removed: bool
+    partial: bool
     operator: Operator
-    def __init__(self, app: _Optional[str] = ..., schedules: _Optional[_Iterable[_Union[SyncSchedulesRequest.Declared, _Mapping]]] = ..., pause_removed: bool = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+    def __init__(self, app: _Optional[str] = ..., schedules: _Optional[_Iterable[_Union[SyncSchedulesRequest.Declared, _Mapping]]] = ..., pause_removed: bool = ..., partial: bool = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class SyncSchedulesResponse(_message.Message):
     __slots__ = ("created", "changed", "unchanged", "removed")
@@ -1224,16 +1236,28 @@ class SyncSchedulesResponse(_message.Message):
     def __init__(self, created: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListSchedulesRequest(_message.Message):
-    __slots__ = ("app",)
+    __slots__ = ("app", "limit", "after_app", "after_name", "state", "due_before")
     APP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_APP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DUE_BEFORE_FIELD_NUMBER: _ClassVar[int]
     app: str
-    def __init__(self, app: _Optional[str] = ...) -> None: ...
+    limit: int
+    after_app: str
+    after_name: str
+    state: ScheduleState
+    due_before: _timestamp_pb2.Timestamp
+    def __init__(self, app: _Optional[str] = ..., limit: _Optional[int] = ..., after_app: _Optional[str] = ..., after_name: _Optional[str] = ..., state: _Optional[_Union[ScheduleState, str]] = ..., due_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListSchedulesResponse(_message.Message):
-    __slots__ = ("schedules",)
+    __slots__ = ("schedules", "cut")
     SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
-    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+    cut: bool
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
 class DeleteScheduleResponse(_message.Message):
     __slots__ = ()
