@@ -28,6 +28,7 @@ from pulsed.client.refusals import why_not_deleted
 from pulsed.job import JobFilter, Status
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import counted
 
 OTHERWISE = {
     RETRY.verb: "only dead-lettered and cancelled jobs can be retried",
@@ -154,9 +155,9 @@ class Done:
         """Say how many there were."""
         ended = self._total - self._asked
         if ended or not self._asked:
-            say(f"{self._act.done} {ended:,} {_jobs(ended)}")
+            say(f"{self._act.done} {counted(ended, 'job')}")
         if self._asked:
-            say(f"asked {self._asked:,} running {_jobs(self._asked)} to stop")
+            say(f"asked {counted(self._asked, 'running job')} to stop")
 
 
 def _tell(store: Store, act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
@@ -181,14 +182,14 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     # What is submitted while the question is on the screen is not part of it.
     limit = chosen.until or run_blocking(store.now())
     chosen = msgspec.structs.replace(chosen, until=limit)
-    counted = run_blocking(store.counts(chosen))
-    total = sum(counted.values())
-    if not total and not counted.at_least:
+    counts = run_blocking(store.counts(chosen))
+    total = sum(counts.values())
+    if not total and not counts.at_least:
         say(f"no job matches that could be {act.done}")
         return Code.OK
-    parts = ", ".join(f"{at_least(counted, s)} {s}" for s in counted if counted[s])
-    more = "at least " if counted.at_least else ""
-    question = f"{act.verb} {more}{total:,} {_jobs(total)}" + (f" ({parts})" if parts else "")
+    parts = ", ".join(f"{at_least(counts, s)} {s}" for s in counts if counts[s])
+    more = "at least " if counts.at_least else ""
+    question = f"{act.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
     done = Done(act)
     number = run_blocking(act_on_matching(store, act, chosen, done.add))
@@ -196,7 +197,3 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     if act is DELETE and number < total:
         say("children of jobs that have not ended stay, and so do jobs with such children")
     return Code.OK
-
-
-def _jobs(number: int) -> str:
-    return "job" if number == 1 else "jobs"

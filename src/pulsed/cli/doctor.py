@@ -11,6 +11,7 @@ from pulsed.cli.output import console, for_people, json_option, print_hanging, p
 from pulsed.cli.plain import in_line
 from pulsed.engine.doctor import Finding, Level, examine, is_healthy
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import counted
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -53,6 +54,5 @@ def _show(findings: list[Finding]) -> None:
     bad = [finding for finding in findings if finding.level is not Level.OK]
     failed = [finding for finding in bad if finding.level is Level.FAIL]
     warned = len(bad) - len(failed)
-    warnings = "1 warning" if warned == 1 else f"{warned} warnings"
-    verdict = f"{len(failed)} failed, {warnings}, {len(findings)} checks"
+    verdict = f"{len(failed)} failed, {counted(warned, 'warning')}, {len(findings)} checks"
     screen.print(Text(verdict, style="bold red" if failed else "bold"))

@@ -21,6 +21,7 @@ from pulsed.engine.leases import Leases
 from pulsed.errors import StorageError
 from pulsed.job import Assignment, Lease, Released, Report, TopicPolicy
 from pulsed.store.base import Store
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -156,7 +157,9 @@ class Claimer:
         held = await self._store.held(self._worker_id)
         unknown = [lease for lease in held if not self._leases.holds(lease)]
         if unknown:
-            log.warning("giving back %d jobs of a claim whose answer was lost", len(unknown))
+            log.warning(
+                "giving back %s of a claim whose answer was lost", counted(len(unknown), "job")
+            )
             await self._store.settle_free([Report(lease, Released()) for lease in unknown])
         return unknown
 

@@ -19,6 +19,7 @@ from pulsed.job import JobFilter, Status
 from pulsed.retention import Retention, described
 from pulsed.schedule import ScheduleRow, ScheduleState
 from pulsed.store.base import Audit, Backlog, Store
+from pulsed.wording import counted
 
 TICK = 10.0
 """The watchdogs' default interval."""
@@ -238,9 +239,11 @@ def _overdue(audit: Audit) -> Finding:
     if not audit.overdue:
         return Finding("recovery", Level.OK, "no lease is overdue")
     if audit.in_grace:
-        detail = f"{audit.overdue:,} jobs of silent workers; workers get a moment to beat first"
+        detail = (
+            f"{counted(audit.overdue, 'job')} of silent workers; workers get a moment to beat first"
+        )
         return Finding("recovery", Level.WARN, detail, "look again in half a minute")
-    detail = f"{audit.overdue:,} jobs are still RUNNING long after their leases ended"
+    detail = f"{audit.overdue:,} {_plural(audit.overdue)} still RUNNING long after the lease ended"
     advice = "any live worker recovers them within a tick: start one, or see its log"
     return Finding("recovery", Level.FAIL, detail, advice)
 
@@ -315,7 +318,7 @@ async def _backlog(store: Store) -> list[Finding]:
 
 def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     age = (now - backlog.oldest).total_seconds()
-    jobs = f"{backlog.due:,} due {'job' if backlog.due == 1 else 'jobs'} of {backlog.topic!r}"
+    jobs = f"{counted(backlog.due, 'due job')} of {backlog.topic!r}"
     level = Level.FAIL if age > WAITED_TOO_LONG else Level.WARN
     return Finding("backlog", level, f"{jobs}, the oldest for {age:.0f} s", why)
 

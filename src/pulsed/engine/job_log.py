@@ -18,6 +18,7 @@ from pulsed.engine.options import JobLogging
 from pulsed.engine.run import Run
 from pulsed.job import Cancelled, Failed, Outcome, Released, Snoozed, Status, Succeeded, Waiting
 from pulsed.lifecycle import status_after
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.job")
 
@@ -81,8 +82,7 @@ class JobLog:
 
     def _sum_up(self) -> None:
         count, self._unlogged, self._summary = self._unlogged, 0, None
-        jobs = "job" if count == 1 else "jobs"
-        log.info("%s more %s succeeded; --job-log all shows each", f"{count:,}", jobs)
+        log.info("%s succeeded; --job-log all shows each", counted(count, "more job"))
 
 
 def in_words(seconds: float) -> str:

@@ -19,6 +19,7 @@ from pulsed.engine.patience import PATIENCE
 from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
 from pulsed.job import Failed, Lease, Report
 from pulsed.store.base import Store
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -116,7 +117,7 @@ class Settler:
         try:
             accepted = await self._store.settle(batch, within=self._shortest_lease())
         except StorageBusy as error:
-            log.warning("settling %d outcomes took too long (%s)", len(batch), error)
+            log.warning("reporting %s took too long (%s)", counted(len(batch), "outcome"), error)
             return await self._settle_free(batch)
         except Exception as error:  # noqa: BLE001 - an outcome is not given up, whatever it is
             return await self._failed(batch, error, self._settle)
@@ -131,7 +132,7 @@ class Settler:
             if len(batch) == 1:
                 self._put_aside(batch, LOCKED_AGAIN)
                 return ()
-            log.warning("%d outcomes wait (%s)", len(batch), error)
+            log.warning("%s not reported yet (%s)", counted(len(batch), "outcome"), error)
             self._most = len(batch) // 2
             return batch
         except Exception as error:  # noqa: BLE001
@@ -144,7 +145,7 @@ class Settler:
         self, batch: Sequence[Report], error: Exception, settle: Settle
     ) -> Sequence[Report]:
         if concerns_everything(error):
-            log.warning("%d outcomes wait (%s)", len(batch), error)
+            log.warning("%s not reported yet (%s)", counted(len(batch), "outcome"), error)
             return batch
         if len(batch) > 1:
             return [each for half in halves(batch) for each in await settle(half)]
