@@ -17,6 +17,7 @@ from pulsed.job import Beat, Failed, Lease, Report, Status, Succeeded, new_job_i
 from pulsed.rpc.access import Caller, Role
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.remote import RemoteStore
+from pulsed.schedule import ScheduleFilter
 from pulsed.step import StepKind
 from pulsed.store import postgres_session, tokens
 from pulsed.store.base import Partly, Store
@@ -82,7 +83,10 @@ async def test_a_heartbeat_through_a_server_waits_for_no_other_work(
         await far.submit([a_job()])
         (run,) = await claim(far)
         with holding(postgres_url, "LOCK TABLE pulse_schedules"):
-            reads = [asyncio.create_task(far.list_schedules("default")) for _ in range(POOL + 2)]
+            reads = [
+                asyncio.create_task(far.list_schedules(ScheduleFilter("default")))
+                for _ in range(POOL + 2)
+            ]
             await until(lambda: blocked(admin) == POOL)
             assert await far.beat([run.lease], within=6.0) == {run.lease: Beat.OK}
             assert not any(read.done() for read in reads)

@@ -114,6 +114,7 @@ class World:
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "Audit": pb.AuditRequest(),
+            "ListAuditLog": pb.ListAuditLogRequest(limit=5),
             "GetTime": pb.GetTimeRequest(),
             "GetServer": pb.GetServerRequest(),
             "CheckDatabase": pb.CheckDatabaseRequest(),
@@ -182,7 +183,7 @@ class World:
         import sqlite3  # noqa: PLC0415
 
         with sqlite3.connect(self.path) as connection:
-            names = ("jobs", "failures", "schedules", "workers", "checkpoints", "signals")
+            names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
             return [
                 row
                 for name in names

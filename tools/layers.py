@@ -16,6 +16,7 @@ PACKAGE = "pulsed"
 LAYERS: list[set[str]] = [
     {"batches", "errors", "extras", "version", "wording"},
     {
+        "audit",
         "job",
         "lifecycle",
         "backoff",

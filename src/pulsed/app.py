@@ -29,6 +29,7 @@ from typing import (
 from pulsed.backoff import RetryPolicy, storage_retry
 from pulsed.backoff import dequeue_retry as claiming_retry
 from pulsed.client import (
+    AuditLog,
     Client,
     Declaration,
     Job,
@@ -168,6 +169,7 @@ class Pulse:
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry)
         self.jobs = Jobs(self._client, lambda: self._retention)
+        self.audit = AuditLog(self._client)
         self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     # -- declaring ------------------------------------------------------------------------------

@@ -211,9 +211,8 @@ class Worker:
         if self.options.schedules:
             firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
             background.append(firing)
-        if self.options.retention.ages:
-            pruner = Pruner(self.store, self.options.retention)
-            background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
+        pruner = Pruner(self.store, self.options.retention)
+        background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:
