@@ -36,6 +36,11 @@ SUSPECT_AFTER = 2
 may kill its process, runs beside no other suspect, and pays for the next time."""
 
 
+def is_cancelled(status: Status) -> bool:
+    """Whether a job with this status after a cancel has ended by it, or been asked to stop."""
+    return status in (Status.CANCELLED, Status.RUNNING)
+
+
 def outcome_name(ending: Ending) -> str:
     """Return the word that ``last_outcome`` keeps for an ending."""
     match ending:
