@@ -92,6 +92,15 @@ def watched(
         return await settle(tried[-1], **options)
 
     monkeypatch.setattr(store, "settle", watching)
+    settle_free = store.settle_free
+
+    async def watching_free(reports: Iterable[Report]) -> Any:
+        tried.append(list(reports))
+        if (error := fails(tried[-1])) is not None:
+            raise error
+        return await settle_free(tried[-1])
+
+    monkeypatch.setattr(store, "settle_free", watching_free)
     return tried
 
 
@@ -131,11 +140,12 @@ async def test_a_report_that_cannot_be_stored_holds_up_no_other(store, monkeypat
     assert done.accepted == set(leases[:19]) - {bad}
     assert len(tried) <= 12  # by halves, not one by one
     settler.put(Report(leases[19], Succeeded("1")))
-    assert await settler.tick()
+    for _ in range(2):  # the one that was set aside may have its turn first
+        assert await settler.tick()
     assert leases[19] in done.accepted
     assert settler.backlog == 1
     broken = False
-    await until(lambda: settler._waiting)
+    await until(lambda: settler._again)
     assert await settler.tick()
     assert done.accepted == set(leases)
     await asyncio.wait_for(settler.flushed(), 60)
