@@ -121,7 +121,7 @@ class Pulse:
         synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
         schema: PostgreSQL: where the tables are; by default the search path decides.
         pool_size: PostgreSQL: connections for each event loop.
-        max_connections: PostgreSQL: all connections of this process together, 8 or more.
+        max_connections: PostgreSQL: all connections of this process together, 9 or more.
         statement_timeout: PostgreSQL: seconds until the server ends a statement; 30 by default.
         prepared_statements: PostgreSQL: off for a pooler in transaction mode.
         listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.

@@ -55,6 +55,7 @@ from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -427,8 +428,9 @@ class Worker:
     def _tick(self) -> float:
         """Return the longest time between two looks for silent workers.
 
-        No more than a gap that is harmless to all of our leases: whoever looks less often cannot
-        tell a worker that died from one that was cut off, and has to wait before it recovers.
+        No more than a gap that is harmless to all of our leases: a watchdog that looks less often
+        cannot tell a worker that died from one that was cut off, and has to wait before it
+        recovers jobs.
         """
         shortest = min(policy.lease for policy in self.registry.policies())
         return min(self.options.tick, shortest / BEATS_PER_LEASE)
@@ -439,11 +441,10 @@ def _running(runs: Collection[Run]) -> str:
     counts = Counter(run.assignment.topic for run in runs)
     if not counts:
         return ""
-    counted = counts.most_common()
-    names = [f"{number} {topic}" if len(counts) > 1 else topic for topic, number in counted]
+    alone = len(counts) == 1
+    names = [topic if alone else f"{number} {topic}" for topic, number in counts.most_common()]
     more = ", …" if len(names) > 5 else ""
-    plural = "s" if len(runs) > 1 else ""
-    return f"{len(runs)} running job{plural} ({', '.join(names[:5])}{more})"
+    return f"{counted(len(runs), 'running job')} ({', '.join(names[:5])}{more})"
 
 
 @contextlib.asynccontextmanager
