@@ -322,9 +322,10 @@ class SqlStore(Store):
             return {}
         if fresh:
             await self._tell_children()  # the first ones: those to come are not meant
-        return await self.run(
-            operator_verbs.replay(self._statements, self.workflows, ids, fresh=fresh)
-        )
+        verb = operator_verbs.replay(self._statements, self.workflows, ids, fresh=fresh)
+        answers, queues = await self.run(verb)
+        await self._hint(queues)
+        return answers
 
     async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
