@@ -112,6 +112,10 @@ class TransientStorageError(StorageError):
     """The database could not answer just now; whether a write happened may be unknown."""
 
 
+class TooManyConnections(TransientStorageError):
+    """The database server has no connection left; another is opened after a pause."""
+
+
 class ServerUnreachable(TransientStorageError):
     """No pulsed server answers: the network is cut, or it is away."""
 

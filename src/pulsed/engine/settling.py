@@ -17,6 +17,7 @@ from pulsed.engine.patience import PATIENCE
 from pulsed.errors import StorageError, StorageRefused, concerns_everything
 from pulsed.job import Failed, Lease, Report
 from pulsed.store.base import Store
+from pulsed.store.throttle import level_of
 
 log = logging.getLogger("pulsed.worker")
 
@@ -99,7 +100,7 @@ class Settler:
             accepted = await self._store.settle(batch, within=self._shortest_lease())
         except Exception as error:  # noqa: BLE001 - an outcome is not given up, whatever it is
             if concerns_everything(error):
-                log.warning("%d outcomes wait (%s)", len(batch), error)
+                log.log(level_of(error), "%d outcomes wait (%s)", len(batch), error)
                 return batch
             if len(batch) > 1:
                 return [each for half in halves(batch) for each in await self._settle(half)]
