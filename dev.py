@@ -50,6 +50,7 @@ examples:
   python3 dev.py chaos --server           kill servers as well, and workers behind them
   python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
+  python3 dev.py record                   type the quickstart, and keep what it shows
 
 environment:
   PULSED_TEST_POSTGRES      URL of a PostgreSQL to test against, instead of a scratch one
@@ -245,10 +246,17 @@ def postgres(arguments: list[str]) -> NoReturn:
     become("-m", "tests.support.scratch_postgres", *arguments)
 
 
+def record(arguments: list[str]) -> NoReturn:
+    """Record the first five minutes of a user: writes docs/first-session.txt."""
+    if arguments:
+        sys.exit("record takes no arguments")
+    become("-m", "tools.record")
+
+
 Command = Callable[[list[str]], NoReturn]
 COMMANDS: dict[str, Command] = {
     command.__name__: command
-    for command in (demo, test, check, bench, chaos, flood, postgres, proto, setup)
+    for command in (demo, test, check, bench, chaos, flood, postgres, proto, record, setup)
 }
 
 

@@ -81,6 +81,26 @@ class TestHelp:
         assert "130 interrupted" in text
         assert "_PULSED_COMPLETE=bash_source" in text
 
+    def test_the_command_alone_shows_its_help(self):
+        result = run()
+        assert result.exit_code == 0
+        assert result.stdout.startswith("Usage:")
+        assert not result.stderr
+
+    @pytest.mark.parametrize(
+        "args, said",
+        [
+            (["job"], "pulsed has no command 'job'. Did you mean jobs?"),
+            (["jobs", "lst"], "pulsed jobs has no command 'lst'. Did you mean list?"),
+            (["schedules", "xyzzy"], "pulsed schedules has no command 'xyzzy'."),
+        ],
+        ids=str,
+    )
+    def test_an_unknown_command_is_guessed(self, args, said):
+        result = run(*args)
+        assert result.exit_code == 2
+        assert said in result.stderr.replace("root", "pulsed")
+
     def test_there_is_one_version(self):
         assert run("--version").stdout.startswith(f"pulsed {pulsed.__version__} (Python ")
         assert pulsed.__version__ == version("pulsed")

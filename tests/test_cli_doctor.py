@@ -1,10 +1,13 @@
 """``pulsed workers``, ``migrate`` and ``doctor`` over a real database of each kind."""
 
 import json
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -65,6 +68,18 @@ class TestWorkersAndSchema:
         assert "CREATE TABLE pulse_jobs" in script.stdout
 
 
+@contextmanager
+def as_another_user() -> Iterator[None]:
+    """Not the superuser for a while, who may write to every file."""
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+
+
 class Doctor:
     def findings(self, url: str, code: int) -> dict[str, dict[str, str]]:
         result = run("doctor", "--json", PULSED_URL=url)
@@ -84,6 +99,48 @@ class TestDoctor(Doctor):
         text = run("doctor", PULSED_URL=url, COLUMNS="80").stdout
         assert max(map(len, text.splitlines())) <= 80
         assert "start one with `pulsed worker" in text
+
+    def test_new_dead_letters_are_a_warning_with_the_command_to_see_them(self, url, live, backend):
+        present(live)
+        assert self.findings(url, 0)["dead letters"]["level"] == "ok"
+        for _ in range(2):
+            a_dead_job(live)
+        found = self.findings(url, 0)["dead letters"]
+        assert (found["level"], found["detail"]) == (
+            "warn",
+            "2 jobs were dead-lettered within a day, 2 in all",
+        )
+        assert "pulsed jobs list --status dead" in found["advice"]
+        days = "2 * 86400000000" if backend.engine == "sqlite" else "interval '2 days'"
+        backend.execute(f"UPDATE pulse_jobs SET completed_at = completed_at - {days}")
+        found = self.findings(url, 0)["dead letters"]
+        assert (found["level"], found["detail"]) == ("ok", "none within a day, 2 in all")
+
+    def test_a_worker_that_cannot_claim_is_named(self, url, live):
+        present(live, state="failing")
+        found = self.findings(url, 6)["failing workers"]
+        assert found["detail"].startswith("1 cannot claim jobs: ")
+
+    def test_a_database_that_no_worker_ever_used_may_be_the_wrong_one(self, url, live):
+        advice = self.findings(url, 0)["workers"]["advice"]
+        assert "none ever ran here: is this the database that your workers use?" in advice
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have owners on POSIX only")
+    def test_a_file_that_may_not_be_written_has_failed(self):
+        with TemporaryDirectory() as name:  # the folders above pytest's own are closed to others
+            folder = Path(name)
+            url = f"sqlite:///{folder}/jobs.db"
+            assert run("migrate", "up", "--url", url).exit_code == 0
+            for path in folder.iterdir():
+                path.chmod(0o444)
+            folder.chmod(0o777)
+            with as_another_user():
+                assert self.findings(url, 6)["writable"]["level"] == "fail"
+            folder.chmod(0o600)
+            with as_another_user():
+                detail = self.findings(url, 6)["database"]["detail"]
+            assert "this user may not look into its folder" in detail
+            folder.chmod(0o700)
 
     def test_a_database_that_is_not_there(self, tmp_path):
         found = self.findings(f"sqlite:///{tmp_path}/none.db", 6)

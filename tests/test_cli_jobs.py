@@ -16,7 +16,7 @@ from tests.support.commands import (
     run,
     status_of,
 )
-from tests.support.jobs import running
+from tests.support.jobs import a_job, running
 
 NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
 
@@ -31,15 +31,15 @@ class TestList:
         assert rows[1]["last_error"] == "boom"
         assert rows[1]["completed_at"].endswith("Z")
 
-    @pytest.mark.parametrize("how", ["--json", "--ids"])
+    @pytest.mark.parametrize("how", [["--json"], ["--ids", "--limit", "9"]], ids=str)
     def test_a_search_that_ended_at_its_bound_says_how_to_go_on(self, url, live, monkeypatch, how):
         monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
         rare = a_waiting_job(live, topic="rare")
         last = [a_waiting_job(live) for _ in range(3)][1]
-        first = run("jobs", "list", "--topic", "rare", how, PULSED_URL=url)
+        first = run("jobs", "list", "--topic", "rare", *how, PULSED_URL=url)
         assert (first.exit_code, first.stdout) == (0, "")
         assert f"go on with --before {last}" in first.stderr
-        args = ("--topic", "rare", "--before", str(last), how)
+        args = ("--topic", "rare", "--before", str(last), *how)
         assert str(rare) in run("jobs", "list", *args, PULSED_URL=url).stdout
 
     def test_counts_that_ended_at_their_bound_say_so(self, url, live, monkeypatch):
@@ -78,6 +78,38 @@ class TestList:
         a_waiting_job(live, topic="other", queue="mail")
         assert run("jobs", "list", "--ids", *args, PULSED_URL=url).stdout == f"{dead}\n"
 
+    def test_ids_in_a_pipe_are_all_that_match(self, url, live, monkeypatch):
+        monkeypatch.setattr("pulsed.client.bulk.pages.__defaults__", (2, None))
+        monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
+        ids = [str(a_waiting_job(live, topic=topic)) for topic in "aabbbaab"]
+        result = run("jobs", "list", "--ids", "--topic", "a", PULSED_URL=url)
+        assert result.stdout.split() == [ids[n] for n in (6, 5, 1, 0)]
+        assert not result.stderr
+
+    def test_a_list_that_is_cut_says_so(self, url, live):
+        for _ in range(3):
+            last = a_waiting_job(live)
+        for how in ("--ids", "--json"):
+            result = run("jobs", "list", how, "--limit", "1", PULSED_URL=url)
+            assert f"there may be more: --before {last}" in result.stderr
+
+    def test_where_there_are_no_jobs_is_said(self, url, live):
+        assert "no such jobs in " in run("jobs", "list", PULSED_URL=url).stderr
+
+    def test_a_running_job_is_shown_with_its_worker_and_progress(self, url, live):
+        asked = run_blocking(running(live))
+        a_waiting_job(live, queue="mail")
+        run_blocking(live.set_progress(asked.lease, "0.4"))
+        text = run("jobs", "list", "--format", "table", PULSED_URL=url, COLUMNS="160").stdout
+        assert "QUEUE" in text
+        assert f"on worker {asked.lease.worker_id}, progress 0.4" in text
+        run_blocking(live.cancel([asked.job_id]))
+        text = run("jobs", "list", "--format", "table", PULSED_URL=url, COLUMNS="100").stdout
+        assert "CANCELLING" in text
+
+    def test_contradicting_formats_are_refused(self, url, live):
+        assert run("jobs", "list", "--json", "--format", "table", PULSED_URL=url).exit_code == 2
+
     def test_pages(self, url, live):
         ids = [str(a_waiting_job(live)) for _ in range(3)]
         first = run("jobs", "list", "--ids", "--limit", "2", PULSED_URL=url).stdout.split()
@@ -114,6 +146,31 @@ class TestList:
         (counted,) = lines_of(run("jobs", "counts", PULSED_URL=url))
         assert counted["PENDING"] == counted["DEAD_LETTERED"] == 1
         assert counted["RUNNING"] == 0
+
+
+class TestIdsByTheirBeginning:
+    def test_the_beginning_of_an_id_is_enough(self, url, live):
+        a_dead_job(live)
+        job_id = str(a_waiting_job(live))
+        for given in (job_id[:-1], job_id[:-2].upper(), job_id.replace("-", "")[:-3]):
+            (shown,) = lines_of(run("jobs", "show", given, PULSED_URL=url))
+            assert shown["id"] == job_id
+        assert run("jobs", "cancel", job_id[:-1], PULSED_URL=url).stdout == f"{job_id}\n"
+
+    def test_an_id_that_is_the_last_of_its_beginning_is_found(self, url, live):
+        job_id = UUID(NOBODY[:-4] + "ffff")
+        run_blocking(live.submit([a_job(id=job_id)]))
+        assert run("jobs", "cancel", NOBODY[:-4], PULSED_URL=url).stdout == f"{job_id}\n"
+
+    def test_one_that_several_jobs_have_is_refused(self, url, live):
+        first, second = str(a_waiting_job(live)), str(a_waiting_job(live))
+        result = run("jobs", "show", first[:8], PULSED_URL=url)
+        assert result.exit_code == 2
+        assert f"several jobs begin with {first[:8]}, for example {second}" in result.stderr
+
+    @pytest.mark.parametrize("given, code", [("01a1", 2), ("01a1e6zz", 2), (NOBODY[:12], 3)])
+    def test_what_names_no_job(self, url, live, given, code):
+        assert run("jobs", "show", given, PULSED_URL=url).exit_code == code
 
 
 class TestShow:

@@ -58,7 +58,7 @@ class TestSignals:
         with Command(folder, "worker", "shop:app", "--poll", "50ms", PULSED_URL=app.url) as worker:
             started(folder)
             worker.signal(signal.SIGTERM)
-            worker.said("draining 1 running jobs")
+            worker.said("draining 1 running job")
             (folder / "go").touch()
             assert worker.ended() == 0
         assert job.result(60) == "gone"
@@ -68,7 +68,7 @@ class TestSignals:
         with Command(folder, "worker", "shop:app", "--poll", "50ms", PULSED_URL=app.url) as worker:
             started(folder)
             worker.signal(signal.SIGTERM)
-            worker.said("draining 1 running jobs")
+            worker.said("draining 1 running job")
             time.sleep(ECHO)  # sooner it would be taken for the first one
             worker.signal(signal.SIGTERM)
             assert worker.ended() == 130

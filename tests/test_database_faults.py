@@ -15,6 +15,7 @@ from pulsed.backoff import RetryPolicy
 from pulsed.engine.context import Context
 from pulsed.errors import StorageFull
 from pulsed.job import Status, TopicPolicy, new_job_id
+from pulsed.store import postgres_session
 from pulsed.store.open import open_store
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.sqlite import SqliteOptions, SqliteStore
@@ -178,7 +179,10 @@ async def test_a_killed_listener_heals_and_polling_goes_on(
 # -- PostgreSQL says no, for now ------------------------------------------------------------------
 
 
-async def test_a_deadlock_is_not_a_failure_of_the_job(postgres: PostgresStore, postgres_url: str):
+async def test_a_deadlock_is_not_a_failure_of_the_job(
+    postgres: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgres_session, "LOCK_WITHIN", 60.0)  # the deadlock is found first
     proceed = asyncio.Event()
 
     async def work(n: int) -> int:

@@ -24,7 +24,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,41 +36,13 @@ from pulsed.cli.root import COMMANDS, root
 from pulsed.engine.worker import Worker
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteStore
+from tests.support.pages import BLOCK, FILE, PLACEHOLDER, ROOT, Block, blocks
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PLACEHOLDER = "postgresql://user:password@host/database"
 
-BLOCK = re.compile(
-    r"(?P<before>(?:^<!--.*?-->\n)*)^```(?P<language>\w*)\n(?P<code>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
-DIRECTIVE = re.compile(r"<!-- (\w+)(?:: (.*?))? -->")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"tests/([\w/]+\.py)::((?:\w+::)?test_\w+)")
-FILE = re.compile(r"# (\w+)\.py\n")
-
-
-@dataclass(frozen=True)
-class Block:
-    language: str
-    code: str
-    line: int
-    directives: dict[str, str]
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text("utf-8")
-    return [
-        Block(
-            found["language"],
-            found["code"],
-            text.count("\n", 0, found.start("code")) + 1,
-            dict(DIRECTIVE.findall(found["before"])),
-        )
-        for found in BLOCK.finditer(text)
-    ]
 
 
 def name_of(page: Path) -> str:
@@ -203,7 +174,13 @@ def page_run(
         run_blocking(store.aclose())
 
 
-WITH_CODE = [page for page in GUIDES if any(block.language == "python" for block in blocks(page))]
+TYPED = ROOT / "docs/quickstart.md"
+"""Run by ``test_quickstart.py``, as a reader would."""
+WITH_CODE = [
+    page
+    for page in GUIDES
+    if page != TYPED and any(block.language == "python" for block in blocks(page))
+]
 
 
 @pytest.mark.parametrize("page_run", WITH_CODE, ids=name_of, indirect=True)

@@ -12,6 +12,7 @@ import pytest
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import (
     SchemaError,
+    StorageBusy,
     StorageError,
     StorageFull,
     StorageRefused,
@@ -97,7 +98,7 @@ async def test_sessions_of_a_server_that_lost_its_role_are_given_up(store, admin
         ("INSERT INTO pulse_meta (one) VALUES (1)", StorageRefused),
         ("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$", TransientStorageError),
-        ("DO $$ BEGIN RAISE SQLSTATE '55P03'; END $$", TransientStorageError),  # lock timeout
+        ("DO $$ BEGIN RAISE SQLSTATE '55P03'; END $$", StorageBusy),  # lock timeout
         ("DO $$ BEGIN RAISE SQLSTATE '53200'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", TooManyConnections),
         ("DO $$ BEGIN RAISE SQLSTATE '53400'; END $$", StorageError),
@@ -106,7 +107,7 @@ async def test_sessions_of_a_server_that_lost_its_role_are_given_up(store, admin
         ("DO $$ BEGIN RAISE SQLSTATE '25006'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '08006'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '53100'; END $$", StorageFull),
-        ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)", TransientStorageError),
+        ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)", StorageBusy),
     ],
 )
 async def test_the_servers_errors_are_ours_by_the_time_they_arrive(store, mode, sql, expected):

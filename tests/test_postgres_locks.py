@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 
-from pulsed.job import Beat
+from pulsed.engine.context import Context
+from pulsed.errors import StorageBusy
+from pulsed.job import Beat, Failed, Lease, Report, Status, Succeeded, new_job_id
 from pulsed.rpc.access import Caller, Role
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.remote import RemoteStore
-from pulsed.store import tokens
+from pulsed.step import StepKind
+from pulsed.store import postgres_session, tokens
+from pulsed.store.base import Partly, Store
 from pulsed.store.postgres import PostgresOptions, PostgresStore
-from tests.support.jobs import TOPIC, a_job, claim
+from pulsed.workflow import Record
+from tests.support.checkpoints import a_family, a_step, a_wait, statuses, suspended
+from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
 from tests.support.own_sessions import AT_ONCE
 from tests.support.servers import ServerThread
-from tests.support.workers import until
+from tests.support.workers import (
+    all_finished,
+    finished,
+    row,
+    submit,
+    submit_many,
+    until,
+    working,
+)
 
 POOL = 3
 
@@ -33,11 +48,12 @@ def holding(url: str, statement: str) -> Iterator[None]:
         other.rollback()
 
 
-def blocked(admin: psycopg.Connection[Any]) -> int:
+def blocked(admin: psycopg.Connection[Any], role: str = "%") -> int:
     """Return how many of our sessions wait for a lock."""
     found = admin.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-        "AND application_name LIKE 'pulsed/%' AND wait_event_type = 'Lock'"
+        "AND application_name LIKE %s AND wait_event_type = 'Lock'",
+        [f"pulsed/{role}"],
     ).fetchone()
     return int(found[0]) if found else 0
 
@@ -86,3 +102,199 @@ async def test_who_calls_a_server_is_known_without_waiting_for_other_work(
         assert not any(read.done() for read in reads)
     await asyncio.gather(*reads)
     await store.aclose()
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports wait for a lock for a tenth of a second only."""
+    monkeypatch.setattr(postgres_session, "LOCK_WITHIN", 0.1)
+
+
+@pytest.fixture(params=["near", "far"])
+async def store(
+    request: pytest.FixtureRequest,
+    postgres_url: str,
+    admin: psycopg.Connection[Any],
+    hasty: None,
+) -> AsyncIterator[Store]:
+    """PostgreSQL, by itself and behind a server."""
+    near = PostgresStore(postgres_url, PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE))
+    if request.param == "near":
+        yield near
+        await near.aclose()
+        return
+    with ServerThread(lambda: near) as server:
+        far = RemoteStore(server.url)
+        yield far
+        await far.aclose()
+
+
+def rows(*ids: UUID) -> str:
+    listed = ", ".join(f"'{job_id}'" for job_id in ids)
+    return f"SELECT FROM pulse_jobs WHERE id IN ({listed}) FOR UPDATE"
+
+
+async def test_a_report_that_waits_for_a_locked_row_is_busy(store: Store, postgres_url: str):
+    run = await running(store)
+    for outcome in (Succeeded("1"), Failed("x"), a_wait(StepKind.SLEEP, delay=60)):
+        with holding(postgres_url, rows(run.job_id)), pytest.raises(StorageBusy):
+            await store.settle([Report(run.lease, outcome)])
+    with holding(postgres_url, rows(run.job_id)), pytest.raises(StorageBusy):
+        await store.record([Record(run.lease, a_step())])
+
+
+async def test_what_is_not_locked_is_settled_and_the_rest_is_named(store: Store, postgres_url: str):
+    parent, children = await a_family(store, 3)
+    await suspended(store, parent, StepKind.FAN_OUT)
+    other_parent, (child,) = await a_family(store, 1)
+    waiter, target, mine, failed = [await running(store) for _ in range(4)]
+    await store.watch(waiter.lease, target.job_id)
+    await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
+    gone = Lease(new_job_id(), 1, ALICE)
+    reports = [
+        *(Report(run.lease, Succeeded("1")) for run in (*children, child, target, mine)),
+        Report(failed.lease, Failed("x", final=True)),
+        Report(other_parent.lease, a_wait(StepKind.SLEEP, delay=60)),
+        Report(gone, Succeeded("1")),
+    ]
+    stuck = {*(run.lease for run in children), target.lease, mine.lease}
+    free = {child.lease, failed.lease, other_parent.lease}
+    with holding(postgres_url, rows(parent.job_id, waiter.job_id, mine.job_id)):
+        assert await store.settle_free(reports) == Partly(free, stuck)
+    running_still = await statuses(store, [lease.job_id for lease in stuck])
+    assert set(running_still) == {Status.RUNNING}
+    assert await store.settle_free(reports) == Partly(free | stuck, set())
+    # And all who waited were woken.
+    assert await statuses(store, [parent.job_id, waiter.job_id]) == [Status.PENDING] * 2
+    assert len(await store.failures(failed.job_id)) == 1
+
+
+async def quick(n: int) -> int:
+    return n
+
+
+async def test_one_locked_row_holds_up_no_other_report_and_follows(store: Store, postgres_url: str):
+    proceed = asyncio.Event()
+
+    async def slow() -> None:
+        await proceed.wait()
+
+    stuck = await submit(store, "slow")
+    async with working(store, slow, quick, concurrency=4) as it:
+        await until(lambda: it.worker.describe().running == 1)
+        with holding(postgres_url, rows(stuck)):
+            proceed.set()
+            many = await submit_many(store, "quick", 600)
+            ended = await all_finished(store, many)
+            assert {job.status for job in ended} == {Status.SUCCEEDED}
+            assert (await row(store, stuck)).status is Status.RUNNING
+        job = await finished(store, stuck)
+    assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
+
+
+async def test_many_locked_rows_hold_up_no_other_job(store: Store, postgres_url: str):
+    proceed = asyncio.Event()
+
+    async def slow(n: int) -> int:
+        await proceed.wait()
+        return n
+
+    stuck = await submit_many(store, "slow", 20)
+    async with working(store, slow, quick, concurrency=25) as it:
+        await until(lambda: it.worker.describe().running == 20)
+        pending = await submit_many(store, "quick", 100, delay=3600.0)
+        with holding(postgres_url, rows(*stuck, *pending)):
+            proceed.set()
+            many = await submit_many(store, "quick", 300)
+            ended = await all_finished(store, many)
+            assert {job.status for job in ended} == {Status.SUCCEEDED}
+            assert set(await statuses(store, stuck)) == {Status.RUNNING}
+        jobs = await all_finished(store, stuck)
+    assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
+
+
+async def test_a_table_locked_for_a_while_stops_nothing_for_good(
+    postgres_url: str, admin: psycopg.Connection[Any], store: Store
+):
+    ids = await submit_many(store, "quick", 50)
+    proceed = asyncio.Event()
+
+    async def slow(n: int) -> int:
+        await proceed.wait()
+        return n
+
+    held = await submit_many(store, "slow", 20)
+    async with working(store, slow, quick, concurrency=30) as it:
+        await all_finished(store, ids)
+        await until(lambda: it.worker.describe().running == 20)
+        with holding(postgres_url, "LOCK TABLE pulse_jobs IN ACCESS EXCLUSIVE MODE"):
+            proceed.set()
+            for _ in range(5):  # tries of the report, none of which waits for long
+                await until(lambda: blocked(admin, "settle") > 0)
+                await until(lambda: blocked(admin, "settle") == 0)
+        jobs = await all_finished(store, [*held, *await submit_many(store, "quick", 50)])
+    assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
+
+
+async def test_a_batch_that_outlasts_the_statement_timeout_is_made_smaller(
+    postgres_url: str, admin: psycopg.Connection[Any]
+):
+    admin.execute(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END'; "
+        "CREATE TRIGGER slowly BEFORE UPDATE ON pulse_jobs FOR EACH ROW "
+        "WHEN (NEW.status = 'SUCCEEDED') EXECUTE FUNCTION slowly()"
+    )
+    options = PostgresOptions(retry=AT_ONCE, dequeue_retry=AT_ONCE, statement_timeout=0.2)
+    store = PostgresStore(postgres_url, options)
+    proceed = asyncio.Event()
+
+    async def slow(n: int) -> int:
+        await proceed.wait()
+        return n
+
+    try:
+        ids = await submit_many(store, "slow", 60)
+        async with working(store, slow, concurrency=60) as it:
+            await until(lambda: it.worker.describe().running == 60)
+            proceed.set()
+            jobs = await all_finished(store, ids)
+    finally:
+        admin.execute("DROP TRIGGER slowly ON pulse_jobs; DROP FUNCTION slowly")
+        await store.aclose()
+    assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "with others"])
+async def test_one_locked_row_holds_up_no_checkpoint_of_others(
+    store: Store, admin: psycopg.Connection[Any], postgres_url: str, first: bool
+):
+    proceed, proceed_first = asyncio.Event(), asyncio.Event()
+    runs = []
+
+    async def flow(ctx: Context, n: int) -> int:
+        runs.append(n)
+        await (proceed if n else proceed_first).wait()
+        return await ctx.step(quick, n)
+
+    ids = await submit_many(store, "flow", 12)
+    stuck, *others = ids
+    async with working(store, flow, concurrency=12) as it:
+        await until(lambda: it.worker.describe().running == 12)
+        with holding(postgres_url, rows(stuck)):
+            proceed_first.set()
+            if first:
+                await until(lambda: blocked(admin, "settle") > 0)
+            proceed.set()
+            ended = await all_finished(store, others)
+            assert {job.status for job in ended} == {Status.SUCCEEDED}
+            assert (await row(store, stuck)).status is Status.RUNNING
+        job = await finished(store, stuck)
+    assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
+    assert sorted(runs) == list(range(12))

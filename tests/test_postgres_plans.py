@@ -35,6 +35,7 @@ CLAIMABLE = ("pulse_jobs_claim", "")
 LEASES = ("pulse_jobs_lease", "lease_until <")
 FINISHED = ("pulse_jobs_finished", "AND (completed_at <")
 PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
+WAITERS = ("pulse_jobs_waiters", "wait_job = ")
 CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
     "levels": [DUE],
@@ -54,7 +55,7 @@ PLANS = {
     "cancel": [BY_ID, BY_ID],
     "replay": [BY_ID, BY_ID],
     "delete": [BY_ID, BY_ID, PARENT, CHILDREN],
-    "prune": [FINISHED, BY_ID, PARENT, PARENT],
+    "prune": [FINISHED, BY_ID, PARENT, PARENT, WAITERS, WAITERS],
     "standing": [BY_ID],
     "get": [BY_ID],
 }
@@ -226,7 +227,6 @@ WORKFLOWS = WorkflowStatements(PostgresDialect(SCHEMA))
 CHECKPOINTS = ("pulse_checkpoints_pkey", "job_id = ")
 ONE_CHECKPOINT = ("pulse_checkpoints_pkey", "AND (nth = ")
 SIGNALS = ("pulse_signals_job", "job_id = ")
-WAITERS = ("pulse_jobs_waiters", "wait_job = ")
 ONE_JOB = ("pulse_jobs_pkey", "id = $")
 FAMILY = ("pulse_jobs_family", "parent_id = ANY (ARRAY[j.id])")
 OF_ONE_STATUS = ("pulse_jobs_family", "AND (parent_step = j.wait_key) AND (status = ")
@@ -242,6 +242,8 @@ WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "open_waits": [BY_ID],
     "lock_families": [BY_ID, BY_ID],
     "lock": [BY_ID],
+    "lock_free": [BY_ID],
+    "with_parents": [BY_ID, PARENT],
     "waiters": [WAITERS],
     "settle_children": [BY_ID, BY_ID],
     "parents": [BY_ID],

@@ -134,7 +134,7 @@ async def test_claims_have_connections_of_their_own_and_wait_for_the_disk_like_a
     assert await store.beat([assignment.lease]) == {assignment.lease: Beat.OK}
     await store.settle([Report(assignment.lease, Succeeded())])
     assert len(sessions(admin, "work")) == len(sessions(admin, "claim")) == 1
-    assert len(sessions(admin)) == 3  # and one for heartbeats
+    assert len(sessions(admin)) == 4  # and one each for the heartbeat and the report
     show = a_verb("SHOW synchronous_commit")
     assert [tuple(row) for row in await store.perform(show)] == [("on",)]
     apart = Verb("claim", Kind.SINGLE, show.script, apart=True)

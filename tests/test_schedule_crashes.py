@@ -142,5 +142,5 @@ async def test_an_ambiguous_park(store, when, times):
 @pytest.mark.embedded("a caller's transaction is not the server's")
 async def test_a_fire_inside_a_callers_transaction_is_refused(store, backend, clock):
     await put(store)
-    with backend.connect() as connection, pytest.raises(StorageError, match="only submit"):
+    with backend.connect() as connection, pytest.raises(StorageError, match="only enqueueing"):
         await store.joined(connection).fire([await decided(store)])

@@ -68,7 +68,7 @@ def test_a_decorator_declares_and_returns_the_job(url):
             return 7
 
         assert clean() == 7
-        assert app.schedules.sync().created == ["nightly"]
+        assert app.schedules.apply().created == ["nightly"]
         schedule = app.schedules.get("nightly")
         assert (schedule.topic, schedule.spec.queue) == ("clean", "q")
         assert schedule.zone.key == "Europe/Berlin"
@@ -89,17 +89,17 @@ def test_sync_says_what_it_did(url):
         return app
 
     with declared(a={"every": 60}, b={"every": 60}, c={"every": 60}) as app:
-        assert app.schedules.sync() == (["a", "b", "c"], [], [], [])
-        assert app.schedules.sync() == ([], [], ["a", "b", "c"], [])
+        assert app.schedules.apply() == (["a", "b", "c"], [], [], [])
+        assert app.schedules.apply() == ([], [], ["a", "b", "c"], [])
         app.schedules.put("by_hand", "add", every=60, payload={"a": 1})
     with Pulse(url, name="other") as other:
         add = declare_add(other)
         other.schedule("theirs", add.bind(1), every=60)
-        assert other.schedules.sync() == (["theirs"], [], [], [])
+        assert other.schedules.apply() == (["theirs"], [], [], [])
     with declared(a={"every": 60}, b={"every": 61}, d={"every": 60}) as app:
-        assert app.schedules.sync() == (["d"], ["b"], ["a"], ["c"])
+        assert app.schedules.apply() == (["d"], ["b"], ["a"], ["c"])
         assert app.schedules.get("c").state is ScheduleState.ACTIVE
-        assert app.schedules.sync(pause_removed=True).removed == ["c"]
+        assert app.schedules.apply(pause_removed=True).removed == ["c"]
         states = {each.name: str(each.state) for each in app.schedules.list()}
         assert states == {
             "a": "ACTIVE",
@@ -113,10 +113,10 @@ def test_sync_says_what_it_did(url):
 
 def test_an_edit_by_hand_lasts_until_the_declaration_is_written_again(app):
     app.schedule("s", app.add.bind(1), every=60)
-    app.schedules.sync()
+    app.schedules.apply()
     app.schedules.edit("s", every=90)
     assert app.schedules.get("s").spec.every == 90_000_000
-    assert app.schedules.sync().changed == ["s"]
+    assert app.schedules.apply().changed == ["s"]
     assert app.schedules.get("s").spec.every == 60_000_000
 
 
@@ -441,7 +441,7 @@ async def test_every_method_has_its_async_twin(url):
     async with Pulse(url) as app:
         add = declare_add(app)
         app.schedule("declared", add.bind(1), every=60)
-        assert (await app.schedules.async_()).created == ["declared"]
+        assert (await app.schedules.aapply()).created == ["declared"]
         await app.schedules.aput("s", add.bind(1), every=60)
         await app.schedules.aedit("s", every=61)
         await app.schedules.apause("s")

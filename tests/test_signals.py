@@ -145,7 +145,7 @@ class TestHangUp:
             until((folder / "started").exists)
             worker.said("slots; topics", times=int(processes))
             worker.signal(signal.SIGHUP)
-            worker.said("draining 1 running jobs")
+            worker.said("draining 1 running job")
             (folder / "go").touch()
             assert worker.ended() == 0
         assert job.result(60) == "gone"
@@ -210,7 +210,7 @@ class TestRepeats:
         with a_worker(folder, app) as worker:
             until((folder / "started").exists)
             worker.signal(signal.SIGTERM)
-            worker.said("draining 1 running jobs")
+            worker.said("draining 1 running job")
             worker.signal(signal.SIGINT)
             worker.said("SIGINT: taken for the same request")
             (folder / "go").touch()

@@ -77,9 +77,9 @@ async def test_inside_a_callers_transaction_only_submit_is_possible(backend, sto
     await store.counts(EVERYTHING)
     with closing(backend.connect()) as connection:
         joined = store.joined(connection)
-        with pytest.raises(StorageError, match="only submit"):
+        with pytest.raises(StorageError, match="only enqueueing"):
             await joined.counts(EVERYTHING)
-        with pytest.raises(StorageError, match="only submit"):
+        with pytest.raises(StorageError, match="only enqueueing"):
             await joined.cancel([a_job().id])
 
 

@@ -21,6 +21,7 @@ from pulsed.job import (
     new_job_id,
 )
 from pulsed.lifecycle import outcome_name
+from pulsed.store.base import Partly
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
@@ -395,6 +396,15 @@ async def test_a_stale_and_the_current_report_of_a_job_each_get_their_answer(
     found = await row(store, new.job_id)
     assert found.last_worker == worker
     assert found.last_outcome == outcome_name(current)
+
+
+async def test_without_locks_settling_around_them_is_settling(store):
+    run, lost = [await running(store, ALICE) for _ in range(2)]
+    await settle(store, lost, Released())
+    reports = [Report(run.lease, Succeeded("1")), Report(lost.lease, Succeeded("1"))]
+    assert await store.settle_free(reports) == Partly({run.lease}, set())
+    assert (await row(store, run.job_id)).result == "1"
+    assert await store.settle_free([]) == Partly(set(), set())
 
 
 async def test_a_report_on_a_job_that_does_not_exist_is_lost(store):

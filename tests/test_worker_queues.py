@@ -72,6 +72,21 @@ async def test_the_start_line_names_what_is_served(store: Store, caplog, queues,
     assert any(record.getMessage().endswith(said) for record in caplog.records)
 
 
+def blocking(name: str) -> str:
+    return name
+
+
+async def test_the_start_line_says_how_many_threads_plain_handlers_may_take(store: Store, caplog):
+    """A thread may hold a connection to the user's database, so their number matters."""
+    caplog.set_level(logging.INFO, logger="pulsed.worker")
+    for handlers in ((plain,), (plain, blocking)):
+        async with working(store, *handlers):
+            pass
+    without, having = [line for line in caplog.messages if "started: " in line]
+    assert "threads" not in without
+    assert having.endswith("; up to 10 threads for plain def handlers")
+
+
 # -- queues that no live worker takes -------------------------------------------------------------
 
 

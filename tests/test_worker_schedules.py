@@ -67,7 +67,7 @@ async def test_declarations_wait_for_a_database_that_is_away(url, monkeypatch):
 
 async def test_a_declaration_that_outlived_its_end_does_not_keep_a_worker_from_starting(url):
     async with an_app(url, every=60, start=PAST, end=datetime(2026, 2, 1, tzinfo=UTC)) as app:
-        assert (await app.schedules.async_()).created == ["tick"]
+        assert (await app.schedules.aapply()).created == ["tick"]
         schedule = await app.schedules.aget("tick")
         assert (schedule.state, schedule.next(5)) == (ScheduleState.DONE, [])
         with pytest.raises(InvalidOption, match="never run"):

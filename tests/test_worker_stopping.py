@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import re
 import threading
 import time
 from typing import Any
@@ -262,6 +264,32 @@ async def test_a_drain_finishes_what_runs_and_claims_nothing_more(store: SqlStor
     assert (await row(store, running)).status is Status.SUCCEEDED
     left = await row(store, waiting)
     assert (left.status, left.attempts) == (Status.PENDING, 0)
+
+
+async def test_a_drain_says_what_it_waits_for_and_that_it_is_over(
+    store: SqlStore, caplog, monkeypatch
+):
+    caplog.set_level(logging.INFO, logger="pulsed.worker")
+    monkeypatch.setattr("pulsed.engine.worker.DRAIN_LOG_EVERY", 0.01)
+    proceed = asyncio.Event()
+
+    async def slow(n: int) -> None:
+        await proceed.wait()
+
+    async def slower() -> None:
+        await proceed.wait()
+
+    await submit_many(store, "slow", 2)
+    job_id = await submit(store, "slower")
+    async with working(store, slow, slower) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        await until(lambda: it.worker.describe().running == 3)
+        it.worker.stop()
+        await until(lambda: "still draining 3 running jobs (2 slow, 1 slower)" in caplog.messages)
+        proceed.set()
+        assert await it.ended() is Exit.DRAINED
+    assert "draining 3 running jobs (2 slow, 1 slower)" in caplog.messages
+    assert any(re.match("drained in .+: every job has ended", line) for line in caplog.messages)
 
 
 async def test_a_drain_goes_on_beating_for_jobs_longer_than_their_lease(backend: Backend):

@@ -14,7 +14,7 @@ PACKAGE = "pulsed"
 
 # Lowest first. Modules of one layer may import one another, but not in a circle.
 LAYERS: list[set[str]] = [
-    {"batches", "errors", "version"},
+    {"batches", "errors", "version", "wording"},
     {
         "job",
         "lifecycle",

@@ -350,7 +350,7 @@ class Pulse:
             yield
 
     async def _write_schedules(self) -> None:
-        done = await self.schedules.async_()
+        done = await self.schedules.aapply()
         for names, what in ((done.created, "created"), (done.changed, "changed")):
             if names:
                 log.info("schedules %s: %s", what, ", ".join(names))

@@ -116,6 +116,10 @@ class TooManyConnections(TransientStorageError):
     """The database server has no connection left; another is opened after a pause."""
 
 
+class StorageBusy(TransientStorageError):
+    """The database answers, but not in time: rows are locked, or it was too much at once."""
+
+
 class ServerUnreachable(TransientStorageError):
     """No pulsed server answers: the network is cut, or it is away."""
 

@@ -115,7 +115,15 @@ def status_of(store: Store, job_id: UUID) -> Status:
     return run_blocking(store.get([job_id]))[job_id].status
 
 
-def present(store: Store, *, queue: str = "default", topics: tuple[str, ...] = ("email",)) -> None:
+def present(
+    store: Store,
+    *,
+    queue: str = "default",
+    topics: tuple[str, ...] = ("email",),
+    state: str = "running",
+) -> None:
     """Let a worker be at work, as far as others can see."""
-    info = WorkerInfo(id=UUID(int=7), host="here", pid=1, queues=(queue,), topics=topics, slots=5)
+    info = WorkerInfo(
+        id=UUID(int=7), host="here", pid=1, queues=(queue,), topics=topics, slots=5, state=state
+    )
     run_blocking(store.announce(info))

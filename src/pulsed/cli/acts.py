@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ import msgspec
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import filter_options
+from pulsed.cli.job_ids import find_id
 from pulsed.cli.output import at_least
 from pulsed.cli.prompt import confirm
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RETRY_FRESH, Act, act_on_matching
@@ -27,6 +28,7 @@ from pulsed.client.refusals import why_not_deleted
 from pulsed.job import JobFilter, Status
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import counted
 
 OTHERWISE = {
     RETRY.verb: "only dead-lettered and cancelled jobs can be retried",
@@ -60,7 +62,7 @@ def _command(act: Act, short: str, text: str, example: str) -> click.Command:
         with database.store() as store:
             if chosen is not None:
                 return _act_on_matching(store, wanted, chosen, yes=yes)
-            return _act_on_ids(store, wanted, _given(ids))
+            return _act_on_ids(store, wanted, _given(store, ids))
 
     return FRESH(command) if act is RETRY else command
 
@@ -111,11 +113,11 @@ def _check_choice(
         )
 
 
-def _given(ids: Sequence[str]) -> Iterator[UUID]:
-    words: Iterable[str] = ids
+def _given(store: Store, ids: Sequence[str]) -> Iterator[UUID]:
+    """Return ids as they were given, or from stdin; people may give the beginning of one."""
     if tuple(ids) == ("-",):
-        words = itertools.chain.from_iterable(line.split() for line in sys.stdin)
-    return map(checked_id, words)
+        return map(checked_id, itertools.chain.from_iterable(line.split() for line in sys.stdin))
+    return iter([find_id(store, given) for given in ids])
 
 
 def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
@@ -153,9 +155,9 @@ class Done:
         """Say how many there were."""
         ended = self._total - self._asked
         if ended or not self._asked:
-            say(f"{self._act.done} {ended:,} {_jobs(ended)}")
+            say(f"{self._act.done} {counted(ended, 'job')}")
         if self._asked:
-            say(f"asked {self._asked:,} running {_jobs(self._asked)} to stop")
+            say(f"asked {counted(self._asked, 'running job')} to stop")
 
 
 def _tell(store: Store, act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
@@ -180,14 +182,14 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     # What is submitted while the question is on the screen is not part of it.
     limit = chosen.until or run_blocking(store.now())
     chosen = msgspec.structs.replace(chosen, until=limit)
-    counted = run_blocking(store.counts(chosen))
-    total = sum(counted.values())
-    if not total and not counted.at_least:
+    counts = run_blocking(store.counts(chosen))
+    total = sum(counts.values())
+    if not total and not counts.at_least:
         say(f"no job matches that could be {act.done}")
         return Code.OK
-    parts = ", ".join(f"{at_least(counted, s)} {s}" for s in counted if counted[s])
-    more = "at least " if counted.at_least else ""
-    question = f"{act.verb} {more}{total:,} {_jobs(total)}" + (f" ({parts})" if parts else "")
+    parts = ", ".join(f"{at_least(counts, s)} {s}" for s in counts if counts[s])
+    more = "at least " if counts.at_least else ""
+    question = f"{act.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
     done = Done(act)
     number = run_blocking(act_on_matching(store, act, chosen, done.add))
@@ -195,7 +197,3 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     if act is DELETE and number < total:
         say("children of jobs that have not ended stay, and so do jobs with such children")
     return Code.OK
-
-
-def _jobs(number: int) -> str:
-    return "job" if number == 1 else "jobs"

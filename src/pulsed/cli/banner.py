@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -14,7 +14,7 @@ from pulsed.app import Pulse
 from pulsed.cli.output import console, joined
 from pulsed.engine.options import WorkerOptions
 from pulsed.retention import described
-from pulsed.store.open import redacted
+from pulsed.store.open import where
 from pulsed.version import __version__
 
 if TYPE_CHECKING:
@@ -23,18 +23,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("pulsed.worker")
 
 
-def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "worker") -> None:
-    """Tell a person what runs and how to stop it; tell a log file in one line."""
-    database = redacted(app.url)
+def announce(
+    app: Pulse,
+    working: WorkingOptions,
+    *,
+    quiet: bool,
+    title: str = "worker",
+    try_next: Iterable[str] = (),
+) -> None:
+    """Tell a person what runs and how to stop it; tell a log file in one line.
+
+    ``try_next`` are commands for a second terminal.
+    """
+    database = where(app.url)
     if quiet or not sys.stderr.isatty():
         log.info("pulsed %s, process %d, database %s", __version__, os.getpid(), database)
         return
-    queues = WorkerOptions(queues=working["queues"]).served_queues(app.registry)
+    options = WorkerOptions(queues=working["queues"], concurrency=working["concurrency"])
+    queues = options.served_queues(app.registry)
     lines = {
         "database": database,
         "queues": _queues(queues),
         "topics": joined(sorted(h.topic for h in app.registry if h.queue in queues)),
-        "slots": f"{working['concurrency']}",
+        "slots": _slots(options, app),
         "keep": described(app.retention.ages),
         "stop": "Ctrl-C finishes what runs; twice hands it back",
     }
@@ -45,7 +56,21 @@ def announce(app: Pulse, working: WorkingOptions, *, quiet: bool, title: str = "
     screen = console(sys.stderr)
     screen.print(Text.assemble(("pulsed ", "bold"), (__version__, "bold"), f" {title}"))
     for name, value in lines.items():
-        screen.print(Text(f"  {name:9} ", style="dim").append(value), soft_wrap=True)
+        screen.print(Text.assemble((f"  {name:9} ", "dim"), value), soft_wrap=True)
+    if commands := list(try_next):
+        screen.print("\ntry, in a second terminal in this directory:", style="dim")
+        screen.print("".join(f"  {command}\n" for command in commands), soft_wrap=True)
+
+
+def _slots(options: WorkerOptions, app: Pulse) -> str:
+    """Say how many jobs run at once, and what that may cost where they are plain functions."""
+    slots = options.concurrency
+    if slots == 1 or not options.uses_threads(app.registry):
+        return f"{slots}"
+    return (
+        f"{slots}; def handlers run in up to {slots} threads, "
+        "which may open as many database connections (-c)"
+    )
 
 
 def _queues(queues: Sequence[str] | Mapping[str, float]) -> str:

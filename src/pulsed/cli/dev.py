@@ -19,6 +19,7 @@ from pulsed.cli.banner import announce
 from pulsed.cli.exits import CommandError, say
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.reloading import SourceWatch, imported_under, sources_under
+from pulsed.cli.suggestions import suggestions
 from pulsed.cli.worker import WorkingOptions, loaded_for_work, working_options
 from pulsed.engine.worker import Exit, Worker
 from pulsed.errors import ConfigError
@@ -30,6 +31,9 @@ log = logging.getLogger("pulsed.dev")
 LOOK_EVERY = 0.2
 DRAIN_TIMEOUT = 5.0
 """Seconds a reload waits for running jobs; then they are handed back, no attempt counted."""
+
+RESTARTED = "--restarted"
+"""Tells an interpreter that took the place of another one; it introduces itself no more."""
 
 EXAMPLES = """\b
 examples:
@@ -49,10 +53,12 @@ environment:
 @click.option("--reload", is_flag=True, help="Start afresh when a source file changes.")
 @working_options
 @click.option("--url", metavar="URL", help="The database, instead of the app's.")
+@click.option(RESTARTED, is_flag=True, hidden=True)
 @log_options
 def dev(
     app: str | None,
     reload: bool,  # noqa: FBT001
+    restarted: bool,  # noqa: FBT001
     url: str | None,
     keep: Mapping[str, Age] | None,
     max_connections: int | None,
@@ -77,7 +83,10 @@ def dev(
         say("waiting for a change…")
         _wait_for_change(sources)
         _start_afresh()
-    announce(loaded, working, quiet=log_format == "json", title="dev worker")
+    if not restarted:  # then the log says what changed, and what runs now
+        commands = suggestions(loaded, app, url)
+        quiet = log_format == "json"
+        announce(loaded, working, quiet=quiet, title="dev worker", try_next=commands)
     ended, changed = asyncio.run(_run(loaded, working, reload=reload))
     if changed:
         _start_afresh()
@@ -119,7 +128,8 @@ def _start_afresh() -> NoReturn:
     """Become a new interpreter with the same arguments."""
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, "-m", "pulsed", *sys.argv[1:]]
+    arguments = [argument for argument in sys.argv[1:] if argument != RESTARTED]
+    command = [sys.executable, "-m", "pulsed", *arguments, RESTARTED]
     if os.name == "nt":  # there, exec would leave the console to the shell
         sys.exit(subprocess.call(command))
     os.execv(sys.executable, command)

@@ -7,10 +7,11 @@ from rich.text import Text
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code
-from pulsed.cli.output import console, print_hanging, print_json
+from pulsed.cli.output import console, for_people, json_option, print_hanging, print_json
 from pulsed.cli.plain import in_line
 from pulsed.engine.doctor import Finding, Level, examine, is_healthy
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import counted
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -25,14 +26,14 @@ environment:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, one for each check.")
+@json_option
 @database_options
-def doctor(database: Database, as_json: bool) -> int:  # noqa: FBT001
+def doctor(database: Database, as_json: bool | None) -> int:  # noqa: FBT001
     """Check the database, its jobs and its workers. Exits with 6 if a check fails."""
     app = database.loaded_app()
     with database.store() as store:
         findings = run_blocking(examine(store, None if app is None else app.retention))
-    if as_json:
+    if not for_people(as_json=as_json or False):  # for people, also in a pipe
         for finding in findings:
             print_json(finding._asdict())
     else:
@@ -53,6 +54,5 @@ def _show(findings: list[Finding]) -> None:
     bad = [finding for finding in findings if finding.level is not Level.OK]
     failed = [finding for finding in bad if finding.level is Level.FAIL]
     warned = len(bad) - len(failed)
-    warnings = "1 warning" if warned == 1 else f"{warned} warnings"
-    verdict = f"{len(failed)} failed, {warnings}, {len(findings)} checks"
+    verdict = f"{len(failed)} failed, {counted(warned, 'warning')}, {len(findings)} checks"
     screen.print(Text(verdict, style="bold red" if failed else "bold"))

@@ -31,6 +31,11 @@ from pulsed.errors import (
 
 DEBUG_VARIABLE = "PULSED_DEBUG"
 
+# From click 8.2 on; before, the help was shown without an error.
+_NO_ARGUMENTS: type[click.UsageError] | tuple[()] = getattr(
+    click.exceptions, "NoArgsIsHelpError", ()
+)
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """What Python makes of bytes that are not UTF-8."""
 
@@ -101,6 +106,9 @@ def exit_after(run: Callable[[], Any]) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(Code.INTERRUPTED)
+    except _NO_ARGUMENTS as error:
+        print(error.format_message())
+        sys.exit(Code.OK)
     except click.UsageError as error:
         say(error.format_message())
         if error.ctx is not None:

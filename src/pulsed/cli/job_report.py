@@ -21,7 +21,7 @@ from pulsed.lifecycle import REPLAYABLE
 from pulsed.step import StepKind
 from pulsed.workflow import fan_out_of
 
-LABEL = 11
+LABEL = 12
 
 
 class Known(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,8 @@ from pulsed.cli import acts
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import say
 from pulsed.cli.filters import filter_options
+from pulsed.cli.groups import Group
+from pulsed.cli.job_ids import find_id
 from pulsed.cli.job_report import Known, report
 from pulsed.cli.job_tree import FEW, FEW_IN_JSON, read_tree, tree_as_json
 from pulsed.cli.output import (
@@ -31,15 +34,20 @@ from pulsed.cli.plain import in_line
 from pulsed.cli.prune import prune
 from pulsed.cli.signal import signal
 from pulsed.cli.times import brief, relative
+from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
 from pulsed.client.job import checked_id, read_one
 from pulsed.engine.why import explain, waits_for
-from pulsed.job import JobRow, Status
+from pulsed.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.lifecycle import TERMINAL
 from pulsed.page import SEARCHED, Page
 from pulsed.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.store.open import where as where_is
+
+FEW_JOBS = 50
+"""How many are listed unless --limit says so."""
 
 WIDE = 116
 """From so many columns on, a note has a column of its own; else it stands below its job."""
@@ -58,14 +66,19 @@ environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES)
 def jobs() -> None:
     """List, show, count, signal, retry, cancel, delete and prune jobs."""
 
 
 @jobs.command("list")
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="How many at the most [default: 50; with --ids in a pipe, all].",
+)
 @click.option("--before", metavar="ID", help="Go on after the last id of the page before.")
 @click.option("--ids", "ids_only", is_flag=True, help="Ids only, one on a line.")
 @json_option
@@ -73,10 +86,10 @@ def jobs() -> None:
 def list_(
     database: Database,
     where: Mapping[str, Any],
-    limit: int,
+    limit: int | None,
     before: str | None,
     ids_only: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> None:
     """List jobs, newest first.
 
@@ -88,18 +101,33 @@ def list_(
     chosen = checked_filter(where)
     cursor = None if before is None else checked_id(before)
     with database.store() as store:
-        found = run_blocking(store.list_jobs(chosen, limit=limit, before=cursor))
+        if ids_only and limit is None and not sys.stdout.isatty():
+            run_blocking(_print_all_ids(store, chosen, cursor))
+            return
+        found = run_blocking(store.list_jobs(chosen, limit=limit or FEW_JOBS, before=cursor))
         now = run_blocking(store.now())
+        people = not ids_only and for_people(as_json=as_json)
+        runs = people and any(job.status is Status.RUNNING for job in found)
+        workers = run_blocking(store.workers()) if runs else []
     if ids_only:
         for job in found:
             print(job.id)
-    elif for_people(as_json=as_json):
-        _show_table(found, now)
+    elif people and found:
+        _show_table(found, now, {worker.id: f"{worker.host}:{worker.pid}" for worker in workers})
     else:
         for job in found:
             print_json(job_as_json(job))
     if found.is_cut:
         say(f"looked at {SEARCHED:,} jobs; there are more: go on with --before {found.next}")
+    elif not found:
+        say(f"no such jobs in {where_is(database.resolved()[0])}")
+    elif found.next is not None:
+        say(f"there may be more: --before {found.next}, or a larger --limit")
+
+
+async def _print_all_ids(store: Store, chosen: JobFilter, before: UUID | None) -> None:
+    async for page in pages(store, chosen, before=before):
+        print("\n".join(str(job.id) for job in page))
 
 
 @jobs.command(short_help="Show one job, and why it is not running.")
@@ -111,7 +139,7 @@ def show(
     database: Database,
     job_id: str,
     all_children: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> None:
     """Show one job: payload, result, failures, and why it is not running.
 
@@ -123,11 +151,10 @@ def show(
     Example:
       pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
     """  # noqa: D301 - a mark for click
-    wanted = checked_id(job_id)
     people = for_people(as_json=as_json)
     few = None if all_children else FEW if people else FEW_IN_JSON
     with database.store() as store:
-        known = run_blocking(_everything_about(store, wanted, few))
+        known = run_blocking(_everything_about(store, find_id(store, job_id), few))
     if people:
         report(console(), known)
     else:
@@ -151,7 +178,7 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
 @filter_options
 @json_option
 @database_options
-def counts(database: Database, where: Mapping[str, Any], as_json: bool) -> None:  # noqa: FBT001
+def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -> None:  # noqa: FBT001
     """Count jobs by status, up to 50,000 of each.
 
     With other filters than --status and --parent, the newest 50,000 jobs are looked at.
@@ -172,31 +199,41 @@ jobs.add_command(prune)
 jobs.add_command(signal)
 
 
-def _show_table(found: Page[JobRow], now: datetime) -> None:
-    if not found:
-        say("no such jobs among those" if found.is_cut else "no such jobs")
-        return
+def _show_table(found: Page[JobRow], now: datetime, hosts: Mapping[UUID, str]) -> None:
     screen = console()
     wide = screen.width >= WIDE
-    heads = ("ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN")
+    heads = ["ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN"]
+    queues = wide and any(job.queue != DEFAULT_QUEUE for job in found)
+    if queues:
+        heads.insert(2, "QUEUE")
     flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
     table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
     for job in found:
-        note = _note(job)
-        cells = (str(job.id), job.topic, status_of(job), _tries(job), _age(job, now))
+        note = _note(job, hosts)
+        cells: list[str | Text] = [
+            str(job.id),
+            job.topic,
+            status_of(job),
+            _tries(job),
+            _age(job, now),
+        ]
+        if queues:
+            cells.insert(2, job.queue)
         if wide:
             table.add(*cells, _when(job, now), note)
         else:
             table.add(*cells, _when(job, now), below=note if note.plain else None)
     table.show(screen)
-    if found.next is not None and not found.is_cut:
-        say(f"there may be more: --before {found.next}")
 
 
-def _note(job: JobRow) -> Text:
-    """Return what a job waits for, or why it failed."""
+def _note(job: JobRow, hosts: Mapping[UUID, str]) -> Text:
+    """Return what a job waits for, where it runs and how far it is, or why it failed."""
     if job.status is Status.WAITING and job.wait_kind != StepKind.SLEEP:
         return Text(in_line(f"waits for {waits_for(job)}"), style="magenta")
+    if job.status is Status.RUNNING and job.locked_by is not None:
+        host = hosts.get(job.locked_by, f"worker {job.locked_by}")
+        progress = "" if job.progress is None else f", progress {one_line(job.progress)}"
+        return Text(in_line(f"on {host}{progress}"), style="blue")
     return Text(one_line(job.last_error or ""), style="red")
 
 

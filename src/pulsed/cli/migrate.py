@@ -9,6 +9,7 @@ import click
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
+from pulsed.cli.groups import Group
 from pulsed.cli.output import Table, console, for_people, json_option, print_json
 from pulsed.cli.times import iso
 from pulsed.store import migrations
@@ -27,7 +28,7 @@ environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES)
 def migrate() -> None:
     """Create or update the database's tables, or see what that would do."""
 
@@ -51,7 +52,7 @@ def up(database: Database) -> None:
 @migrate.command()
 @json_option
 @database_options
-def status(database: Database, as_json: bool) -> int:  # noqa: FBT001
+def status(database: Database, as_json: bool | None) -> int:  # noqa: FBT001
     """Show which migrations the database has. Exits with 5 if this pulsed cannot work with it."""
     with _sql_store(database) as store:
         applied = {row.version: row for row in run_blocking(store.applied_migrations())}
@@ -79,7 +80,7 @@ def sql(database: Database, since: int) -> None:
         print(migrations.script(store.dialect, since=since), end="")
 
 
-def _show(rows: list[dict[str, object]], *, as_json: bool) -> None:
+def _show(rows: list[dict[str, object]], *, as_json: bool | None) -> None:
     if not for_people(as_json=as_json):
         for row in rows:
             print_json(row)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any, TypeVar
 
 import click
 import msgspec
@@ -13,10 +14,12 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from pulsed.cli.exits import say
+from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.plain import harmless, harmless_json, in_line
 from pulsed.job import JobRow, Status, WorkerInfo
 from pulsed.page import SEARCHED, Counts
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
@@ -33,12 +36,33 @@ COLOURS = {
 SHORT = {Status.DEAD_LETTERED: "DEAD"}
 """Where columns are scarce; ``--status`` understands it too."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON lines, as when piped.")
+
+def json_option(command: F) -> F:
+    """Give a command ``--format`` and ``--json``, and pass them on as ``as_json``.
+
+    None: neither was given.
+    """
+
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(("table", "json")),
+        help="For people or for programs [default: table on a terminal, json in a pipe].",
+    )
+    @click.option("--json", "wants_json", is_flag=True, help="Short for --format json.")
+    @functools.wraps(command)
+    def with_format(*, form: str | None, wants_json: bool, **options: Any) -> Any:
+        if wants_json and form == "table":
+            raise CommandError("--json and --format table contradict each other.", Code.USAGE)
+        as_json = True if wants_json else None if form is None else form == "json"
+        return command(as_json=as_json, **options)
+
+    return with_format  # type: ignore[return-value]
 
 
-def for_people(*, as_json: bool) -> bool:
-    """Whether stdout is a terminal with somebody before it who did not ask for JSON."""
-    return not as_json and sys.stdout.isatty()
+def for_people(*, as_json: bool | None) -> bool:
+    """Whether to print for a person: as the options say, or because stdout is a terminal."""
+    return sys.stdout.isatty() if as_json is None else not as_json
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -152,7 +176,7 @@ class Table:
         return line
 
 
-def print_counts(counted: Counts, *, as_json: bool) -> None:
+def print_counts(counted: Counts, *, as_json: bool | None) -> None:
     """Print numbers of jobs by their status; on stderr, of which there may be more."""
     if not for_people(as_json=as_json):
         print_json(dict(counted))

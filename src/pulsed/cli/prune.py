@@ -20,6 +20,7 @@ from pulsed.page import Counts
 from pulsed.retention import Retention, described
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import counted
 
 
 @click.command(short_help="Remove jobs that ended some time ago.")
@@ -40,7 +41,7 @@ def prune(
     status: tuple[tuple[Status, ...], ...],
     dry_run: bool,  # noqa: FBT001
     yes: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> int:
     """Remove jobs that ended some time ago, with their results and failures.
 
@@ -101,4 +102,4 @@ def _ages(
 
 
 def _jobs(number: int) -> str:
-    return f"{number:,} {'job' if number == 1 else 'jobs'}"
+    return counted(number, "job")

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from pulsed.cli.exits import exit_after
+from pulsed.cli.groups import Group
 from pulsed.version import __version__
 
 # Name → module and one line of help, so that ``--help`` and ``--version`` need load none of them.
@@ -60,7 +61,7 @@ completion (bash; zsh and fish likewise):
 EPILOG = f"{EXAMPLES}\n\n{ENVIRONMENT}\n\n{EXIT_CODES}\n\n{COMPLETION}"
 
 
-class Root(click.Group):
+class Root(Group):
     """Loads a subcommand when it is called for, and ends all of them in the same way."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

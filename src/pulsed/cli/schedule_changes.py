@@ -76,7 +76,7 @@ def add(
     arguments: tuple[str, ...],
     json_args: str | None,
     replace: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
     **options: Any,
 ) -> None:
     """Add a schedule: --cron, --every or --at.
@@ -117,7 +117,7 @@ def edit(
     arguments: tuple[str, ...],
     json_args: str | None,
     unset: tuple[str, ...],
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
     **options: Any,
 ) -> None:
     """Change a schedule and keep what is not mentioned.
@@ -140,7 +140,7 @@ def edit(
         tell(schedules.edit(name, **changes), run_blocking(store.now()), as_json=as_json)
 
 
-def tell(schedule: Schedule, now: datetime, *, as_json: bool) -> None:
+def tell(schedule: Schedule, now: datetime, *, as_json: bool | None) -> None:
     """Show what has become of a schedule."""
     if for_people(as_json=as_json):
         report.show_briefly(console(), schedule, now)

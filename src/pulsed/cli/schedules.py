@@ -8,6 +8,7 @@ import click
 
 from pulsed.cli import schedule_report as report
 from pulsed.cli.exits import CommandError, say
+from pulsed.cli.groups import Group
 from pulsed.cli.output import console, for_people, json_option, print_json
 from pulsed.cli.prompt import confirm
 from pulsed.cli.schedule_changes import add, edit, tell
@@ -35,7 +36,7 @@ environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   when --url and --app are not given"""
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES)
 def schedules() -> None:
     """List, show, add, edit, pause, resume, delete and run schedules."""
 
@@ -44,7 +45,7 @@ def schedules() -> None:
 @click.option("--all-apps", is_flag=True, help="Those of every app in the database.")
 @json_option
 @scope_options
-def list_(scope: Scope, all_apps: bool, as_json: bool) -> None:  # noqa: FBT001
+def list_(scope: Scope, all_apps: bool, as_json: bool | None) -> None:  # noqa: FBT001
     """List schedules: when they run, when they ran.
 
     \b
@@ -68,7 +69,7 @@ def list_(scope: Scope, all_apps: bool, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 @scope_options
-def show(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
+def show(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
     """Show one schedule, its next five occurrences and last five jobs.
 
     \b
@@ -106,7 +107,7 @@ def next_(
     name: str,
     count: int,
     after: datetime | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> None:
     """Show the coming occurrences and clock changes.
 
@@ -152,7 +153,7 @@ def fires(
     name: str,
     limit: int,
     before: datetime | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
 ) -> None:
     """Show the jobs it made, the latest first.
 
@@ -181,7 +182,7 @@ def fires(
 @click.argument("name")
 @json_option
 @scope_options
-def pause(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
+def pause(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
     """Make no more jobs until it is resumed. What is enqueued already runs."""
     with scope.opened() as (schedules, store):
         tell(schedules.pause(name), run_blocking(store.now()), as_json=as_json)
@@ -191,7 +192,7 @@ def pause(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 @scope_options
-def resume(scope: Scope, name: str, as_json: bool) -> None:  # noqa: FBT001
+def resume(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
     """Go on after a pause or an error.
 
     It goes on with the next occurrence; what passed meanwhile is not made up for.

@@ -25,7 +25,7 @@ from pulsed.retention import Retention
 from pulsed.rpc.address import is_loopback
 from pulsed.rpc.exposure import check_exposure
 from pulsed.rpc.opening import is_remote
-from pulsed.store.open import open_store, redacted, require
+from pulsed.store.open import open_store, require, where
 from pulsed.store.sqlstore import SqlStore
 from pulsed.version import __version__
 
@@ -198,7 +198,7 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
         await store.now()  # what waiting will not mend is said now
         await serving.start()
         host = options["listen"].rpartition(":")[0]
-        what = f"pulsed {__version__} serves {redacted(url)} on {host}:{serving.port}"
+        what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
         return await _until_told_to_stop(serving, what)
     finally:
         await store.aclose()

@@ -12,7 +12,7 @@ import click
 from pulsed.cli.arguments import refused_constant
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
-from pulsed.client.job import checked_id
+from pulsed.cli.job_ids import find_id
 from pulsed.client.signals import send_signal
 from pulsed.store.blocking import run_blocking
 
@@ -39,9 +39,9 @@ def signal(database: Database, job_id: str, name: str, payload: str) -> None:
       pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 note '"a text"'
       pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 reply @reply.json
     """  # noqa: D301 - a mark for click
-    wanted = checked_id(job_id)
     value = _read(payload)
     with database.store() as store:
+        wanted = find_id(store, job_id)
         run_blocking(send_signal(store, wanted, name, value))
     print(wanted)
     say(f"sent the signal {name!r}")

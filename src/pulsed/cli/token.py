@@ -9,6 +9,7 @@ import click
 
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
+from pulsed.cli.groups import Group
 from pulsed.cli.output import Table, console, for_people, joined, json_option, print_json
 from pulsed.cli.times import iso
 from pulsed.handler.options import checked_name
@@ -39,7 +40,7 @@ environment:
 ROLES = ("read", "produce", "work", "admin")
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES)
 def token() -> None:
     """Make, list and revoke the tokens of a server's callers."""
 
@@ -85,7 +86,7 @@ def new(
 @token.command("list", short_help="Show whom the server knows, and what they may do.")
 @json_option
 @database_options
-def list_tokens(database: Database, as_json: bool) -> None:  # noqa: FBT001
+def list_tokens(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
     """Show whom the server knows, and what they may do; not their secrets."""
     with _tokens_of(database) as store:
         found = run_blocking(tokens.read(store))

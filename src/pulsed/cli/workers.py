@@ -36,7 +36,7 @@ environment:
 @click.command(epilog=EXAMPLES)
 @json_option
 @database_options
-def workers(database: Database, as_json: bool) -> None:  # noqa: FBT001
+def workers(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
     """Show the workers: where they are, what they take, when they were last heard of."""
     with database.store() as store:
         found = run_blocking(store.workers())

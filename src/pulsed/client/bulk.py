@@ -66,9 +66,10 @@ async def act_on_matching(
     return total
 
 
-async def pages(store: Store, where: JobFilter, limit: int = PAGE) -> AsyncIterator[Page[JobRow]]:
+async def pages(
+    store: Store, where: JobFilter, limit: int = PAGE, before: UUID | None = None
+) -> AsyncIterator[Page[JobRow]]:
     """Read all jobs that match, newest first, however many have to be searched for them."""
-    before: UUID | None = None
     while True:
         page = await store.list_jobs(where, limit=limit, before=before)
         if page:

@@ -36,6 +36,7 @@ from pulsed.handler.options import checked_count
 from pulsed.handler.registry import ONE_ID
 from pulsed.job import NewJob, new_job_id
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
+from pulsed.wording import counted
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -270,4 +271,4 @@ def _size_of(job: NewJob) -> int:
 
 def _note_stored(error: Exception, stored: int) -> None:
     if stored:
-        error.add_note(f"{stored:,} jobs of the batches before this one are stored.")
+        error.add_note(f"Stored by the batches before this one: {counted(stored, 'job')}.")

@@ -65,7 +65,7 @@ class ScheduleFire(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What ``sync()`` did, by the names of the schedules."""
+    """What ``apply()`` did, by the names of the schedules."""
 
     created: list[str]
     changed: list[str]
@@ -251,7 +251,7 @@ class Schedules:
         """Return the coming occurrences of a schedule, in UTC."""
         return (await self.aget(name)).next(count, after=after)
 
-    async def async_(self, *, pause_removed: bool = False) -> Synced:
+    async def aapply(self, *, pause_removed: bool = False) -> Synced:
         """Write what is declared with ``app.schedule(...)``; workers do this when they start.
 
         Only schedules of this app are touched. One that is no longer declared is reported, and
@@ -281,7 +281,7 @@ class Schedules:
     run_now = blocking(arun_now)
     fires = blocking(afires)
     next = blocking(anext)  # noqa: A003 - the twin of next
-    sync = blocking(async_)  # the keyword takes an underscore
+    apply = blocking(aapply)
 
     @property
     def _store(self) -> Store:

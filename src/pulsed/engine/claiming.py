@@ -22,6 +22,7 @@ from pulsed.errors import StorageError
 from pulsed.job import Assignment, Lease, Released, Report, TopicPolicy
 from pulsed.store.base import Store
 from pulsed.store.throttle import level_of
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -35,6 +36,9 @@ LINGER_FOR = 2
 """Jobs that it may be handed: two, for one alone then says that there are no more."""
 LINGER_SHARE = 1 / 6
 """Of a lease, at most: a lease counts from when its job was asked for."""
+
+FAILING_AFTER = 3
+"""Claims that failed one after the other, each after its own storage retries."""
 
 PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
@@ -138,6 +142,10 @@ class Claimer:
         )
         return await self._begin(awaiting) > 0
 
+    def is_failing(self) -> bool:
+        """Whether claims have been failing for a while."""
+        return self._failures >= FAILING_AFTER
+
     @property
     def in_doubt(self) -> bool:
         """Whether a claim without an answer may have leased jobs that we do not know of."""
@@ -151,8 +159,10 @@ class Claimer:
         held = await self._store.held(self._worker_id)
         unknown = [lease for lease in held if not self._leases.holds(lease)]
         if unknown:
-            log.warning("giving back %d jobs of a claim whose answer was lost", len(unknown))
-            await self._store.settle([Report(lease, Released()) for lease in unknown])
+            log.warning(
+                "giving back %s of a claim whose answer was lost", counted(len(unknown), "job")
+            )
+            await self._store.settle_free([Report(lease, Released()) for lease in unknown])
         return unknown
 
     async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:

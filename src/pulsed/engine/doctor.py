@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
 from pulsed.errors import PulsedError
+from pulsed.job import JobFilter, Status
 from pulsed.retention import Retention, described
 from pulsed.schedule import ScheduleRow, ScheduleState
 from pulsed.store.base import Audit, Backlog, Store
+from pulsed.wording import counted
 
 TICK = 10.0
 """The watchdogs' default interval."""
@@ -25,7 +27,8 @@ CLOCK_TOLERANCE = 1.0
 WAITED_TOO_LONG = 60.0
 OTHERS = 0o007
 """What a file's mode allows to everybody."""
-LATE = 86_400.0
+A_DAY = 86_400.0
+LATE = A_DAY
 """Seconds that a finished job may be kept longer than it should be, while workers catch up."""
 
 
@@ -101,9 +104,9 @@ def _wal_reset_bug(present: str) -> Finding:
     return Finding(
         "wal reset",
         Level.OK,
-        "this SQLite (before 3.51.3) can damage the log when several processes write; pulsed "
-        "avoids that: it checkpoints only under the write lock",
-        "let no other program write to the file, or upgrade SQLite",
+        "this SQLite (before 3.51.3) can damage the log when two connections checkpoint at once; "
+        "pulsed never does: it checkpoints only under the write lock",
+        "other programs may write to the file with PRAGMA wal_autocheckpoint = 0",
     )
 
 
@@ -121,6 +124,13 @@ def _file_mode(mode: str) -> Finding:
         return Finding("file mode", Level.OK, mode or "files have none here")
     detail = f"{mode}: every user of this machine can read the jobs, or change them"
     return Finding("file mode", Level.WARN, detail, "chmod 600 the file, its -wal and its -shm")
+
+
+def _writable(answer: str) -> Finding:
+    if answer == "yes":
+        return Finding("writable", Level.OK, "the file and its folder can be written")
+    detail = "this user may not write to the file or its folder: nothing can be enqueued or run"
+    return Finding("writable", Level.FAIL, detail, "check their owner and mode")
 
 
 def _standby(answer: str) -> Finding:
@@ -152,6 +162,7 @@ _JUDGES: Mapping[str, Callable[[str], Finding]] = {
     "synchronous": _synchronous,
     "wal_reset_bug": _wal_reset_bug,
     "file_system": _file_system,
+    "writable": _writable,
     "file_mode": _file_mode,
     "standby": _standby,
     "autovacuum": _autovacuum,
@@ -187,11 +198,18 @@ async def _workers(store: Store) -> list[Finding]:
     found = [Finding("workers", Level.OK, f"{len(living)} alive with {slots} slots")]
     if not living:
         advice = "start one with `pulsed worker module:app`"
+        if (await store.audit(slack=2 * TICK)).last_tick is None:
+            advice += "; none ever ran here: is this the database that your workers use?"
         found = [Finding("workers", Level.WARN, "none is alive; jobs wait", advice)]
     if silent:
         where = ", ".join(f"{worker.host}:{worker.pid}" for worker in silent[:5])
         detail = f"{len(silent)} silent for more than {SILENT_AFTER:.0f} s: {where}"
         found.append(Finding("silent workers", Level.WARN, detail, "killed? see their logs"))
+    failing = [worker for worker in workers if is_live(worker, now) and worker.state == "failing"]
+    if failing:
+        where = ", ".join(f"{worker.host}:{worker.pid}" for worker in failing[:5])
+        detail = f"{len(failing)} cannot claim jobs: {where}"
+        found.append(Finding("failing workers", Level.FAIL, detail, "their logs say why"))
     if stuck := sum(worker.stuck for worker in living):
         detail = f"{stuck} slots hold handlers that do not stop"
         found.append(Finding("stuck slots", Level.WARN, detail, "restart those workers"))
@@ -221,9 +239,11 @@ def _overdue(audit: Audit) -> Finding:
     if not audit.overdue:
         return Finding("recovery", Level.OK, "no lease is overdue")
     if audit.in_grace:
-        detail = f"{audit.overdue:,} jobs of silent workers; workers get a moment to beat first"
+        detail = (
+            f"{counted(audit.overdue, 'job')} of silent workers; workers get a moment to beat first"
+        )
         return Finding("recovery", Level.WARN, detail, "look again in half a minute")
-    detail = f"{audit.overdue:,} jobs are still RUNNING long after their leases ended"
+    detail = f"{audit.overdue:,} {_plural(audit.overdue)} still RUNNING long after the lease ended"
     advice = "any live worker recovers them within a tick: start one, or see its log"
     return Finding("recovery", Level.FAIL, detail, advice)
 
@@ -273,6 +293,18 @@ async def _watchdog(store: Store, audit: Audit) -> Finding:
     return Finding("watchdog", Level.OK, f"last looked {max(0, age):.0f} s ago")
 
 
+async def _dead_letters(store: Store) -> list[Finding]:
+    dead = Status.DEAD_LETTERED
+    total = (await store.counts(JobFilter(status=(dead,))))[dead]
+    older = (await store.prunable({dead: A_DAY}))[dead]
+    if not (new := max(0, total - older)):
+        return [Finding("dead letters", Level.OK, f"none within a day, {total:,} in all")]
+    jobs = "job was" if new == 1 else "jobs were"
+    detail = f"{new:,} {jobs} dead-lettered within a day, {total:,} in all"
+    advice = "`pulsed jobs list --status dead` shows them, `pulsed jobs show ID` says why"
+    return [Finding("dead letters", Level.WARN, detail, advice)]
+
+
 async def _backlog(store: Store) -> list[Finding]:
     now = await store.now()
     living = live(await store.workers(), now)
@@ -286,7 +318,7 @@ async def _backlog(store: Store) -> list[Finding]:
 
 def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     age = (now - backlog.oldest).total_seconds()
-    jobs = f"{backlog.due:,} due {'job' if backlog.due == 1 else 'jobs'} of {backlog.topic!r}"
+    jobs = f"{counted(backlog.due, 'due job')} of {backlog.topic!r}"
     level = Level.FAIL if age > WAITED_TOO_LONG else Level.WARN
     return Finding("backlog", level, f"{jobs}, the oldest for {age:.0f} s", why)
 
@@ -350,6 +382,7 @@ CHECKS: Mapping[str, Callable[[Store], Awaitable[list[Finding]]]] = {
     "clock": _clock,
     "workers": _workers,
     "jobs": _jobs,
+    "dead letters": _dead_letters,
     "backlog": _backlog,
     "schedules": _schedules,
 }

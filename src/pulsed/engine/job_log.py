@@ -18,6 +18,7 @@ from pulsed.engine.options import JobLogging
 from pulsed.engine.run import Run
 from pulsed.job import Cancelled, Failed, Outcome, Released, Snoozed, Status, Succeeded, Waiting
 from pulsed.lifecycle import status_after
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.job")
 
@@ -27,6 +28,8 @@ LINES = 20
 """Lines about successes within ``WINDOW`` when they are limited."""
 WINDOW = 1.0
 """Seconds."""
+LONGEST_ERROR = 1_000
+"""Characters of an error in the line; ``exc_info`` and the job have all of it."""
 
 
 class JobLog:
@@ -79,8 +82,7 @@ class JobLog:
 
     def _sum_up(self) -> None:
         count, self._unlogged, self._summary = self._unlogged, 0, None
-        jobs = "job" if count == 1 else "jobs"
-        log.info("%s more %s succeeded; --job-log all shows each", f"{count:,}", jobs)
+        log.info("%s succeeded; --job-log all shows each", counted(count, "more job"))
 
 
 def in_words(seconds: float) -> str:
@@ -99,7 +101,7 @@ def _failed(run: Run, outcome: Failed) -> None:
     dead = _is_dead_letter(run, outcome)
     if not log.isEnabledFor(logging.ERROR if dead else logging.WARNING):
         return
-    error = outcome.error.partition("\n")[0]
+    error = outcome.error.partition("\n")[0][:LONGEST_ERROR]
     line = "" if run.error is None else handler_line(run.error, run.handler.fn)
     where = f" ({line})" if line else ""
     extra = run.log_fields() | {"duration_ms": run.milliseconds(), "error": outcome.error}

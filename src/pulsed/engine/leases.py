@@ -21,6 +21,7 @@ from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.throttle import level_of
 from pulsed.store.ticks import BEATS_PER_LEASE
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -183,7 +184,10 @@ class Leases:
                 if self._sure_until.get(job_id, float("inf")) <= now
             ]
         if given_up:
-            log.error("%d leases could not be confirmed in time; fencing ourselves", len(given_up))
+            log.error(
+                "%s could not be confirmed in time; their jobs are stopped",
+                counted(len(given_up), "lease"),
+            )
             self._on_answers(dict.fromkeys(given_up, Beat.LOST))
 
     def _beat_until_stopped(self) -> None:

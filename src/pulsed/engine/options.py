@@ -77,3 +77,8 @@ class WorkerOptions:
             return self.queues
         declared = {handler.queue for handler in registry}
         return dict.fromkeys(sorted(declared | {DEFAULT_QUEUE}), 1.0)
+
+    def uses_threads(self, registry: Registry) -> bool:
+        """Whether some of the handlers that it serves are plain functions, which run in threads."""
+        queues = self.served_queues(registry)
+        return any(handler.queue in queues and not handler.is_async for handler in registry)

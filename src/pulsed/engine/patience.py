@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import StorageFull, TransientStorageError
+from pulsed.errors import StorageBusy, StorageFull, TransientStorageError
 from pulsed.store.throttle import level_of
 
 T = TypeVar("T")
@@ -18,8 +18,8 @@ log = logging.getLogger("pulsed.worker")
 PATIENCE = RetryPolicy(initial=0.5, max=5.0, jitter=0.2)
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
-    """Await ``ask()`` until the database answers.
+async def patiently(ask: Callable[[], Awaitable[T]], what: str, *, busy: bool = True) -> T:
+    """Await ``ask()`` until the database answers; without ``busy``, unless it is StorageBusy.
 
     The store has retried already. A run that gave up here would lose an attempt, or the result of
     a step, to an outage; so it waits as the report of its outcome would, until it is told to stop.
@@ -29,6 +29,8 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
         try:
             return await ask()
         except (TransientStorageError, StorageFull) as error:
+            if isinstance(error, StorageBusy) and not busy:
+                raise
             failures += 1
             log.log(level_of(error), "%s waits for the database (%s)", what, error)
         await asyncio.sleep(PATIENCE.delay(failures))

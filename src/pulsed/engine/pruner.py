@@ -21,6 +21,7 @@ from pulsed.job import Status
 from pulsed.retention import Retention
 from pulsed.store.base import Store
 from pulsed.store.blocking import pause
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.retention")
 
@@ -84,7 +85,9 @@ class Pruner:
             reached = batch.reached
             await self._rest(rest)
         if total := removed.total():
-            log.info("removed %d jobs that ended long ago: %s", total, _by_status(removed))
+            log.info(
+                "removed %s that ended long ago: %s", counted(total, "job"), _by_status(removed)
+            )
         return dict(removed)
 
 

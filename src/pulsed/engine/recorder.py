@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from pulsed.batches import batches, halves, text_size
 from pulsed.engine.patience import patiently
-from pulsed.errors import concerns_everything
+from pulsed.errors import StorageBusy, concerns_everything
 from pulsed.store.base import Store
 from pulsed.workflow import Record
 
@@ -28,6 +28,7 @@ class Recorder:
         self._store = store
         self._waiting: list[Waiting] = []
         self._writing: asyncio.Task[None] | None = None
+        self._apart: set[asyncio.Task[None]] = set()
 
     def put(self, record: Record) -> asyncio.Future[bool]:
         """Take a checkpoint; the answer is whether its run still had the lease."""
@@ -47,15 +48,28 @@ class Recorder:
                 batch = next(batches(self._waiting, _size_of))
                 self._waiting = self._waiting[len(batch) :]
                 await self._write(batch)
+                batch = []
         finally:
             self._writing = None
             for _, answer in (*batch, *self._waiting):  # none, unless the loop is going away
                 answer.cancel()
 
-    async def _write(self, batch: Sequence[Waiting]) -> None:
+    def _write_apart(self, waiting: Waiting) -> None:
+        """Write a checkpoint by itself, however long it takes."""
+        task = asyncio.create_task(
+            self._write([waiting], busy=True), name="pulsed-record", context=contextvars.Context()
+        )
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
+        task.add_done_callback(lambda _: waiting[1].cancel())  # nothing, unless the loop ends
+
+    async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
         records = [record for record, _ in batch]
         try:
-            held = await patiently(lambda: self._store.record(records), "a checkpoint")
+            held = await patiently(lambda: self._store.record(records), "a checkpoint", busy=busy)
+        except StorageBusy:  # one row that is locked must not hold up the others
+            for each in batch:
+                self._write_apart(each)
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
             if len(batch) > 1 and not concerns_everything(error):
                 for half in halves(batch):  # one that is refused must not take the others with it

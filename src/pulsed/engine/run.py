@@ -175,6 +175,13 @@ def call(run: Run) -> Outcome | None:
     contexts.enter(run.context)
     try:
         value = _called(run)
+        if type(value) is CoroutineType:
+            value.close()
+            raise NoRetry(  # noqa: TRY301 - it ends like any other error
+                f"{run.handler.location} returned a coroutine that nothing awaits. A decorator of "
+                "an async function must be written with `async def` and await it; on a plain "
+                "function, leave `async` out."
+            )
     except BaseException as error:  # noqa: BLE001 - see above
         return _after_error(run, error)
     return _after_return(run, value)

@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Any
 
 from pulsed.engine.signals import HANG_UP, Insistence, stop_signals
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.supervisor")
 
@@ -96,7 +97,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervise until the last child has ended; returns the exit code for this process."""
-        log.info("supervisor %d: %d processes", os.getpid(), len(self.children))
+        log.info(
+            "supervisor %d: %s", os.getpid(), counted(len(self.children), "process", "processes")
+        )
         with self._woken_by_signals() as wait:
             try:
                 while not self.tick():
@@ -109,7 +112,7 @@ class Supervisor:
     def stop(self) -> None:
         """Drain; when called again, abort; when called once more, kill."""
         self.stage = STAGES[min(STAGES.index(self.stage) + 1, len(STAGES) - 1)]
-        log.info("%s %d processes", self.stage.value, len(self.alive))
+        log.info("%s %s", self.stage.value, counted(len(self.alive), "process", "processes"))
 
     def tick(self) -> bool:
         """Notice the dead, start whose time has come, pass on the stage; True when all is over."""

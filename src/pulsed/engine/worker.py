@@ -17,7 +17,16 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any
@@ -27,7 +36,7 @@ from pulsed.engine import runner
 from pulsed.engine.cancel_watch import CancelWatch
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
-from pulsed.engine.job_log import JobLog
+from pulsed.engine.job_log import JobLog, in_words
 from pulsed.engine.leases import Fence, Leases
 from pulsed.engine.loop_watch import LoopWatch
 from pulsed.engine.options import WorkerOptions
@@ -51,6 +60,9 @@ log = logging.getLogger("pulsed.worker")
 
 MOST_UNREPORTED = 500
 """Outcomes beyond its slots with which a worker stops claiming: the database takes no reports."""
+
+DRAIN_LOG_EVERY = 5.0
+"""Seconds between two lines about a drain that goes on."""
 
 
 class Exit(Enum):
@@ -90,6 +102,7 @@ class Worker:
             on_stuck=self._end_if_too_many_are_stuck,
         )
         self._job_log = JobLog(self.options.job_log)
+        self._claims_fail: Callable[[], bool] = lambda: False
         self._listener: Listener | None = None
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
@@ -165,6 +178,7 @@ class Worker:
             free_slots=self._free_slots,
             start=self._start,
         )
+        self._claims_fail = self._claimer.is_failing
         self._cancel_watch = CancelWatch(
             self.store, self.id, poll=options.poll, runs=self._runner.by_lease
         )
@@ -237,10 +251,14 @@ class Worker:
 
     async def _drain(self) -> None:
         """Wait for what runs, beating all the while; hand back what may not finish."""
-        if self._runner.runs:
-            log.info("draining %d running jobs", len(self._runner.runs))
+        began, running = time.monotonic(), _running(self._runner.runs)
+        if running:
+            log.info("draining %s", running)
         async with _cancelled_at_exit(self._finish_runs()) as finished:
-            async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
+            async with (
+                _cancelled_at_exit(self._abort_asked.wait()) as aborted,
+                _cancelled_at_exit(self._log_drain()),
+            ):
                 await asyncio.wait(
                     [finished, aborted],
                     timeout=self.options.drain_timeout,
@@ -251,6 +269,13 @@ class Worker:
                 await self._abort_runs()
                 # What cannot be handed back by then will expire.
                 await asyncio.wait([finished], timeout=runner.UNSTOPPABLE_AFTER)
+            elif running:
+                log.info("drained in %s: every job has ended", in_words(time.monotonic() - began))
+
+    async def _log_drain(self) -> None:
+        while True:
+            await asyncio.sleep(DRAIN_LOG_EVERY)
+            log.info("still draining %s", _running(self._runner.runs) or "what is not stored yet")
 
     async def _finish_runs(self) -> None:
         await self._runner.until_idle()
@@ -259,7 +284,7 @@ class Worker:
     async def _abort_runs(self) -> None:
         """Stop what runs; what does not stop is handed back all the same."""
         runs, stuck = self._runner.runs, self._runner.stuck
-        log.warning("handing back %d running jobs", len(runs) - len(stuck))
+        log.warning("handing back %s", _running(runs - stuck) or "no job: all that run are stuck")
         for run in list(runs):
             run.tell_to_stop(Stop.ABORTED)
         async with _cancelled_at_exit(self._runner.until_idle()) as idle:
@@ -370,9 +395,14 @@ class Worker:
             slots=self.options.concurrency,
             running=len(self._runner.runs),
             stuck=len(self._runner.stuck),
-            state="draining" if self._stop_asked.is_set() else "running",
+            state=self._state(),
             version=__version__,
         )
+
+    def _state(self) -> str:
+        if self._stop_asked.is_set():
+            return "draining"
+        return "failing" if self._claims_fail() else "running"
 
     @property
     def _fence(self) -> Fence:
@@ -389,7 +419,11 @@ class Worker:
             [f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues]
         )
         elsewhere = f"; left to workers of other queues: {others}" if others else ""
-        return f"queues {queues}; {self.options.concurrency} slots; topics {topics}{elsewhere}"
+        slots = self.options.concurrency
+        threads = ""
+        if self.options.uses_threads(self.registry):
+            threads = f"; up to {slots} threads for plain def handlers"
+        return f"queues {queues}; {slots} slots; topics {topics}{elsewhere}{threads}"
 
     def _tick(self) -> float:
         """Return the longest time between two looks for silent workers.
@@ -399,6 +433,18 @@ class Worker:
         """
         shortest = min(policy.lease for policy in self.registry.policies())
         return min(self.options.tick, shortest / BEATS_PER_LEASE)
+
+
+def _running(runs: Collection[Run]) -> str:
+    """Return what runs, for a log line; empty if nothing does."""
+    counts = Counter(run.assignment.topic for run in runs)
+    if not counts:
+        return ""
+    counted = counts.most_common()
+    names = [f"{number} {topic}" if len(counts) > 1 else topic for topic, number in counted]
+    more = ", …" if len(names) > 5 else ""
+    plural = "s" if len(runs) > 1 else ""
+    return f"{len(runs)} running job{plural} ({', '.join(names[:5])}{more})"
 
 
 @contextlib.asynccontextmanager

@@ -6,4 +6,4 @@ gRPC itself is imported only when a ``pulse://`` URL or ``pulsed server`` asks f
 import os
 
 # Otherwise its core writes a line to stderr whenever a server goes away, which is no news to us.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

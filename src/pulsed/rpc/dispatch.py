@@ -29,6 +29,7 @@ from pulsed.errors import StorageError
 from pulsed.job import Assignment, Released, Report, TopicPolicy
 from pulsed.rpc.wire import LARGEST_ASSIGNMENT_BATCH, PART
 from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.server")
 
@@ -473,12 +474,12 @@ class Dispatcher:
             await asyncio.wait(self._giving_back)
 
     async def _release(self, claimed: list[Assignment]) -> None:
-        log.info("giving back %d jobs that could not be sent", len(claimed))
+        log.info("giving back %s that could not be sent", counted(len(claimed), "job"))
         for _ in range(GIVE_BACK_TRIES):
             try:
                 await self._store.settle([Report(each.lease, Released()) for each in claimed])
             except StorageError as error:
-                log.warning("cannot give back %d jobs (%s)", len(claimed), error)
+                log.warning("cannot give back %s (%s)", counted(len(claimed), "job"), error)
                 await asyncio.sleep(self._poll)
             else:
                 self.hint()

@@ -20,7 +20,13 @@ from uuid import UUID
 import grpc
 
 from pulsed.batches import batches
-from pulsed.errors import ConfigError, InvalidPayload, ScheduleNotFound, TransientStorageError
+from pulsed.errors import (
+    ConfigError,
+    InvalidPayload,
+    ScheduleNotFound,
+    StorageBusy,
+    TransientStorageError,
+)
 from pulsed.job import (
     Assignment,
     Beat,
@@ -60,6 +66,7 @@ from pulsed.store.base import (
     Due,
     Fire,
     Listener,
+    Partly,
     Pruned,
     Put,
     Reaped,
@@ -69,6 +76,9 @@ from pulsed.store.blocking import is_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.loops import PerLoop
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
+
+SPLIT = {"ReportResults", "Checkpoint"}
+"""Calls that are not made again while rows are locked: what can be written is then written."""
 
 LONGEST_CALL = 30.0
 LONGEST_BEAT = 5.0
@@ -153,11 +163,12 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             except grpc.RpcError as failure:
                 raise self._failed(failure, name, host) from failure
 
-        return await retrying(retry_of(self.options), attempt, what=name, within=within)
+        busy = name not in SPLIT
+        return await retrying(retry_of(self.options), attempt, what=name, within=within, busy=busy)
 
     def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
         error = error_of(failure, what, host)
-        if isinstance(error, TransientStorageError):
+        if isinstance(error, TransientStorageError) and not isinstance(error, StorageBusy):
             self._endpoints.leave(host)
         return error
 
@@ -286,20 +297,32 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
         accepted: set[Lease] = set()
         for part in batches(reports, lambda report: report.size, PART):
-            accepted |= await self._report(part, within)
+            accepted |= (await self._report(part, within=within)).accepted
         return accepted
 
-    async def _report(self, reports: Sequence[Report], within: float | None) -> set[Lease]:
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        settled = Partly(set(), set())
+        for part in batches(reports, lambda report: report.size, PART):
+            accepted, locked = await self._report(part, skip_locked=True)
+            settled = Partly(settled.accepted | accepted, settled.locked | locked)
+        return settled
+
+    async def _report(
+        self, reports: Sequence[Report], *, within: float | None = None, skip_locked: bool = False
+    ) -> Partly:
         worker_id = reports[0].lease.worker_id
         alike = [each for each in reports if _succeeded_at(worker_id, each)]
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
             succeeded=columns.succeeded_message(alike, worker_id) if alike else None,
+            skip_locked=skip_locked,
         )
         answer = await self._call("ReportResults", request, seconds=LONGEST_REPORT, within=within)
-        pairs = zip([*others, *alike], answer.accepted, strict=True)
-        return {report.lease for report, accepted in pairs if accepted}
+        sent = [*others, *alike]
+        pairs = zip(sent, answer.accepted, strict=True)
+        accepted = {report.lease for report, accepted in pairs if accepted}
+        return Partly(accepted, {sent[place].lease for place in answer.locked})
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
         request = pb.ListLeasesRequest(worker_id=str(worker_id), asked_to_stop=asked_to_stop)

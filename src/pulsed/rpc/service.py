@@ -198,21 +198,29 @@ class Service(WorkflowMethods):
                 checks.successes_of, [request.succeeded], request, caller
             )
             reports += more
-        return await self._settle(reports, caller)
+        return await self._settle(reports, caller, skip_locked=request.skip_locked)
 
     async def release(self, request: Any, caller: Caller) -> Any:
         self._check_batch(request.leases)
         leases = await self._turns.each(checks.lease, request.leases, request, caller)
         return await self._settle([Report(lease, Released()) for lease in leases], caller)
 
-    async def _settle(self, reports: list[Report], caller: Caller) -> Any:
+    async def _settle(
+        self, reports: list[Report], caller: Caller, *, skip_locked: bool = False
+    ) -> Any:
         await self._scopes.check_reports(reports, caller)
-        accepted = await self._store.settle(reports)
+        if skip_locked:
+            accepted, locked = await self._store.settle_free(reports)
+        else:
+            accepted, locked = await self._store.settle(reports), set()
         if any(type(report.outcome) is Released for report in reports):
             self._hint()  # somebody else can have it at once
         if len(accepted) == len(reports):
             return pb.ReportResultsResponse(accepted=[True] * len(reports))
-        return pb.ReportResultsResponse(accepted=[each.lease in accepted for each in reports])
+        return pb.ReportResultsResponse(
+            accepted=[each.lease in accepted for each in reports],
+            locked=[place for place, each in enumerate(reports) if each.lease in locked],
+        )
 
     async def heartbeat(self, request: Any, caller: Caller, within: float | None = None) -> Any:
         self._check_batch(request.leases)

@@ -71,6 +71,14 @@ class Pruned(NamedTuple):
         return sum(self.removed.values())
 
 
+class Partly(NamedTuple):
+    """What came of reports of which some could not be decided."""
+
+    accepted: set[Lease]
+    locked: set[Lease]
+    """Another session has locked their rows, or rows that have to change with them."""
+
+
 class Audit(NamedTuple):
     """How many jobs break what must always hold, and when a watchdog last looked."""
 
@@ -190,6 +198,14 @@ class Store(ABC):
 
         ``within`` bounds the time spent on storage retries.
         """
+
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        """End runs like ``settle``, but leave out those whose rows somebody else has locked.
+
+        For when ``settle`` was StorageBusy. It waits for no row; a store without such locks has
+        nothing to leave out.
+        """
+        return Partly(await self.settle(reports), set())
 
     @abstractmethod
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:

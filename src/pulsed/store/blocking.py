@@ -86,4 +86,4 @@ def refuse_in_event_loop(twin: str) -> None:
 
 
 def _blocking_name(twin: str) -> str:
-    return twin.removeprefix("a").rstrip("_")  # ``async_`` had to avoid the keyword
+    return twin.removeprefix("a")

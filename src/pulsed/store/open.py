@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
@@ -70,6 +71,16 @@ def redacted(url: str) -> str:
     if at and _ENDS_A_HOST.search(user):
         return f"{scheme}://…"
     return f"{scheme}://{user}{at}{_BEHIND_THE_PATH.sub('', where)}"
+
+
+def where(url: str) -> str:
+    """Return a URL for people: without its password, and with the whole path of a file.
+
+    Two processes in two directories read ``sqlite:///jobs.db`` as two databases.
+    """
+    if url.partition(":")[0].lower() == "sqlite" and (path := sqlite_path(url)) is not None:
+        return f"sqlite:///{Path(path).absolute()}"
+    return redacted(url)
 
 
 def sqlite_path(url: str) -> str | None:

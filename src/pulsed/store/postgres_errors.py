@@ -10,6 +10,7 @@ import psycopg
 
 from pulsed.errors import (
     SchemaError,
+    StorageBusy,
     StorageError,
     StorageFull,
     StorageRefused,
@@ -34,13 +35,12 @@ _TRANSIENT = _DISCONNECTED | {
     "53000",  # insufficient_resources
     "53200",  # out_of_memory
     "53300",  # too_many_connections
-    "55P03",  # lock_not_available
     "57000",  # operator_intervention
-    "57014",  # query_canceled: the statement timeout
     "58000",  # system_error
     "58030",  # io_error
 }
-_TOOK_TOO_LONG = "57014"
+_TOOK_TOO_LONG = "57014"  # query_canceled: the statement timeout
+_BUSY = {_TOOK_TOO_LONG, "55P03"}  # lock_not_available: the lock timeout
 _TOOK_ITS_TIME = {"25P03", "25P04"}  # idle in its transaction, or in it for too long
 _ABOUT_THE_ROW = ("22", "23")  # data_exception, integrity_constraint_violation
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
@@ -84,6 +84,8 @@ def translate(error: BaseException, verb: str, where: str, *, broad: bool = Fals
         )
     if is_crowded(error):
         return TooManyConnections(f"{text}.")
+    if state in _BUSY:
+        return StorageBusy(f"{text}.")
     if _is_transient(error, state):
         return TransientStorageError(f"{text}.")
     if state == "53100":

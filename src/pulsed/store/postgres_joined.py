@@ -67,7 +67,7 @@ class JoinedPostgresStore(JoinedStore):
                 _check_transaction(connection)
                 return await adrive(verb, self._on_async_psycopg)
         except DRIVER_ERRORS as error:
-            raise translate(error, verb.name, "database of your connection") from error
+            raise translate(error, verb.action, "database of your connection") from error
         raise self._wrong_kind("An a… method")
 
     def _drive(self, connection: Any, verb: Verb[T]) -> T:

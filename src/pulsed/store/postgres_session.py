@@ -30,6 +30,9 @@ PATIENCE = 86_400.0
 URGENT_WITHIN = 5.0
 """Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
 
+LOCK_WITHIN = 2.0
+"""Seconds that a verb which ``splits`` waits for a lock: far longer than a transaction of ours."""
+
 URGENT_CONNECTIONS = 4
 """Of one event loop. Only a server has several urgent verbs at once, and each is short."""
 
@@ -74,6 +77,8 @@ class Lane(Enum):
 
     WORK = "work"
     CLAIM = "claim"
+    SETTLE = "settle"
+    """Does not wait long for a lock: one locked row must not hold up the reports of all others."""
     URGENT = "urgent"
     """For heartbeats, which must not queue behind work that waits for a lock."""
     SYNC = "sync"
@@ -86,6 +91,8 @@ def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
     if verb.urgent:
         return Lane.URGENT
+    if verb.splits:
+        return Lane.SETTLE
     return Lane.CLAIM if verb.apart else Lane.WORK
 
 
@@ -146,24 +153,30 @@ class Sessions:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.crowding = Crowding()
-        self._openings: dict[tuple[Kind, bool, bool], str | None] = {}
+        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
         size = self._options.size
-        return {Lane.WORK: size, Lane.CLAIM: 2, Lane.URGENT: URGENT_CONNECTIONS, Lane.STEP: size}
+        return {
+            Lane.WORK: size,
+            Lane.SETTLE: size,
+            Lane.CLAIM: 2,
+            Lane.URGENT: URGENT_CONNECTIONS,
+            Lane.STEP: size,
+        }
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
         """Return what a new session is set to; a transaction pooler only takes its name."""
         name = {"application_name": f"{self._options.application_name}/{lane.value}"}
         if lane in (Lane.LISTEN, Lane.STEP) or not self._options.prepared_statements:
             return name
-        return name | {"default_transaction_isolation": "read committed"} | self._settings()
+        return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
 
     def opening(self, verb: Verb[Any]) -> str | None:
         """Return what begins the verb's transaction, or None if its statements commit alone."""
         migrating = verb.name == "migrate"
-        key = (verb.kind, verb.broad, migrating)
+        key = (lane_of(verb), verb.kind, verb.broad, migrating)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
@@ -183,10 +196,10 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(self, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
+    def _make_opening(self, lane: Lane, kind: Kind, broad: bool, migrating: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
-            local |= self._settings()
+            local |= self._settings(lane)
         if broad:
             local |= _ANY_PLAN
         if migrating:  # it may have to wait for another one, for as long as that takes
@@ -197,9 +210,9 @@ class Sessions:
             [BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())]
         )
 
-    def _settings(self) -> dict[str, str]:
+    def _settings(self, lane: Lane) -> dict[str, str]:
         options = self._options
-        return _ONE_PLAN | {
+        settings = _ONE_PLAN | {
             "jit": "off",
             "timezone": "UTC",
             "statement_timeout": _milliseconds(options.statement_timeout),
@@ -207,6 +220,9 @@ class Sessions:
                 options.idle_in_transaction_timeout
             ),
         }
+        if lane is Lane.SETTLE:
+            settings["lock_timeout"] = _milliseconds(LOCK_WITHIN)
+        return settings
 
 
 def _milliseconds(seconds: float) -> str:

@@ -106,7 +106,7 @@ class ThreadPool:
             return self._run(verb)
         if not self._slots.acquire(timeout=self._options.statement_timeout):
             raise TransientStorageError(
-                f"{verb.name} found all {self._options.size} connections busy for "
+                f"{verb.action} found all {self._options.size} connections busy for "
                 f"{self._options.statement_timeout:g} s. Raise pool_size, or use fewer threads."
             )
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import TransientStorageError
+from pulsed.errors import StorageBusy, TransientStorageError
 from pulsed.store.blocking import pause
 from pulsed.store.throttle import Throttle, level_of
 
@@ -95,14 +95,20 @@ async def retrying(
     *,
     what: str,
     within: float | None = None,
+    busy: bool = True,
 ) -> T:
-    """Await ``attempt()`` until it succeeds, the policy gives up, or the time is over."""
+    """Await ``attempt()`` until it succeeds, the policy gives up, or the time is over.
+
+    Without ``busy``, a database that answers but does not get through is not asked again.
+    """
     give_up_at = None if within is None else time.monotonic() + within
     failures = 0
     while True:
         try:
             return await attempt()
         except TransientStorageError as error:
+            if isinstance(error, StorageBusy) and not busy:
+                raise
             failures += 1
             delay = policy.delay(failures)
             too_late = give_up_at is not None and time.monotonic() + delay >= give_up_at

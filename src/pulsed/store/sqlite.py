@@ -44,6 +44,7 @@ from pulsed.store.sqlite_file import (
     FileConnection,
     create,
     is_replaced,
+    is_writable,
     mode_of,
     refuse_inherited,
     remember,
@@ -212,7 +213,7 @@ class SqliteStore(SqlStore, ForkAware):
             with self._uses:
                 return self._read_inside(verb)
         except sqlite3.Error as error:
-            raise self.translated(error, verb.name) from error
+            raise self.translated(error, verb.action) from error
         except DatabaseReplaced:
             self._writer.reopen()
             raise
@@ -282,12 +283,8 @@ class SqliteStore(SqlStore, ForkAware):
         return connection
 
     def _connect(self) -> sqlite3.Connection:
-        if self.path is not None and not (self.sqlite_options.create or self.path.exists()):
-            raise StorageError(f"There is no database at {self.path}. Is this the right path?")
         if self.path is not None:
-            refuse_inherited(self.path)
-            if not self.path.exists():
-                create(self.path)
+            self._find_file(self.path)
         connection = sqlite3.connect(
             ":memory:" if self.path is None else self.path,
             timeout=self.sqlite_options.busy_timeout,
@@ -303,6 +300,21 @@ class SqliteStore(SqlStore, ForkAware):
         if self.path is not None:
             remember(connection, self.path)
         return connection
+
+    def _find_file(self, path: Path) -> None:
+        """See that the file is there, or may be made, and may be opened by this process."""
+        try:
+            exists = path.exists()
+        except PermissionError as error:
+            raise StorageReadOnly(
+                f"{path} cannot be opened: this user may not look into its folder. Check the "
+                "owner and the mode of the folders above it."
+            ) from error
+        if not exists and not self.sqlite_options.create:
+            raise StorageError(f"There is no database at {path}. Is this the right path?")
+        refuse_inherited(path)
+        if not exists:
+            create(path)
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         """Take nothing for stored that went into a file without a name, and keep the log short."""
@@ -378,6 +390,7 @@ class SqliteStore(SqlStore, ForkAware):
             "journal": journal,
             "wal_reset_bug": "no" if sqlite3.sqlite_version_info >= WAL_RESET_FIXED else "yes",
             "file_system": "memory" if self.path is None else file_system(self.path),
+            "writable": "yes" if self.path is None or is_writable(self.path) else "no",
             "file_mode": "" if self.path is None else mode_of(self.path),
             "schema": str(max((row.version for row in applied), default=0)),
             "synchronous": self.sqlite_options.synchronous,
@@ -447,7 +460,7 @@ class JoinedSqliteStore(JoinedStore):
         try:
             return drive(verb, lambda statement: execute(cursor, statement, now))
         except sqlite3.Error as error:
-            raise translate(error, verb.name, "the database of your connection") from error
+            raise translate(error, verb.action, "the database of your connection") from error
 
     joined = SqliteStore.joined
     listen = SqliteStore.listen

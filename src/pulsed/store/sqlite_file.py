@@ -48,6 +48,12 @@ def create(path: Path) -> None:
         os.close(os.open(os.path.realpath(path), flags, FOR_ITS_OWNER))
 
 
+def is_writable(path: Path) -> bool:
+    """Whether this user may write to a file, and to its folder, where the log is."""
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path, path.parent))
+
+
 def mode_of(path: Path) -> str:
     """Return a file's mode, as in 0600; empty where files have none."""
     if os.name != "posix":

@@ -191,7 +191,7 @@ class Writer:
         except sqlite3.Error as error:
             self._roll_back()
             for request in group:
-                request.error = self._translate(error, request.verb.name)
+                request.error = self._translate(error, request.verb.action)
         except DatabaseReplaced as error:
             self._drop()
             for request in group:
@@ -203,7 +203,7 @@ class Writer:
         except BaseException:  # Ctrl-C is for the thread that it reached, not for all who wait
             self._roll_back()
             for request in group:
-                request.error = TransientStorageError(f"{request.verb.name} was interrupted.")
+                request.error = TransientStorageError(f"{request.verb.action} was interrupted.")
             raise
         finally:
             for request in group:
@@ -268,7 +268,7 @@ class Writer:
                 raise
             connection.execute("ROLLBACK TO member")
             if isinstance(error, sqlite3.Error):
-                error = self._translate(error, request.verb.name)
+                error = self._translate(error, request.verb.action)
             request.error = error
         connection.execute("RELEASE member")
 

@@ -35,6 +35,7 @@ from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
     claim_verb,
+    locked_verbs,
     migrations,
     operator_verbs,
     schedule_verbs,
@@ -50,6 +51,7 @@ from pulsed.store.base import (
     Backlog,
     Due,
     Fire,
+    Partly,
     Pruned,
     Put,
     Signalled,
@@ -126,7 +128,13 @@ class SqlStore(Store):
     async def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
     ) -> T:
-        return await retrying(policy, lambda: self.perform(verb), what=verb.name, within=within)
+        return await retrying(
+            policy,
+            lambda: self.perform(verb),
+            what=verb.action,
+            within=within,
+            busy=not verb.splits,
+        )
 
     # -- schema ---------------------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.name)
+        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
@@ -235,6 +243,14 @@ class SqlStore(Store):
         if others:
             await end(verbs.settle(s, w, others), others)
         return accepted
+
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        if not self.dialect.for_update:
+            return await super().settle_free(reports)
+        verb = locked_verbs.settle_free(self._statements, self.workflows, reports)
+        partly, told = await self.run(verb)
+        await self._follow(told)
+        return partly
 
     async def _follow(self, told: Effects) -> None:
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
@@ -471,11 +487,13 @@ class JoinedStore(SqlStore):
         *,
         plain: bool,  # noqa: ARG002
     ) -> AbstractAsyncContextManager[Transaction]:
-        raise StorageError("A step cannot run inside your transaction; only submit can.")
+        raise StorageError("A step cannot run inside your transaction; only enqueueing can.")
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:  # noqa: ARG002
         if verb.name != "submit":
-            raise StorageError(f"{verb.name} cannot run inside your transaction; only submit can.")
+            raise StorageError(
+                f"{verb.action} cannot run inside your transaction; only enqueueing can."
+            )
         return await self.perform(verb)
 
 

@@ -66,11 +66,55 @@ class Verb(Generic[T]):
     """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
     within: float | None = None
     """Seconds until an urgent verb is of no use any more."""
+    splits: bool = False
+    """Gives up on a lock after a moment and is not tried again: its caller then asks for less."""
     apart: bool = False
     """Has connections of its own: the next jobs do not wait behind the reports of the last."""
     broad: bool = False
     """May look at the whole table: its plan should follow the statistics, not the hot path's."""
 
+    @property
+    def action(self) -> str:
+        """What it does, in words for an error or a log line."""
+        return ACTIONS.get(self.name, self.name.replace("_", " "))
+
+
+ACTIONS = {
+    "about_to_wait": "waiting for a job",
+    "add_children": "a fan-out",
+    "announce": "a worker's presence",
+    "beat": "a heartbeat",
+    "cascade": "cancelling children",
+    "check": "checking the database",
+    "claim": "claiming jobs",
+    "counts": "counting jobs",
+    "due_queues": "checking queues",
+    "due_schedules": "checking schedules",
+    "fire": "firing schedules",
+    "fires": "listing a schedule's jobs",
+    "get": "reading a job",
+    "held": "listing leases",
+    "history": "reading steps",
+    "list": "listing jobs",
+    "migrate": "migration",
+    "now": "reading the clock",
+    "outcomes": "reading results",
+    "places": "reading jobs",
+    "prunable": "counting finished jobs",
+    "record": "storing steps",
+    "replay": "retry",
+    "retire": "a worker's goodbye",
+    "schema_check": "checking the tables",
+    "set_progress": "storing progress",
+    "settle": "reporting results",
+    "submit": "enqueueing",
+    "suspend": "storing a wait",
+    "take_turn": "pruning",
+    "was_recorded": "storing steps",
+    "watch": "waiting for a job",
+    "watchdog": "recovering jobs",
+}
+"""For verbs whose own name is not what a user calls it."""
 
 ANY_NUMBER = 2**31 - 1
 """A limit that limits nothing."""

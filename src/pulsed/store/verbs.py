@@ -78,7 +78,7 @@ def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) 
         [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
         return Settled((yield from _ended_well(s, reports, count)), Effects())
 
-    return Verb("settle", Kind.SINGLE, script)
+    return Verb("settle", Kind.SINGLE, script, splits=True)
 
 
 def settle_children(
@@ -99,7 +99,7 @@ def settle_children(
         woken = yield from wake(w, waiting[0], locked=True)
         return Settled((yield from _ended_well(s, reports, count)), Effects(woken))
 
-    return Verb("settle", Kind.TRANSACTION, script)
+    return Verb("settle", Kind.TRANSACTION, script, splits=True)
 
 
 def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
@@ -141,7 +141,7 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
             accepted |= yield from settled_before(s, missing)
         return Settled(accepted, told)
 
-    return Verb("settle", Kind.TRANSACTION, script)
+    return Verb("settle", Kind.TRANSACTION, script, splits=True)
 
 
 def may_be_a_child(job_id: UUID) -> bool:

@@ -199,8 +199,15 @@ class WorkflowStatements:
             f"SELECT r.job_id FROM {d.rows_of(JOB, lock='wait')}",
             JOB,
         )
+        self.lock_free = d.sql(f"SELECT r.job_id FROM {d.rows_of(JOB, lock='skip')}", JOB)
+        self.with_parents = d.sql(
+            f"""SELECT j.id, (SELECT p.id FROM {d.jobs} AS p {d.by_id}
+                WHERE {d.same_id("p.id", "j.parent_id")})
+            FROM {jobs}, {d.rows_of(JOB)} WHERE {this_job}""",
+            JOB,
+        )
         self.waiters = d.sql(
-            f"""SELECT j.id FROM {d.jobs} AS j
+            f"""SELECT j.id, j.wait_job FROM {d.jobs} AS j
             WHERE {d.id_among("j.wait_job", f"SELECT r.job_id FROM {d.rows_of(JOB)}")}
               AND j.{IS_LIVING}""",
             JOB,

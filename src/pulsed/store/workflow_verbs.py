@@ -64,7 +64,7 @@ def record(s: Statements, w: WorkflowStatements, records: Sequence[Record]) -> V
         # Stored before, by a try whose answer was lost; or not ours any more.
         return {lease_of(s, row) for row in (yield Statement(s.still_held, {}, list(leases)))}
 
-    return Verb("record", Kind.SINGLE, script)
+    return Verb("record", Kind.SINGLE, script, splits=True)
 
 
 def recording(w: WorkflowStatements, lease: Lease, checkpoint: Checkpoint) -> Statement:
@@ -129,7 +129,7 @@ def suspend(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> 
             accepted |= yield from settled_before(s, missing)
         return Settled(accepted, Effects(queues))
 
-    return Verb("suspend", Kind.TRANSACTION, script)
+    return Verb("suspend", Kind.TRANSACTION, script, splits=True)
 
 
 def _suspension(lease: Lease, outcome: Waiting) -> tuple[Any, ...]:

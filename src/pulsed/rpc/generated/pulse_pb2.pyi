@@ -740,12 +740,14 @@ class ReportResultResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportResultsRequest(_message.Message):
-    __slots__ = ("reports", "succeeded")
+    __slots__ = ("reports", "succeeded", "skip_locked")
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    SKIP_LOCKED_FIELD_NUMBER: _ClassVar[int]
     reports: _containers.RepeatedCompositeFieldContainer[Report]
     succeeded: SucceededColumns
-    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., succeeded: _Optional[_Union[SucceededColumns, _Mapping]] = ...) -> None: ...
+    skip_locked: bool
+    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., succeeded: _Optional[_Union[SucceededColumns, _Mapping]] = ..., skip_locked: bool = ...) -> None: ...
 
 class SucceededColumns(_message.Message):
     __slots__ = ("worker_id", "job_ids", "lease_tokens", "results")
@@ -760,10 +762,12 @@ class SucceededColumns(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., job_ids: _Optional[bytes] = ..., lease_tokens: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReportResultsResponse(_message.Message):
-    __slots__ = ("accepted",)
+    __slots__ = ("accepted", "locked")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
     accepted: _containers.RepeatedScalarFieldContainer[bool]
-    def __init__(self, accepted: _Optional[_Iterable[bool]] = ...) -> None: ...
+    locked: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, accepted: _Optional[_Iterable[bool]] = ..., locked: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("leases",)

@@ -1,0 +1,22 @@
+"""Groups of commands that know what a misspelt name was meant to be."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+
+class Group(click.Group):
+    """A group that suggests commands for a name it does not know."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which ones have a similar name."""
+        name = args[0] if args else ""
+        if args and not name.startswith("-") and self.get_command(ctx, name) is None:
+            similar = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.5)
+            meant = f" Did you mean {' or '.join(similar)}?" if similar else ""
+            ctx.fail(f"{ctx.command_path} has no command {name!r}.{meant}")
+        return super().resolve_command(ctx, args)
