@@ -17,6 +17,7 @@ from grpc import aio
 from grpc_reflection.v1alpha import reflection_pb2
 
 from pulsed import Pulse, Status
+from pulsed.extras import install_command
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.wire import METHODS
 from pulsed.store.sqlite import SqliteStore
@@ -87,7 +88,7 @@ def test_reflection_that_is_not_installed_is_an_error_that_helps(tmp_path, monke
     monkeypatch.setitem(sys.modules, "grpc_reflection", None)
     said = run("server", "--reflection", "--url", f"sqlite:///{tmp_path}/jobs.db")
     assert said.exit_code != 0
-    assert 'pip install "pulsed[reflection]"' in said.output
+    assert install_command("reflection") in said.output
 
 
 def test_it_fires_schedules_by_itself(tmp_path):

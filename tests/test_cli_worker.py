@@ -265,7 +265,7 @@ class TestConnections:
         assert bounds == [12]
         given = ["--max-connections=12" in command for command in commands]
         assert given == [True, False]
-        assert run(*args, "--max-connections", "7").exit_code == 2
+        assert run(*args, "--max-connections", "8").exit_code == 2
 
     def test_so_is_a_server(self, monkeypatch):
         bounds: list[int | None] = []

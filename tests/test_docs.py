@@ -2,7 +2,8 @@
 
 A page's Python blocks run in order, in one namespace and an empty directory. A block that begins
 with ``# name.py`` is that file, and is imported. In a ``console`` block, ``python`` commands are
-run and their output compared, ``pulsed`` commands are parsed. Comments before a block direct it:
+run and their output compared, workers for an app of the page are started, other ``pulsed`` commands
+are parsed. Comments before a block direct it:
 
 ``<!-- worker: module:app -->``  run a worker for this app (or ``app`` of the page) from here on
 ``<!-- output -->``              what the Python block before it printed
@@ -96,8 +97,9 @@ class PageRun:
             r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE
         ):
             words = shlex.split(command, comments=True)
-            if words[:2] == ["pulsed", "worker"] and words[-1] == "&":
-                self.start_worker(self.find_app(words[2]))
+            if words[0] == "pulsed" and words[1] in ("dev", "worker"):
+                if words[2].partition(":")[0] in self.modules:
+                    self.start_worker(self.find_app(words[2]))
             elif words[0] == "python":
                 arguments = [sys.executable, *words[1:]]
                 done = subprocess.run(arguments, capture_output=True, text=True, check=True)

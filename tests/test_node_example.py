@@ -115,3 +115,25 @@ def test_jobs_of_python_and_of_javascript_are_run(node):
         Status.DEAD_LETTERED,
         "Error: because",
     )
+
+
+def test_a_token_does_not_leave_the_machine_in_the_clear(example: Path):
+    made = "const {Client} = require('./pulse.js'); new Client(process.argv[1]).close()"
+
+    def connect(address: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["node", "-e", made, address],
+            cwd=example,
+            env={**environment(), "PULSED_TOKEN": "pulsed_secret", **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    for address in ("jobs.example.org:50051", "127.0.0.1.example.org:50051"):
+        refused = connect(address)
+        assert refused.returncode != 0
+        assert "in the clear" in refused.stderr
+        assert "pulsed_secret" not in refused.stderr
+    assert connect("127.0.0.1:50051").returncode == 0
+    assert connect("jobs.example.org:50051", PULSED_TLS_CA="system").returncode == 0

@@ -12,6 +12,7 @@ import pytest
 from pulsed import Pulse
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import ConfigError, TooManyConnections, TransientStorageError
+from pulsed.job import Beat, Lease, new_job_id
 from pulsed.store import postgres_listen, postgres_session
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
@@ -92,20 +93,37 @@ def test_after_a_refusal_nothing_is_asked_for_a_while_and_for_longer_each_time()
     assert crowding._until - now < 2
 
 
-@pytest.mark.parametrize("most", [8, 10, 20, 100])
+@pytest.mark.parametrize("most", [9, 12, 20, 100])
 def test_all_pools_together_stay_within_max_connections(most):
     options = PostgresOptions(max_connections=most)
-    sizes = Sessions(options).sizes()
+    lanes = Sessions(options).sizes()
     listener = heartbeats = 1
-    worker = sizes[Lane.WORK] + sizes[Lane.STEP] + sizes[Lane.CLAIM] + options.size
+    worker = sum(size for lane, size in lanes.items() if lane is not Lane.URGENT) + options.size
     assert worker + listener + heartbeats <= most
-    server = sizes[Lane.WORK] + sizes[Lane.CLAIM] + sizes[Lane.URGENT]
+    server = sum(size for lane, size in lanes.items() if lane is not Lane.STEP)
     assert server + listener <= most
 
 
 def test_too_few_connections_are_refused():
-    with pytest.raises(ConfigError, match="8 or more"):
-        PostgresOptions(max_connections=7)
+    with pytest.raises(ConfigError, match="9 or more"):
+        PostgresOptions(max_connections=8)
+
+
+async def test_heartbeats_ask_a_full_server_all_the_same(postgres_url):
+    """A lease may be shorter than the pause, and one connection is all that they need."""
+    store = PostgresStore(postgres_url, PostgresOptions(retry=RetryPolicy(max_attempts=1)))
+    await store.now()
+    await store.aclose()
+    store._sessions.crowding.note(psycopg.errors.TooManyConnections())
+    with pytest.raises(TransientStorageError, match="no connection left"):
+        await store.now()
+    lease = Lease(new_job_id(), 1, new_job_id())
+    assert await store.beat([lease]) == {lease: Beat.LOST}
+    store._sessions.crowding.note(psycopg.errors.TooManyConnections())
+    with pytest.raises(TransientStorageError, match="no connection left"):
+        await asyncio.to_thread(run_blocking, store.now())
+    assert await asyncio.to_thread(run_blocking, store.beat([lease])) == {lease: Beat.LOST}
+    await store.aclose()
 
 
 def test_a_full_server_is_known_by_either_driver_and_left_alone(monkeypatch):
@@ -187,7 +205,7 @@ def test_worker_processes_that_find_the_server_full_all_come_up_in_the_end(tmp_p
     ):
         enqueued = [producer.enqueue("double", {"number": number}) for number in range(20)]
         others = [psycopg.connect(server.url) for _ in range(13)]
-        with Command(tmp_path, *command, "--max-connections", "8", "--url", server.url) as workers:
+        with Command(tmp_path, *command, "--max-connections", "9", "--url", server.url) as workers:
             workers.said("no connection left")
             enqueued += [producer.enqueue("double", {"number": number}) for number in range(20)]
             for connection in others:

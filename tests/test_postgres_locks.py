@@ -15,8 +15,10 @@ from pulsed.engine.context import Context
 from pulsed.errors import StorageBusy
 from pulsed.job import Beat, Failed, Lease, Report, Status, Succeeded, new_job_id
 from pulsed.rpc.access import Caller, Role
+from pulsed.rpc.dispatch import Dispatcher
 from pulsed.rpc.gate import Gate, OpenGate
 from pulsed.rpc.remote import RemoteStore
+from pulsed.schedule import ScheduleFilter
 from pulsed.step import StepKind
 from pulsed.store import postgres_session, tokens
 from pulsed.store.base import Partly, Store
@@ -82,7 +84,10 @@ async def test_a_heartbeat_through_a_server_waits_for_no_other_work(
         await far.submit([a_job()])
         (run,) = await claim(far)
         with holding(postgres_url, "LOCK TABLE pulse_schedules"):
-            reads = [asyncio.create_task(far.list_schedules("default")) for _ in range(POOL + 2)]
+            reads = [
+                asyncio.create_task(far.list_schedules(ScheduleFilter("default")))
+                for _ in range(POOL + 2)
+            ]
             await until(lambda: blocked(admin) == POOL)
             assert await far.beat([run.lease], within=6.0) == {run.lease: Beat.OK}
             assert not any(read.done() for read in reads)
@@ -170,6 +175,26 @@ async def test_what_is_not_locked_is_settled_and_the_rest_is_named(store: Store,
     # And all who waited were woken.
     assert await statuses(store, [parent.job_id, waiter.job_id]) == [Status.PENDING] * 2
     assert len(await store.failures(failed.job_id)) == 1
+
+
+async def test_a_server_gives_back_what_is_not_locked_and_the_rest_later(
+    hasty: None, postgres_url: str, admin: psycopg.Connection[Any]
+):
+    """Jobs that could not be sent to a worker must not wait for their leases to expire."""
+    near = PostgresStore(postgres_url, PostgresOptions(retry=AT_ONCE))
+    claimed = [await running(near) for _ in range(3)]
+    locked, *free = [run.job_id for run in claimed]
+    dispatcher = Dispatcher(near, poll=0.3)
+
+    async def are_free() -> bool:
+        return await statuses(near, free) == [Status.PENDING] * 2
+
+    with holding(postgres_url, rows(locked)):
+        dispatcher.give_back(claimed)
+        await until(are_free)
+    await dispatcher.given_back()
+    assert await statuses(near, [locked]) == [Status.PENDING]
+    await near.aclose()
 
 
 async def quick(n: int) -> int:

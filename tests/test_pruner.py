@@ -17,7 +17,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlstore import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import EVERYTHING, a_job, claim
-from tests.support.workers import a_worker, until, working
+from tests.support.workers import until, working
 
 POLICY = Retention(succeeded=60, cancelled=60, dead_lettered=3600)
 
@@ -125,14 +125,9 @@ async def test_of_many_workers_one_prunes(backend, clock: Clock):
         await each.aclose()
 
 
-async def test_to_keep_everything_asks_the_database_nothing(store, clock: Clock):
+async def test_to_keep_everything_removes_no_job(store, clock: Clock):
     await ended(store, 2)
     clock.advance(1e9)
-
-    async def asked(**_: Any) -> bool:
-        raise AssertionError("asked for a turn")
-
-    store.take_turn = asked
     assert await Pruner(store, Retention.forever()).tick() == {}
     assert await left(store) == 2
 
@@ -186,21 +181,6 @@ async def test_a_worker_prunes(store, clock: Clock, monkeypatch):
             return not await left(store)
 
         await until(gone)
-
-
-async def test_a_worker_that_keeps_everything_has_no_such_loop(store, monkeypatch):
-    async def quick() -> None:
-        pass
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("made a pruner")
-
-    monkeypatch.setattr("pulsed.engine.worker.Pruner", refuse)
-    worker = a_worker(store, quick, retention=Retention.forever())
-    running = asyncio.create_task(worker.run())
-    await until(lambda: worker._listener is not None)
-    worker.stop()
-    await running
 
 
 # -- when somebody asks for it --------------------------------------------------------------------

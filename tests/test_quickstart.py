@@ -22,25 +22,31 @@ def for_reader(folder: Path, postgres_url: str) -> dict[str, str]:
     }
 
 
-def type_the_quickstart(folder: Path, replace: Mapping[str, str]) -> None:
+def type_page(
+    folder: Path, replace: Mapping[str, str], page: Path = QUICKSTART, until: str | None = None
+) -> None:
     typist = Typist(folder, replace)
     try:
-        for step in steps(QUICKSTART):
+        for step in steps(page, until):
             typist.do(step)
     finally:
         typist.close()
 
 
 def test_the_quickstart_works_to_the_letter(tmp_path: Path, postgres_url: str):
-    type_the_quickstart(tmp_path, for_reader(tmp_path, postgres_url))
+    type_page(tmp_path, for_reader(tmp_path, postgres_url))
 
 
 def test_the_quickstart_works_to_the_letter_with_postgresql_all_along(
     tmp_path: Path, postgres_url: str
 ):
     on_postgres = {SQLITE_SHOWN: redacted(postgres_url), SQLITE: postgres_url}
-    type_the_quickstart(tmp_path, on_postgres | for_reader(tmp_path, postgres_url))
+    type_page(tmp_path, on_postgres | for_reader(tmp_path, postgres_url))
     assert not list(tmp_path.glob("*.db"))
+
+
+def test_the_start_of_the_readme_works_to_the_letter(tmp_path: Path):
+    type_page(tmp_path, {"/home/ada/shop": str(tmp_path)}, ROOT / "README.md", "## By the clock")
 
 
 def test_nothing_in_the_quickstart_is_hidden_and_nothing_but_the_installation_is_left_out():

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
+from pulsed.engine.upkeep import Upkeep
 from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.job import Report, Succeeded, TopicPolicy, WorkerInfo
 from pulsed.rpc import columns, convert, convert_reports, convert_schedules
@@ -114,6 +115,7 @@ class World:
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "Audit": pb.AuditRequest(),
+            "ListAuditLog": pb.ListAuditLogRequest(limit=5),
             "GetTime": pb.GetTimeRequest(),
             "GetServer": pb.GetServerRequest(),
             "CheckDatabase": pb.CheckDatabaseRequest(),
@@ -182,7 +184,7 @@ class World:
         import sqlite3  # noqa: PLC0415
 
         with sqlite3.connect(self.path) as connection:
-            names = ("jobs", "failures", "schedules", "workers", "checkpoints", "signals")
+            names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
             return [
                 row
                 for name in names
@@ -536,6 +538,16 @@ def test_only_a_digest_is_kept(world):
     assert stored["work"].is_proven_by(secret)
     assert not stored["work"].is_proven_by(secret + "x")
     assert secret.encode() not in world.path.read_bytes()
+
+
+async def test_the_upkeep_of_a_worker_asks_for_nothing_that_it_may_not_have(world):
+    """A worker's token has the role work; what is about the whole database is the server's."""
+    served = SqliteStore(world.path)
+    worker = WorkerInfo(id=uuid4(), host="here", pid=1, queues=(MINE,), topics=(MINE,), slots=1)
+    with ServerThread(lambda: served, gate=FreshGate(served), upkeep=True) as server:
+        remote = RemoteStore(f"pulse://me:{world.secrets['my worker']}@{server.host}")
+        assert await Upkeep(remote, tick=1.0, describe=lambda: worker).tick() == []
+        await remote.aclose()
 
 
 async def test_a_remote_store_says_why_it_was_refused(world):

@@ -18,6 +18,7 @@ import pytest
 from grpc import aio
 
 from pulsed.backoff import RetryPolicy
+from pulsed.batches import Limits
 from pulsed.engine.context import Context
 from pulsed.errors import FanOutFailed, InvalidPayload, LeaseLost, NoRetry, StorageError
 from pulsed.job import Failed, JobFilter, Released, Status, SucceededForGood, new_job_id
@@ -330,7 +331,7 @@ async def test_a_history_that_is_begun_anew_meanwhile_is_read_anew(calls, monkey
 async def test_many_results_come_in_several_answers(calls, monkeypatch):
     monkeypatch.setattr(service_workflows, "LARGEST_ANSWER", 500)
     monkeypatch.setattr(service_workflows, "OUTCOMES_AT_A_TIME", 3)
-    monkeypatch.setattr(remote_workflows, "MOST_IN_A_PART", 6)
+    monkeypatch.setattr(remote_workflows, "PART", Limits(6, 100_000))
     _, children = await a_family(calls, 8)
     for child in children:
         await settle(calls, child, SucceededForGood(json.dumps("x" * 200)))
@@ -342,13 +343,13 @@ async def test_many_results_come_in_several_answers(calls, monkeypatch):
 
 
 async def test_many_children_and_checkpoints_go_in_several_requests(calls, monkeypatch):
-    monkeypatch.setattr(remote_workflows, "MOST_IN_A_PART", 3)
+    monkeypatch.setattr(remote_workflows, "PART", Limits(3, 100_000))
     run = await running(calls)
     calls.made.clear()
     await calls.add_children(run.lease, children_of(run.job_id, 7))
     assert calls.made == ["FanOut"] * 3
     assert len(await calls.list_jobs(JobFilter(parent=run.job_id))) == 7
-    monkeypatch.setattr(remote_workflows, "LARGEST_PART", 1_000)
+    monkeypatch.setattr(remote_workflows, "PART", Limits(3, 1_000))
     calls.made.clear()
     steps = [a_step(f"s{seq}", seq=seq, value=json.dumps("x" * 600)) for seq in (1, 2, 3)]
     assert await recorded(calls, run, *steps)

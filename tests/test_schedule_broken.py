@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pulsed import timetable
+from pulsed.engine import doctor
 from pulsed.engine.scheduler import Scheduler
 from pulsed.errors import InvalidOption, UnknownZone
 from tests.support.schedules import (
@@ -133,7 +134,8 @@ def with_old_tzdata(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
             raise UnknownZone(f"There is no time zone {name!r} on this machine.")
         return ZoneInfo(name)
 
-    monkeypatch.setattr(timetable, "zone_of", zone_of)
+    for module in (timetable, doctor):
+        monkeypatch.setattr(module, "zone_of", zone_of)
 
 
 async def test_a_machine_that_does_not_know_a_zone_leaves_the_schedule_to_others(
@@ -168,3 +170,18 @@ async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatc
     scheduler = Scheduler(store)
     assert len(await scheduler.tick()) == 3
     assert scheduler._until_next == 59.0
+
+
+async def test_a_doctor_names_the_zones_that_its_machine_does_not_know(store, clock, monkeypatch):
+    for name, zone in {"kyiv": "Europe/Kyiv", "oslo": "Europe/Oslo"}.items():
+        await put(store, name, cron="* * * * *", zone=zone)
+    assert [each.level for each in await doctor._schedules(store)] == [doctor.Level.OK]
+    with_old_tzdata(monkeypatch, "Europe/Kyiv")
+    (lacking,) = await doctor._schedules(store)
+    assert (lacking.check, lacking.level) == ("time zones", doctor.Level.WARN)
+    assert "'Europe/Kyiv', the zone of 'kyiv' of 'default'" in lacking.detail
+    clock.advance(600)
+    assert [each.check for each in await doctor._schedules(store)] == [
+        "overdue schedules",
+        "time zones",
+    ]

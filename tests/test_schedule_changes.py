@@ -10,7 +10,7 @@ import pytest
 from pulsed.engine.scheduler import template
 from pulsed.errors import InvalidOption, ScheduleChanged
 from pulsed.job import new_job_id
-from pulsed.schedule import CatchUp, occurrence_id
+from pulsed.schedule import CatchUp, ScheduleFilter, occurrence_id
 from tests.support.schedules import (
     ACTIVE,
     APP,
@@ -102,7 +102,7 @@ async def test_schedules_of_two_apps_may_have_the_same_name(store):
     assert theirs.effect == "created"
     assert theirs.row.id != mine.row.id
     assert [row.app for row in await store.list_schedules()] == [APP, "other"]
-    assert await store.list_schedules("other") == [theirs.row]
+    assert await store.list_schedules(ScheduleFilter("other")) == [theirs.row]
     assert await store.get_schedule("nobody", "s") is None
 
 

@@ -99,6 +99,17 @@ async def test_an_ambiguous_put_of_an_unchanged_schedule(store, when, times):
     assert await put(store) == (first, "unchanged")
 
 
+async def test_ambiguous_declarations(store, when, times):
+    await put(store, "old", declared=True)
+    await put(store, "same", declared=True)
+    specs = {"new": a_spec(), "old": a_spec(priority=7), "same": a_spec()}
+    fault = Fault(store, "declare_schedules", when, times)
+    effects = await store.declare_schedules(APP, specs)
+    assert effects == {"new": "created", "old": "changed", "same": "unchanged"}
+    assert fault.hits == times
+    assert [row.revision for row in await store.list_schedules()] == [0, 1, 0]
+
+
 async def test_an_ambiguous_pause_and_resume(store, when, times):
     await put(store)
     Fault(store, "pause_schedule", when, times)

@@ -248,6 +248,31 @@ def test_two_processes_that_create_the_same_schedule(race, calm):
     assert now(calm.list_schedules()) == [first.row]
 
 
+def declare(store: SqlStore) -> Coroutine[Any, Any, Any]:
+    return store.declare_schedules(APP, {"s": a_spec(priority=7), "t": a_spec()})
+
+
+def test_two_processes_that_declare_the_same_schedules(race, calm):
+    first, second = race.run("declare_schedules", 3, declare, declare)
+    assert first == dict.fromkeys("st", "created")
+    assert second == dict.fromkeys("st", "unchanged")
+    assert len(now(calm.list_schedules())) == 2
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_pause_that_comes_during_a_declaration_lasts(race, calm, backend, guarded):
+    """Only PostgreSQL has two writers at once: there, a declaration without its guard goes on."""
+    now(put(calm))
+    if not guarded:
+        without(race.second, "update_declared", REVISION)
+    _, effects = race.run("pause_schedule", 2, pause, declare)
+    assert effects == {"s": "changed", "t": "created"}
+    row = now(read(calm))
+    assert row.spec == a_spec(priority=7)
+    lasts = guarded or not isinstance(backend, PostgresBackend)
+    assert (row.state is ScheduleState.PAUSED) is lasts
+
+
 def test_two_edits_of_one_schedule_are_done_one_after_the_other(race, calm):
     now(put(calm))
     first, second = race.run("put_schedule", 3, edit_payload, edit_times)

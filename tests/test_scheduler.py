@@ -19,7 +19,7 @@ from pulsed.engine import scheduler as scheduler_module
 from pulsed.engine.scheduler import LONGEST_SLEEP, SHORTEST_SLEEP, Scheduler
 from pulsed.errors import SchemaError, StorageError, TransientStorageError
 from pulsed.job import Status
-from pulsed.schedule import CatchUp, ScheduleState
+from pulsed.schedule import CatchUp, ScheduleFilter, ScheduleState
 from pulsed.store.base import SCHEDULES
 from pulsed.store.blocking import run_blocking
 from pulsed.store.dialect import PostgresDialect
@@ -174,7 +174,10 @@ async def test_a_database_in_trouble_does_not_park_a_schedule(store, clock, trou
     assert len(await tick(store)) == 1
 
 
-async def test_declarations_that_cannot_be_written_do_not_hold_up_what_is_due(store, clock):
+async def test_declarations_that_cannot_be_written_do_not_hold_up_what_is_due(
+    store, clock, monkeypatch
+):
+    monkeypatch.setattr(scheduler_module, "AFTER_FAILURE", 0.0)
     await put(store)
     clock.advance(61)
     tries = 0
@@ -185,9 +188,28 @@ async def test_declarations_that_cannot_be_written_do_not_hold_up_what_is_due(st
         if tries < 3:
             raise SchemaError("refused")
 
-    await naps(Scheduler(store, declare=declare), 5)
-    assert tries == 3
+    firing = asyncio.create_task(Scheduler(store, declare=declare).run())
+    await until(lambda: tries == 3)
+    await until(lambda: jobs_of(store))
+    firing.cancel()
     assert len(await jobs_of(store)) == 1
+
+
+async def test_what_is_due_is_fired_while_declarations_are_written(store, clock):
+    await put(store)
+
+    async def declare() -> None:
+        clock.advance(61)
+        scheduler.wake()
+        await until(lambda: jobs_of(store))
+        written.set()
+
+    written = asyncio.Event()
+    scheduler = Scheduler(store, declare=declare)
+    firing = asyncio.create_task(scheduler.run())
+    async with asyncio.timeout(10):
+        await written.wait()
+    firing.cancel()
 
 
 TOO_MUCH = '{"topic":"t","payload":"{}","every":60000000,"priority":9223372036854775807000}'
@@ -318,8 +340,7 @@ async def test_ten_thousand_at_once_are_fired_in_large_batches_and_the_broken_on
     }
     assert performed.statements["fire"] == 2 * batches
     assert (await store.counts(EVERYTHING))[Status.PENDING] == MANY - BROKEN
-    rows = await store.list_schedules()
-    parked = [row for row in rows if row.state is ScheduleState.ERROR]
+    parked = await store.list_schedules(ScheduleFilter(state=ScheduleState.ERROR))
     assert len(parked) == BROKEN
     assert all(row.error for row in parked)
 

@@ -10,8 +10,10 @@ import pytest
 import pulsed
 from pulsed import Pulse, Status
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
+from pulsed.extras import command_for, install_command
 from pulsed.store.open import open_store, redacted, require, sqlite_path
 from tests.support.apps import declare_add
+from tests.support.pages import ROOT
 
 
 @pytest.fixture
@@ -124,10 +126,37 @@ class TestURLs:
         assert "For a file" not in str(refused.value)
 
     def test_a_missing_driver_says_what_to_install(self) -> None:
-        with pytest.raises(
-            MissingDriver, match=r'no_such_driver.*pip install "pulsed\[postgres\]"'
-        ):
+        with pytest.raises(MissingDriver, match="no_such_driver") as missing:
             require("postgresql://host", "postgres", "no_such_driver")
+        assert str(missing.value).endswith(install_command("postgres"))
+
+    def test_in_a_clone_it_is_installed_from_the_clone(self) -> None:
+        assert install_command("postgres") == f'pip install -e "{ROOT}[postgres]"'
+
+    @pytest.mark.parametrize(
+        "origin, command",
+        [
+            ({}, 'pip install "pulsed[server]"'),
+            (
+                {"url": "file:///home/ada/my%20clone", "dir_info": {}},
+                'pip install "/home/ada/my clone[server]"',
+            ),
+            (
+                {"url": "file:///tmp/pulsed-0.1.0-py3-none-any.whl", "archive_info": {}},
+                'pip install "pulsed[server] @ file:///tmp/pulsed-0.1.0-py3-none-any.whl"',
+            ),
+            (
+                {
+                    "url": "https://example.com/pulsed.git",
+                    "vcs_info": {"vcs": "git", "commit_id": "c0ffee"},
+                },
+                'pip install "pulsed[server] @ git+https://example.com/pulsed.git@c0ffee"',
+            ),
+        ],
+        ids=["index", "clone", "wheel", "repository"],
+    )
+    def test_what_to_install_is_what_was_installed(self, origin, command: str) -> None:
+        assert command_for("server", origin) == command
 
     def test_in_memory(self) -> None:
         with Pulse("sqlite://") as app:

@@ -48,7 +48,7 @@ async def test_a_worker_told_so_leaves_schedules_alone(url):
 
 async def test_declarations_wait_for_a_database_that_is_away(url, monkeypatch):
     tries = 0
-    put = SqlStore.put_schedule
+    put = SqlStore.declare_schedules
 
     async def away_at_first(*args: Any, **options: Any) -> Any:
         nonlocal tries
@@ -57,7 +57,7 @@ async def test_declarations_wait_for_a_database_that_is_away(url, monkeypatch):
             raise TransientStorageError("away")
         return await put(*args, **options)
 
-    monkeypatch.setattr(SqlStore, "put_schedule", away_at_first)
+    monkeypatch.setattr(SqlStore, "declare_schedules", away_at_first)
     async with an_app(url, at=PAST) as app:
         working = Working(app.worker(poll=0.02))
         await until(lambda: succeeded(app))

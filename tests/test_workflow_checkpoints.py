@@ -16,7 +16,7 @@ from pulsed.errors import (
     StorageRefused,
     TransientStorageError,
 )
-from pulsed.job import Status
+from pulsed.job import Report, Status, Succeeded
 from pulsed.store.sqlstore import SqlStore
 from pulsed.workflow import Record
 from tests.support.workers import (
@@ -125,18 +125,23 @@ async def test_checkpoints_gather_while_one_is_on_its_way(
 
 
 async def test_a_run_that_has_lost_its_lease_hears_so(store: SqlStore):
-    left: list[Context] = []
+    lost: list[LeaseLost] = []
 
     async def charge() -> int:
         return 5
 
     async def work(ctx: Context) -> None:
-        left.append(ctx)
+        (worker,) = await store.workers()
+        (held,) = await store.held(worker.id)
+        await store.settle([Report(held, Succeeded("null"))])
+        try:
+            await ctx.step(charge)
+        except LeaseLost as error:
+            lost.append(error)
+            raise
 
     job = await outcome(store, work)
-    with pytest.raises(LeaseLost) as lost:
-        await left[0].step(charge)  # its run is over
-    assert lost.value.job_id == job.id
+    assert [each.job_id for each in lost] == [job.id]
     assert await steps_of(store, job.id) == []
 
 

@@ -14,8 +14,9 @@ PACKAGE = "pulsed"
 
 # Lowest first. Modules of one layer may import one another, but not in a circle.
 LAYERS: list[set[str]] = [
-    {"batches", "errors", "version", "wording"},
+    {"batches", "errors", "extras", "version", "wording"},
     {
+        "audit",
         "job",
         "lifecycle",
         "backoff",

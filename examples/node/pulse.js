@@ -1,6 +1,7 @@
 // What a worker and a producer share: the contract, loaded, and calls as promises.
 "use strict";
 
+const fs = require("node:fs");
 const path = require("node:path");
 const grpc = require("@grpc/grpc-js");
 const protoLoader = require("@grpc/proto-loader");
@@ -21,9 +22,21 @@ const TRANSIENT = new Set([
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const jittered = (seconds) => seconds * (0.8 + 0.4 * Math.random());
 
+// A token goes over TLS, or stays on this machine. PULSED_TLS_CA turns TLS on: a file with the
+// authority of the server's certificate, or "system" for those that Node trusts.
+function credentialsFor(address, token) {
+  const ca = process.env.PULSED_TLS_CA;
+  if (ca) return grpc.credentials.createSsl(ca === "system" ? null : fs.readFileSync(ca));
+  if (token && !/^(localhost|127(\.\d+){3}|\[::1\]):\d+$/.test(address)) {
+    throw new Error(`the token would go to ${address} in the clear: set PULSED_TLS_CA`);
+  }
+  return grpc.credentials.createInsecure();
+}
+
 class Client {
-  constructor(address, token = process.env.PULSED_TOKEN) {
-    const credentials = grpc.credentials.createInsecure();
+  constructor(address) {
+    const token = process.env.PULSED_TOKEN;
+    const credentials = credentialsFor(address, token);
     const options = { "grpc.keepalive_time_ms": 10000, "grpc.keepalive_timeout_ms": 5000 };
     this.jobs = new pulse.v1.JobService(address, credentials, options);
     this.work = new pulse.v1.WorkService(address, credentials, options);

@@ -29,6 +29,7 @@ from typing import (
 from pulsed.backoff import RetryPolicy, storage_retry
 from pulsed.backoff import dequeue_retry as claiming_retry
 from pulsed.client import (
+    AuditLog,
     Client,
     Declaration,
     Job,
@@ -120,7 +121,7 @@ class Pulse:
         synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
         schema: PostgreSQL: where the tables are; by default the search path decides.
         pool_size: PostgreSQL: connections for each event loop.
-        max_connections: PostgreSQL: all connections of this process together, 8 or more.
+        max_connections: PostgreSQL: all connections of this process together, 9 or more.
         statement_timeout: PostgreSQL: seconds until the server ends a statement; 30 by default.
         prepared_statements: PostgreSQL: off for a pooler in transaction mode.
         listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.
@@ -168,6 +169,7 @@ class Pulse:
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry)
         self.jobs = Jobs(self._client, lambda: self._retention)
+        self.audit = AuditLog(self._client)
         self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     # -- declaring ------------------------------------------------------------------------------

@@ -31,6 +31,11 @@ Ending: TypeAlias = Outcome | str
 """How a run ended: what its worker reported, or ``EXPIRED`` when it went silent."""
 
 
+def is_cancelled(status: Status) -> bool:
+    """Whether a job with this status after a cancel has ended by it, or been asked to stop."""
+    return status in (Status.CANCELLED, Status.RUNNING)
+
+
 def outcome_name(ending: Ending) -> str:
     """Return the word that ``last_outcome`` keeps for an ending."""
     match ending:

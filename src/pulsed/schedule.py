@@ -117,6 +117,22 @@ class Version(NamedTuple):
     revision: int
 
 
+class ScheduleKey(NamedTuple):
+    """What a schedule is called; lists are in this order."""
+
+    app: str
+    name: str
+
+
+class ScheduleFilter(NamedTuple):
+    """Which schedules to list."""
+
+    app: str | None = None
+    state: ScheduleState | None = None
+    due_before: datetime | None = None
+    """Only those whose next occurrence is earlier than this."""
+
+
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as the database has it."""
 
@@ -137,6 +153,11 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     declared: bool
     """Written by a program's declarations, not by hand."""
+
+    @property
+    def key(self) -> ScheduleKey:
+        """What it is called."""
+        return ScheduleKey(self.app, self.name)
 
     @property
     def version(self) -> Version:

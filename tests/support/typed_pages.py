@@ -2,8 +2,8 @@
 
 Only what a reader sees counts. A block that begins with ``# name.py`` is saved under that name.
 Which terminal a ``console`` block is typed into is said by the prose before it ("in the first
-terminal"), and so is where a ``text`` block appears. Times, durations, ids and versions may differ,
-and ``…`` stands for anything.
+terminal"), and so is where a ``text`` block appears. Times, durations, ids, versions and the width
+of columns may differ, and ``…`` stands for anything.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.support.terminals import CONTROL_C, ENTER, PROMPT, Terminal
 RUNS_ON = re.compile("pulsed (dev|worker) ")
 """Commands that do not come back to the prompt by themselves."""
 NOT_TYPED = re.compile("pip install ")
+"""The page's only commands that are not typed: the installation is there."""
 
 _TERMINAL = re.compile(r"(first|second)\s+terminal", re.IGNORECASE)
 _COMMAND = re.compile(r"^(?:\$ (?P<line>.+)\n|(?P<keys>\^C))", re.MULTILINE)
@@ -26,7 +27,7 @@ _VARIABLE = {
     r"\d\d:\d\d:\d\d\.\d{3}": r"\d\d:\d\d:\d\d\.\d{3}",
     r"[0-9a-f]{8}-[0-9a-f-]{27}": r"[0-9a-f]{8}-[0-9a-f-]{27}",
     r"\d+\.\d+\.\d+": r"\d+\.\d+\.\w+",
-    r"\d+(?:\.\d+)? (?:ms|s)\b": r"[\d.]+ (?:ms|s)",
+    r"\d+(?:\.\d+)? ?(?:ms|s)\b": r"[\d.]+ ?(?:ms|s)",
     r"^…\n": r"(?:.*\n)*?",
     r"…": r".*",
 }
@@ -144,6 +145,11 @@ class Typist:
         text = self._replaced(shown)
         for variable in _ANY_VARIABLE.finditer(text):
             kind = list(_VARIABLE.values())[(variable.lastindex or 0) - 1]
-            pattern += re.escape(text[at : variable.start()]) + kind
+            pattern += _literally(text[at : variable.start()]) + kind
             at = variable.end()
-        return pattern + re.escape(text[at:])
+        return pattern + _literally(text[at:])
+
+
+def _literally(text: str) -> str:
+    """Return a pattern for a text; columns may be as wide as their contents."""
+    return re.sub(r"(\\ ){2,}", " {2,}", re.escape(text))

@@ -24,6 +24,7 @@ from pulsed.cli.prompt import confirm
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RETRY_FRESH, Act, act_on_matching
 from pulsed.client.filter import chosen_for
 from pulsed.client.job import checked_id
+from pulsed.client.operator import operator
 from pulsed.client.refusals import why_not_deleted
 from pulsed.job import JobFilter, Status
 from pulsed.store.base import Store
@@ -125,7 +126,7 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     worst = Code.OK
     done = Done(act)
     while batch := list(itertools.islice(ids, PAGE)):
-        answers = run_blocking(act.perform(store, batch))
+        answers = run_blocking(act.perform(store, batch, operator()))
         for job_id in dict.fromkeys(batch):
             code = _tell(store, act, job_id, answers.get(job_id))
             worst = max(worst, code)

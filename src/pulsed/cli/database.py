@@ -92,7 +92,7 @@ def database_options(command: F) -> F:
 
 max_connections_option = click.option(
     "--max-connections",
-    type=click.IntRange(8),
+    type=click.IntRange(9),
     metavar="N",
     help="PostgreSQL: all connections of one process together [default: as the app says].",
 )

@@ -168,8 +168,8 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
     hints = explain(job, await store.workers(), now)
     schedule = None
     if job.schedule_id is not None:
-        rows = await store.list_schedules()
-        schedule = next((row.name for row in rows if row.id == job.schedule_id), None)
+        made_by = await store.find_schedule(job.schedule_id)
+        schedule = None if made_by is None else made_by.name
     tree = await read_tree(store, job, few)
     return Known(tree, await store.failures(job_id), hints, schedule, now)
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 import click
 
+from pulsed.audit import of_ages
 from pulsed.cli.database import Database, database_options
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.filters import status_option
 from pulsed.cli.output import at_least, json_option, print_counts
 from pulsed.cli.prompt import confirm
 from pulsed.cli.times import duration
+from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
 from pulsed.engine.pruner import prune_all
 from pulsed.job import Status
@@ -74,7 +76,7 @@ def _prune(store: Store, ages: Mapping[Status, float]) -> Counts:
     """Prune, and say how many jobs were removed, also if it is interrupted."""
     removed: Counter[Status] = Counter()
     try:
-        run_blocking(prune_all(store, ages, removed))
+        run_blocking(prune_all(store, ages, removed, by=operator(of_ages(ages))))
     except BaseException:
         say(f"interrupted: {_jobs(removed.total())} removed so far; the rest is left as it was")
         raise

@@ -21,6 +21,7 @@ COMMANDS = {
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",
+    "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",
@@ -32,6 +33,7 @@ environment:
   PULSED_URL         the database, when neither --url nor the app says
   DATABASE_URL       the database, when PULSED_URL is not set either
   PULSED_TOKEN       proves who we are to a server, when its URL has no token
+  PULSED_ACTOR       who acts, in the audit log [default: user@host]
   PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
   PULSED_LOG_FORMAT  the default of --log-format

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 
 import click
 
@@ -17,6 +18,9 @@ from pulsed.cli.times import coming, past
 from pulsed.client import Schedule
 from pulsed.schedule import ScheduleState
 from pulsed.store.blocking import run_blocking
+
+ON_A_TERMINAL = 200
+"""Schedules to show unless told how many."""
 
 EXAMPLES = """\b
 examples:
@@ -43,9 +47,19 @@ def schedules() -> None:
 
 @schedules.command("list")
 @click.option("--all-apps", is_flag=True, help="Those of every app in the database.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help=f"How many [default: {ON_A_TERMINAL} on a terminal, else all].",
+)
 @json_option
 @scope_options
-def list_(scope: Scope, all_apps: bool, as_json: bool | None) -> None:  # noqa: FBT001
+def list_(
+    scope: Scope,
+    all_apps: bool,  # noqa: FBT001
+    limit: int | None,
+    as_json: bool | None,  # noqa: FBT001
+) -> None:
     """List schedules: when they run, when they ran.
 
     \b
@@ -54,13 +68,18 @@ def list_(scope: Scope, all_apps: bool, as_json: bool | None) -> None:  # noqa: 
       pulsed schedules list --all-apps --json | jq 'select(.state == "ERROR")'
     """  # noqa: D301 - a mark for click
     with scope.opened() as (schedules, store):
-        found = schedules.list(all_apps=all_apps)
+        every = schedules.iterate(all_apps=all_apps)
+        if not for_people(as_json=as_json):
+            for schedule in islice(every, limit):
+                print_json(report.as_json(schedule))
+            return
+        found = list(islice(every, limit or ON_A_TERMINAL))
+        more = limit is None and next(every, None) is not None
         now = run_blocking(store.now())
-    if not for_people(as_json=as_json):
-        for schedule in found:
-            print_json(report.as_json(schedule))
-    elif found:
+    if found:
         report.show_table(console(), found, now, with_app=all_apps)
+        if more:
+            say(f"these are the first {ON_A_TERMINAL}; there are more: --limit")
     else:
         say("no schedules" if all_apps else "no schedules of this app; --all-apps looks further")
 

@@ -21,6 +21,7 @@ from pulsed.cli.times import duration
 from pulsed.engine import loop
 from pulsed.engine.signals import on_stop_signals
 from pulsed.errors import MissingDriver
+from pulsed.extras import install_command
 from pulsed.retention import Retention
 from pulsed.rpc.address import is_loopback
 from pulsed.rpc.exposure import check_exposure
@@ -149,7 +150,7 @@ def _require_reflection() -> None:
     if importlib.util.find_spec("grpc_reflection") is None:
         raise MissingDriver(
             "--reflection needs grpc_reflection, which is not installed: "
-            'pip install "pulsed[reflection]"'
+            f"{install_command('reflection')}"
         )
 
 

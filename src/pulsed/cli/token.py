@@ -12,6 +12,7 @@ from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.groups import Group
 from pulsed.cli.output import Table, console, for_people, joined, json_option, print_json
 from pulsed.cli.times import iso
+from pulsed.client.operator import operator
 from pulsed.handler.options import checked_name
 from pulsed.rpc.opening import is_remote
 from pulsed.store import tokens
@@ -74,7 +75,7 @@ def new(
         tuple(checked_name("queue", queue) for queue in queues) or None,
     )
     with _tokens_of(database) as store:
-        if not run_blocking(tokens.add(store, made)):
+        if not run_blocking(tokens.add(store, made, by=operator())):
             raise CommandError(f"there is a token {name!r} already; revoke it, or take another.")
     if secret is None:
         say(f"the certificate {name!r} may now {', '.join(made.roles)}")
@@ -114,7 +115,7 @@ def list_tokens(database: Database, as_json: bool | None) -> None:  # noqa: FBT0
 def revoke(database: Database, name: str) -> None:
     """Forget a token; servers refuse it from the next moment on."""
     with _tokens_of(database) as store:
-        if not run_blocking(tokens.remove(store, name)):
+        if not run_blocking(tokens.remove(store, name, by=operator())):
             raise CommandError(f"there is no token {name!r}.", Code.NOT_FOUND)
     say(f"revoked {name!r}; running servers know within seconds")
 

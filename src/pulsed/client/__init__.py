@@ -3,6 +3,7 @@
 Every coroutine method has a blocking twin without the ``a``.
 """
 
+from pulsed.client.audit import AuditLog
 from pulsed.client.filter import Filter
 from pulsed.client.job import Client, Job, JobId, checked_id
 from pulsed.client.jobs import Jobs
@@ -15,6 +16,7 @@ from pulsed.client.step_decorator import StepDecorator
 
 __all__ = [
     "AsyncJobType",
+    "AuditLog",
     "Client",
     "Declaration",
     "Filter",

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from pulsed.audit import Operator, of_filter
+from pulsed.client.operator import operator
 from pulsed.job import JobFilter, JobRow, Status
-from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE
+from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, is_cancelled
 from pulsed.page import Page
 from pulsed.store.base import Store
 
@@ -26,24 +28,19 @@ class Act:
     verb: str
     done: str
     allowed: tuple[Status, ...]
-    perform: Callable[[Store, Sequence[UUID]], Coroutine[Any, Any, Answers]]
+    perform: Callable[[Store, Sequence[UUID], Operator], Coroutine[Any, Any, Answers]]
 
 
-def is_cancelled(status: Status) -> bool:
-    """Whether a job with this status after a cancel has ended by it, or been asked to stop."""
-    return status in (Status.CANCELLED, Status.RUNNING)
-
-
-async def _cancel(store: Store, ids: Sequence[UUID]) -> Answers:
-    answers = await store.cancel(ids)
+async def _cancel(store: Store, ids: Sequence[UUID], by: Operator) -> Answers:
+    answers = await store.cancel(ids, by=by)
     return {job_id: (is_cancelled(status), status) for job_id, status in answers.items()}
 
 
-RETRY = Act("retry", "retried", REPLAYABLE, lambda store, ids: store.replay(ids))
-RETRY_FRESH = replace(RETRY, perform=lambda store, ids: store.replay(ids, fresh=True))
+RETRY = Act("retry", "retried", REPLAYABLE, lambda store, ids, by: store.replay(ids, by=by))
+RETRY_FRESH = replace(RETRY, perform=lambda store, ids, by: store.replay(ids, fresh=True, by=by))
 """Workflows begin again, instead of going on from their steps."""
 CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel)
-DELETE = Act("delete", "deleted", DELETABLE, lambda store, ids: store.delete(ids))
+DELETE = Act("delete", "deleted", DELETABLE, lambda store, ids, by: store.delete(ids, by=by))
 
 
 async def act_on_matching(
@@ -58,8 +55,9 @@ async def act_on_matching(
     Pages go by id, so a job that stays behind is passed by.
     """
     total = 0
+    by = operator(of_filter(where))
     async for rows in pages(store, where):
-        answers = await act.perform(store, [row.id for row in rows])
+        answers = await act.perform(store, [row.id for row in rows], by)
         done = {job_id: status for job_id, (worked, status) in answers.items() if worked}
         tell(done)
         total += len(done)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.client.bulk import is_cancelled
+from pulsed.audit import Operator
 from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
 from pulsed.engine.why import explain
@@ -25,7 +25,7 @@ from pulsed.errors import (
 )
 from pulsed.handler import Handler, Registry
 from pulsed.job import JobRow, NewJob, Status
-from pulsed.lifecycle import REPLAYABLE, TERMINAL
+from pulsed.lifecycle import REPLAYABLE, TERMINAL, is_cancelled
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, pause
 
@@ -295,9 +295,9 @@ async def read_one(store: Store, job_id: UUID) -> JobRow:
     return _found(job_id, await store.get([job_id]))
 
 
-async def cancel_one(store: Store, job_id: UUID) -> Status:
+async def cancel_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
     """Cancel a job, or ask it to stop; too late is an error."""
-    status = _found(job_id, await store.cancel([job_id]))
+    status = _found(job_id, await store.cancel([job_id], by=by))
     if not is_cancelled(status):
         raise InvalidTransition(
             f"Job {job_id} is {status} already; there is nothing left to cancel.", job_id=job_id
@@ -305,9 +305,11 @@ async def cancel_one(store: Store, job_id: UUID) -> Status:
     return status
 
 
-async def retry_one(store: Store, job_id: UUID, *, fresh: bool = False) -> Status:
+async def retry_one(
+    store: Store, job_id: UUID, by: Operator | None = None, *, fresh: bool = False
+) -> Status:
     """Send a parked job back to PENDING."""
-    done, status = _found(job_id, await store.replay([job_id], fresh=fresh))
+    done, status = _found(job_id, await store.replay([job_id], fresh=fresh, by=by))
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
@@ -317,9 +319,9 @@ async def retry_one(store: Store, job_id: UUID, *, fresh: bool = False) -> Statu
     return status
 
 
-async def delete_one(store: Store, job_id: UUID) -> Status:
+async def delete_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
     """Remove a job that is not running."""
-    done, status = _found(job_id, await store.delete([job_id]))
+    done, status = _found(job_id, await store.delete([job_id], by=by))
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status} and cannot be deleted. "

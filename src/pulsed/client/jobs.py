@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Unpack
 
+from pulsed.audit import of_ages
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching, pages
 from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
 from pulsed.client.job import (
@@ -19,6 +20,7 @@ from pulsed.client.job import (
     read_one,
     retry_one,
 )
+from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
 from pulsed.engine.pruner import prune_all
 from pulsed.handler.options import checked_count
@@ -74,18 +76,18 @@ class Jobs:
 
         Returns CANCELLED, or RUNNING when the request is recorded and its run is about to see it.
         """
-        return await cancel_one(self._store, checked_id(job_id))
+        return await cancel_one(self._store, checked_id(job_id), operator())
 
     async def aretry(self, job_id: JobId, *, fresh: bool = False) -> Status:
         """Send a dead-lettered or cancelled job back to PENDING with fresh attempts.
 
         A workflow goes on from its stored steps; ``fresh`` lets it begin again.
         """
-        return await retry_one(self._store, checked_id(job_id), fresh=fresh)
+        return await retry_one(self._store, checked_id(job_id), operator(), fresh=fresh)
 
     async def adelete(self, job_id: JobId) -> Status:
         """Remove a job that is not running; returns the status it had."""
-        return await delete_one(self._store, checked_id(job_id))
+        return await delete_one(self._store, checked_id(job_id), operator())
 
     async def aretry_matching(self, **where: Unpack[Filter]) -> int:
         """Retry every dead-lettered or cancelled job that matches; returns how many."""
@@ -108,7 +110,7 @@ class Jobs:
         ended longer ago: SUCCEEDED and CANCELLED ones, or what ``status`` says.
         """
         ages = ages_for(self._retention(), older_than=older_than, status=status)
-        return await prune_all(self._store, ages)
+        return await prune_all(self._store, ages, by=operator(of_ages(ages)))
 
     get = blocking(aget)
     counts = blocking(acounts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from pulsed.client.job import Client, Job
+from pulsed.client.operator import operator
 from pulsed.client.schedule_spec import (
     JOB_OPTIONS,
     KINDS,
@@ -27,7 +28,7 @@ from pulsed.errors import ScheduleChanged, ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_count, checked_instant, checked_name
 from pulsed.job import Status, new_job_id
-from pulsed.schedule import CatchUp, ScheduleRow, ScheduleSpec, ScheduleState
+from pulsed.schedule import CatchUp, ScheduleFilter, ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 from pulsed.timetable import (
@@ -40,6 +41,7 @@ from pulsed.timetable import (
     zone_of,
 )
 
+LARGEST_LIMIT = 10_000
 EDIT_TRIES = 10
 """How often an edit is made again because somebody else's came between."""
 
@@ -184,7 +186,8 @@ class Schedules:
         """Create a schedule now, or change the one of this name."""
         checked_name("name of the schedule", name)
         spec = make_spec(target, options, self._client.registry())
-        return Schedule((await self._store.put_schedule(self._app, name, spec)).row)
+        put = await self._store.put_schedule(self._app, name, spec, by=operator())
+        return Schedule(put.row)
 
     async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
         """Change some of a schedule's options and keep the others; ``end=None`` takes one away.
@@ -200,7 +203,7 @@ class Schedules:
         old = (await self.aget(name)).row
         spec = _edited(old.spec, options, self._client.registry())
         put = await self._store.put_schedule(
-            self._app, name, spec, declared=old.declared, seen=old.version
+            self._app, name, spec, declared=old.declared, seen=old.version, by=operator()
         )
         return Schedule(put.row)
 
@@ -208,29 +211,54 @@ class Schedules:
         """Read one schedule; raises ``ScheduleNotFound`` if there is none."""
         return self._found(name, await self._store.get_schedule(self._app, name))
 
-    async def alist(self, *, all_apps: bool = False) -> builtins.list[Schedule]:
-        """Read the schedules of this app, or of all apps in the database, by name."""
-        rows = await self._store.list_schedules(None if all_apps else self._app)
+    async def alist(
+        self, *, all_apps: bool = False, limit: int = 1_000, after: Schedule | None = None
+    ) -> builtins.list[Schedule]:
+        """Read schedules of this app, or of all apps in the database, by name.
+
+        ``after`` is the last one of the page before; ``iterate`` goes through all of them.
+        """
+        checked_count("limit", limit, 1, LARGEST_LIMIT)
+        key = None if after is None else after.row.key
+        rows = await self._store.list_schedules(self._where(all_apps), limit=limit, after=key)
         return [Schedule(row) for row in rows]
+
+    async def aiterate(self, *, all_apps: bool = False) -> AsyncIterator[Schedule]:
+        """Go through all schedules of this app, or of all apps, reading a page at a time."""
+        async for row in self._store.each_schedule(self._where(all_apps)):
+            yield Schedule(row)
+
+    def iterate(self, *, all_apps: bool = False) -> Iterator[Schedule]:
+        """Go through all schedules of this app, or of all apps, reading a page at a time."""
+        page: builtins.list[Schedule] = self.list(all_apps=all_apps)
+        yield from page
+        while page:
+            page = self.list(all_apps=all_apps, after=page[-1])
+            yield from page
+
+    def _where(self, all_apps: bool) -> ScheduleFilter:  # noqa: FBT001
+        return ScheduleFilter(None if all_apps else self._app)
 
     async def apause(self, name: str) -> Schedule:
         """Stop making jobs; what is enqueued already stays."""
-        return self._found(name, await self._store.pause_schedule(self._app, name))
+        row = await self._store.pause_schedule(self._app, name, by=operator())
+        return self._found(name, row)
 
     async def aresume(self, name: str) -> Schedule:
         """Go on with the next occurrence; those that passed meanwhile are not made up for."""
-        return self._found(name, await self._store.resume_schedule(self._app, name))
+        row = await self._store.resume_schedule(self._app, name, by=operator())
+        return self._found(name, row)
 
     async def adelete(self, name: str) -> None:
         """Remove a schedule; the jobs it made stay."""
-        if not await self._store.delete_schedule(self._app, name):
+        if not await self._store.delete_schedule(self._app, name, by=operator()):
             raise self._missing(name)
 
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, out of turn; the cursor does not move."""
         schedule = await self.aget(name)
         job = template(schedule.row, schedule.spec, new_job_id())
-        await self._store.submit([job])
+        await self._store.run_schedule(self._app, name, job, by=operator())
         return Job(self._client, job, self._client.registry().find(job.topic))
 
     async def afires(
@@ -258,16 +286,16 @@ class Schedules:
         paused with ``pause_removed``.
         """
         declared = self._declared()
-        effects: dict[str, str] = {}
-        for name, spec in declared.items():
-            put = await self._store.put_schedule(self._app, name, spec, declared=True)
-            effects[name] = put.effect
-        rows = await self._store.list_schedules(self._app)
-        removed = [row.name for row in rows if row.declared and row.name not in declared]
+        effects = await self._store.declare_schedules(self._app, declared)
+        removed = [
+            row.name
+            async for row in self._store.each_schedule(ScheduleFilter(self._app))
+            if row.declared and row.name not in declared
+        ]
         for name in removed if pause_removed else ():
-            await self._store.pause_schedule(self._app, name)
+            await self._store.pause_schedule(self._app, name, by=operator())
         by_effect = {
-            effect: [name for name, had in effects.items() if had == effect]
+            effect: [name for name in declared if effects[name] == effect]
             for effect in ("created", "changed", "unchanged")
         }
         return Synced(**by_effect, removed=removed)

@@ -7,18 +7,19 @@ not hide the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
 from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
-from pulsed.errors import PulsedError
+from pulsed.errors import InvalidOption, PulsedError, UnknownZone
 from pulsed.job import JobFilter, Status
 from pulsed.retention import Retention, described
-from pulsed.schedule import ScheduleRow, ScheduleState
-from pulsed.store.base import Audit, Backlog, Store
+from pulsed.schedule import ScheduleFilter, ScheduleRow, ScheduleState
+from pulsed.store.base import SCHEDULE_PAGE, Audit, Backlog, Store
+from pulsed.timetable import zone_of
 from pulsed.wording import counted
 
 TICK = 10.0
@@ -325,25 +326,57 @@ def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
 
 async def _schedules(store: Store) -> list[Finding]:
     now = await store.now()
-    rows = await store.list_schedules()
-    active = [row for row in rows if row.state is ScheduleState.ACTIVE]
-    late = [(row, _overdue_by(row, now)) for row in active]
-    overdue = [f"{_named(row)} for {age:.0f} s" for row, age in late if age > WAITED_TOO_LONG]
-    broken = [f"{_named(row)}: {row.error}" for row in rows if row.state is ScheduleState.ERROR]
+    since = now - timedelta(seconds=WAITED_TOO_LONG)
+    active = await store.list_schedules(ScheduleFilter(state=ScheduleState.ACTIVE))
+    broken = await store.list_schedules(ScheduleFilter(state=ScheduleState.ERROR))
+    late = await store.list_schedules(ScheduleFilter(None, ScheduleState.ACTIVE, since))
     found = []
     if broken:
-        detail = f"{len(broken)} cannot be fired: {_several(broken)}"
+        errors = [f"{_named(row)}: {row.error}" for row in broken]
+        detail = f"{_number(broken)} cannot be fired: {_several(errors)}"
         advice = "`pulsed schedules show` says more; `edit` or `resume` starts it again"
         found.append(Finding("schedules", Level.FAIL, detail, advice))
-    if overdue:
-        detail = f"{len(overdue)} due, and nobody fires: {_several(overdue)}"
+    if late:
+        ages = [f"{_named(row)} for {_overdue_by(row, now):.0f} s" for row in late]
+        detail = f"{_number(late)} due, and nobody fires: {_several(ages)}"
         advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
         found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
+    found += _unknown_zones({row.key: row for row in [*late, *active]}.values())
     if (ahead := max((_fired_ahead_by(row, now) for row in active), default=0.0)) > CLOCK_TOLERANCE:
         detail = f"fired {ahead:.0f} s in the future: the clock has been set back since"
         advice = "what was fired already is not fired again: they are silent until then"
         found.append(Finding("schedules and clock", Level.WARN, detail, advice))
-    return found or [Finding("schedules", Level.OK, f"{len(active)} active, none is overdue")]
+    return found or [Finding("schedules", Level.OK, f"{_number(active)} active, none is overdue")]
+
+
+def _unknown_zones(active: Iterable[ScheduleRow]) -> Iterator[Finding]:
+    """Name the time zones that this machine lacks: its workers leave such schedules to others."""
+    unknown: dict[str, list[str]] = {}
+    for row in active:
+        if (zone := _zone_missing_here(row)) is not None:
+            unknown.setdefault(zone, []).append(_named(row))
+    for zone, names in unknown.items():
+        detail = f"this machine does not know {zone!r}, the zone of {_several(names)}"
+        advice = (
+            "workers here leave that to other machines; where none knows the zone, it is not "
+            "fired: update the time zones of the system, or `pip install -U tzdata`"
+        )
+        yield Finding("time zones", Level.WARN, detail, advice)
+
+
+def _zone_missing_here(row: ScheduleRow) -> str | None:
+    try:
+        zone = row.spec.zone
+        zone_of(zone)
+    except UnknownZone:
+        return zone
+    except InvalidOption:  # it cannot be read at all, which its error says once it is due
+        return None
+    return None
+
+
+def _number(rows: list[ScheduleRow]) -> str:
+    return f"{SCHEDULE_PAGE:,} or more" if len(rows) >= SCHEDULE_PAGE else f"{len(rows):,}"
 
 
 async def _history(retention: Retention, store: Store) -> list[Finding]:

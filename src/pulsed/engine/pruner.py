@@ -2,7 +2,8 @@
 
 Workers take turns: one of them prunes, however many there are. It removes a small batch, then rests
 for several times as long as that took. So it has a bounded share of the database, and a smaller one
-when the database is busy; what it does not get done is there at its next turn.
+when the database is busy; what it does not get done is there at its next turn. A prune also trims
+the audit log, so there is one even if all jobs are kept.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from pulsed.audit import Operator
 from pulsed.errors import StorageError
 from pulsed.job import Status
 from pulsed.retention import Retention
@@ -69,7 +71,7 @@ class Pruner:
 
     async def tick(self) -> dict[Status, int]:
         """Prune if it is our turn, within the time budget; returns how many jobs were removed."""
-        if not self._ages or not await self._store.take_turn(length=TURN):
+        if not await self._store.take_turn(length=TURN):
             return {}
         removed: Counter[Status] = Counter()
         give_up_at = self._clock() + BUDGET
@@ -92,7 +94,11 @@ class Pruner:
 
 
 async def prune_all(
-    store: Store, ages: Mapping[Status, float], removed: Counter[Status] | None = None
+    store: Store,
+    ages: Mapping[Status, float],
+    removed: Counter[Status] | None = None,
+    *,
+    by: Operator | None = None,
 ) -> dict[Status, int]:
     """Remove everything that ended longer ago, batch after batch, for a caller who asked for it.
 
@@ -106,7 +112,7 @@ async def prune_all(
     while True:
         began = time.monotonic()
         standing = {status: age + began - started for status, age in ages.items()}
-        batch = await store.prune(standing, limit=BATCH, since=reached)
+        batch = await store.prune(standing, limit=BATCH, since=reached, by=by)
         removed.update(batch.removed)
         if batch.total < BATCH:
             return dict(removed)

@@ -36,6 +36,8 @@ BUDGET = 5.0
 """Seconds one tick may take; what is left is due at the next."""
 SHORTEST_SLEEP = 0.1
 """Hints come for jobs as well, hundreds in a second; so many looks would be too many."""
+AFTER_FAILURE = 1.0
+"""Seconds until the next try."""
 LONGEST_SLEEP = 5.0
 """Seconds between two looks at the latest: a hint that got lost costs no more than this."""
 
@@ -64,25 +66,31 @@ class Scheduler:
         self._woken.set()
 
     async def run(self) -> None:
-        """Fire for ever."""
+        """Fire for ever, and write what is declared beside it: neither holds up the other."""
+        await asyncio.gather(self._fire_for_ever(), self._write_declarations())
+
+    async def _fire_for_ever(self) -> None:
         while True:
             try:
-                await self.tick()  # first: what is declared wrongly does not hold up the others
-                await self._write_declarations()
+                await self.tick()
                 delay = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
                 if self._until_next is not None:
                     delay = min(delay, max(0.0, self._until_next))
-            except Exception as error:  # schedules must not stop, whatever it is
-                surprise = None if isinstance(error, StorageError) else error
-                log.warning("cannot fire schedules (%s); trying again", error, exc_info=surprise)
-                delay = 1.0
+            except Exception as error:  # noqa: BLE001 - schedules must not stop, whatever it is
+                _warn("fire schedules", error)
+                delay = AFTER_FAILURE
             await self._sleep(delay)
 
     async def _write_declarations(self) -> None:
-        if self._declare is not None:
-            await self._declare()
-            self._declare = None
-            self.wake()
+        while self._declare is not None:
+            try:
+                await self._declare()
+            except Exception as error:  # noqa: BLE001 - the database may be away
+                _warn("write what is declared", error)
+                await asyncio.sleep(AFTER_FAILURE)
+            else:
+                self._declare = None
+                self.wake()
 
     async def tick(self) -> list[NewJob]:
         """Fire all that is due, within the time budget; returns the jobs made here."""
@@ -160,6 +168,11 @@ class Scheduler:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds - first)
         self._woken.clear()
+
+
+def _warn(what: str, error: Exception) -> None:
+    surprise = None if isinstance(error, StorageError) else error
+    log.warning("cannot %s (%s); trying again", what, error, exc_info=surprise)
 
 
 def _is_trouble_of_the_database(error: Exception) -> bool:

@@ -25,7 +25,12 @@ class UnservedQueues:
         self._warned: dict[str, datetime] = {}
 
     async def tick(self) -> list[str]:
-        """Check, if it is time to; returns the queues that were logged."""
+        """Check, if it is time to; returns the queues that were logged.
+
+        A server checks by itself, and may not tell a worker about all queues.
+        """
+        if self._store.is_remote:
+            return []
         now = await self._store.now()
         if self._next_check is not None and now < self._next_check:
             return []

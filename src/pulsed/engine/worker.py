@@ -55,6 +55,7 @@ from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -210,9 +211,8 @@ class Worker:
         if self.options.schedules:
             firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
             background.append(firing)
-        if self.options.retention.ages:
-            pruner = Pruner(self.store, self.options.retention)
-            background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
+        pruner = Pruner(self.store, self.options.retention)
+        background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:
@@ -440,11 +440,10 @@ def _running(runs: Collection[Run]) -> str:
     counts = Counter(run.assignment.topic for run in runs)
     if not counts:
         return ""
-    counted = counts.most_common()
-    names = [f"{number} {topic}" if len(counts) > 1 else topic for topic, number in counted]
+    alone = len(counts) == 1
+    names = [topic if alone else f"{number} {topic}" for topic, number in counts.most_common()]
     more = ", …" if len(names) > 5 else ""
-    plural = "s" if len(runs) > 1 else ""
-    return f"{len(runs)} running job{plural} ({', '.join(names[:5])}{more})"
+    return f"{counted(len(runs), 'running job')} ({', '.join(names[:5])}{more})"
 
 
 @contextlib.asynccontextmanager

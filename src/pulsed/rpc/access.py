@@ -44,6 +44,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "ListWorkers": READ,
     "GetBacklog": READ,
     "Audit": READ,
+    "ListAuditLog": READ,
     "GetTime": ANY,
     "GetServer": ANY,
     "CheckDatabase": READ,
@@ -87,7 +88,7 @@ ROLES: dict[str, frozenset[Role]] = {
 
 WHOLE_DATABASE = frozenset(
     {
-        "ListWorkers", "GetBacklog", "Audit", "CheckDatabase",
+        "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
         "TakeTurn", "PruneJobs", "CountPrunable", "Cascade",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from pulsed.schedule import (
     CatchUp,
     Overlap,
     Plan,
+    ScheduleFilter,
+    ScheduleKey,
     ScheduleRow,
     ScheduleSpec,
     ScheduleState,
@@ -65,6 +68,34 @@ def version_message(version: Version) -> pb.ScheduleVersion:
 def version_of(message: Any) -> Version:
     """Return which state of a schedule was seen."""
     return Version(UUID(message.id), message.revision)
+
+
+def list_message(
+    where: ScheduleFilter, limit: int, after: ScheduleKey | None
+) -> pb.ListSchedulesRequest:
+    """Return a request for a page of schedules."""
+    return pb.ListSchedulesRequest(
+        app=where.app,
+        limit=limit,
+        after_app=None if after is None else after.app,
+        after_name=None if after is None else after.name,
+        state=None if where.state is None else STATE_NUMBERS[where.state],
+        due_before=maybe_stamp(where.due_before),
+    )
+
+
+def filter_of(message: Any) -> ScheduleFilter:
+    """Return which schedules are asked for."""
+    state = STATES[message.state] if message.state else None
+    return ScheduleFilter(maybe(message, "app"), state, maybe_instant(message, "due_before"))
+
+
+def declared_messages(
+    specs: Mapping[str, ScheduleSpec],
+) -> Iterator[pb.SyncSchedulesRequest.Declared]:
+    """Return declarations as messages."""
+    for name, spec in specs.items():
+        yield pb.SyncSchedulesRequest.Declared(name=name, spec=spec_message(spec))
 
 
 def spec_message(spec: ScheduleSpec) -> pb.ScheduleSpec:

@@ -475,15 +475,19 @@ class Dispatcher:
 
     async def _release(self, claimed: list[Assignment]) -> None:
         log.info("giving back %s that could not be sent", counted(len(claimed), "job"))
+        reports = [Report(each.lease, Released()) for each in claimed]
         for _ in range(GIVE_BACK_TRIES):
             try:
-                await self._store.settle([Report(each.lease, Released()) for each in claimed])
+                _, locked = await self._store.settle_free(reports)
             except StorageError as error:
-                log.warning("cannot give back %s (%s)", counted(len(claimed), "job"), error)
-                await asyncio.sleep(self._poll)
+                log.warning("cannot give back %s (%s)", counted(len(reports), "job"), error)
             else:
                 self.hint()
-                return
+                reports = [each for each in reports if each.lease in locked]
+                if not reports:
+                    return
+            await asyncio.sleep(self._poll)
+        log.warning("gave up on %s: the leases will run out", counted(len(reports), "job"))
 
 
 def _size_of(assignment: Assignment) -> int:

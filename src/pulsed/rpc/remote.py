@@ -18,8 +18,10 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 import grpc
+from google.protobuf.message import Message
 
-from pulsed.batches import batches
+from pulsed.audit import AuditEntry, Operator
+from pulsed.batches import TRANSACTION, Limits, batches
 from pulsed.errors import (
     ConfigError,
     InvalidPayload,
@@ -44,6 +46,7 @@ from pulsed.job import (
 from pulsed.page import Counts, Page
 from pulsed.rpc import columns
 from pulsed.rpc import convert as to
+from pulsed.rpc import convert_audit as to_audit
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.address import Address
 from pulsed.rpc.channels import KEEPALIVE, Channels, Endpoints, metadata_of
@@ -59,8 +62,10 @@ from pulsed.rpc.wire import (
     PART,
     REQUEST_ID_KEY,
 )
-from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.store.base import (
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
     Audit,
     Backlog,
     Due,
@@ -366,8 +371,11 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         *,
         limit: int,
         since: Mapping[Status, datetime] | None = None,
+        by: Operator | None = None,
     ) -> Pruned:
-        request = pb.PruneJobsRequest(ages=_ages(ages, since or {}), limit=limit)
+        request = pb.PruneJobsRequest(
+            ages=_ages(ages, since or {}), limit=limit, operator=to_audit.operator_message(by)
+        )
         answer = await self._call("PruneJobs", request)
         return Pruned(
             {to.STATUSES[each.status]: each.jobs for each in answer.removed},
@@ -436,25 +444,49 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             if not answer.cut:
                 return failures
 
-    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
-        acts = await self._act("CancelJobs", ids)
+    async def cancel(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, Status]:
+        acts = await self._act("CancelJobs", ids, by)
         return {job_id: status for job_id, (_, status) in acts.items()}
 
     async def replay(
-        self, ids: Sequence[UUID], *, fresh: bool = False
+        self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
-        return await self._act("ReplayJobs", ids, fresh=fresh)
+        return await self._act("ReplayJobs", ids, by, fresh=fresh)
 
-    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
-        return await self._act("DeleteJobs", ids)
+    async def delete(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("DeleteJobs", ids, by)
 
     async def _act(
-        self, method: str, ids: Sequence[UUID], *, fresh: bool = False
+        self, method: str, ids: Sequence[UUID], by: Operator | None, *, fresh: bool = False
     ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
-        answer = await self._call(method, pb.JobIds(job_ids=map(str, ids), fresh=fresh))
+        request = pb.JobIds(
+            job_ids=map(str, ids), fresh=fresh, operator=to_audit.operator_message(by)
+        )
+        answer = await self._call(method, request)
         return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
+
+    async def audit_log(
+        self,
+        *,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[AuditEntry]:
+        request = pb.ListAuditLogRequest(
+            limit=limit,
+            since=to.maybe_stamp(since),
+            until=to.maybe_stamp(until),
+            actor=actor,
+        )
+        answer = await self._call("ListAuditLog", request)
+        return [to_audit.entry_of(message) for message in answer.entries]
 
     async def workers(self) -> list[WorkerInfo]:
         answer = await self._call("ListWorkers", pb.ListWorkersRequest())
@@ -494,6 +526,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         *,
         declared: bool = False,
         seen: Version | None = None,
+        by: Operator | None = None,
     ) -> Put:
         request = pb.PutScheduleRequest(
             app=app,
@@ -501,36 +534,79 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             spec=to_schedule.spec_message(spec),
             declared=declared,
             seen=None if seen is None else to_schedule.version_message(seen),
+            operator=to_audit.operator_message(by),
         )
         answer = await self._call("PutSchedule", request)
         return Put(to_schedule.schedule_of(answer.schedule), answer.effect)
 
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        messages = to_schedule.declared_messages(specs)
+        limits = Limits(TRANSACTION.items, PART.bytes)
+        for part in batches(messages, lambda each: each.ByteSize(), limits):
+            request = pb.SyncSchedulesRequest(
+                app=app, schedules=part, partial=True, operator=to_audit.operator_message(by)
+            )
+            answer = await self._call("SyncSchedules", request)
+            for effect in ("created", "changed", "unchanged"):
+                effects |= dict.fromkeys(getattr(answer, effect), effect)
+        return effects
+
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._schedule("GetSchedule", app, name)
+        return await self._schedule("GetSchedule", pb.GetScheduleRequest(app=app, name=name))
 
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        answer = await self._call("ListSchedules", pb.ListSchedulesRequest(app=app))
-        return [to_schedule.schedule_of(message) for message in answer.schedules]
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self._schedule("GetSchedule", pb.GetScheduleRequest(id=str(schedule_id)))
 
-    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._schedule("PauseSchedule", app, name)
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        rows: list[ScheduleRow] = []
+        while True:
+            request = to_schedule.list_message(where, limit - len(rows), after)
+            answer = await self._call("ListSchedules", request)
+            rows += map(to_schedule.schedule_of, answer.schedules)
+            if not answer.cut:
+                return rows
+            after = rows[-1].key
 
-    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._schedule("ResumeSchedule", app, name)
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        return await self._schedule("PauseSchedule", _name_of(app, name, by))
 
-    async def _schedule(self, method: str, app: str, name: str) -> ScheduleRow | None:
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        return await self._schedule("ResumeSchedule", _name_of(app, name, by))
+
+    async def _schedule(self, method: str, which: Message) -> ScheduleRow | None:
         try:
-            answer = await self._call(method, pb.ScheduleName(app=app, name=name))
+            answer = await self._call(method, which)
         except ScheduleNotFound:
             return None
         return to_schedule.schedule_of(answer)
 
-    async def delete_schedule(self, app: str, name: str) -> bool:
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
         try:
-            await self._call("DeleteSchedule", pb.ScheduleName(app=app, name=name))
+            await self._call("DeleteSchedule", _name_of(app, name, by))
         except ScheduleNotFound:
             return False
         return True
+
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        request = pb.RunScheduleNowRequest(
+            app=app, name=name, job_id=str(job.id), operator=to_audit.operator_message(by)
+        )
+        await self._call("RunScheduleNow", request)
 
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
         if await self._server_does_upkeep():
@@ -606,6 +682,10 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         self._loops.forget_ended()  # a channel that is dropped closes itself
         for channel in self._blocking.take_all():
             channel.close()
+
+
+def _name_of(app: str, name: str, by: Operator | None) -> pb.ScheduleName:
+    return pb.ScheduleName(app=app, name=name, operator=to_audit.operator_message(by))
 
 
 def _counts_of(answer: Any) -> Counts:

@@ -54,7 +54,7 @@ log = logging.getLogger("pulsed.server")
 ANSWERED_ONCE = frozenset(
     {
         "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
-        "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
+        "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
     }
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""

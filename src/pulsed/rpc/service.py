@@ -7,12 +7,13 @@ anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from pulsed.audit import LONGEST_LOG, Operator
 from pulsed.engine.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
@@ -23,9 +24,11 @@ from pulsed.job import (
     Report,
     Status,
 )
+from pulsed.lifecycle import is_cancelled
 from pulsed.page import Page
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
+from pulsed.rpc import convert_audit as to_audit
 from pulsed.rpc import convert_schedules as to_schedule
 from pulsed.rpc.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.failures import lost
@@ -35,8 +38,9 @@ from pulsed.rpc.parcel import M, Parcel
 from pulsed.rpc.scopes import Scopes, is_own, owns_schedule
 from pulsed.rpc.service_workflows import WorkflowMethods
 from pulsed.rpc.turns import Turns
-from pulsed.schedule import ScheduleRow
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow
 from pulsed.store.base import Store
+from pulsed.store.verbs import may_be_a_child
 
 LARGEST_PAGE = 10_000
 
@@ -129,16 +133,20 @@ class Service(WorkflowMethods):
         ids = await self._ids(request, caller)
         if not caller.roles & PRODUCE:
             await self._scopes.check_children(ids, caller)
-        statuses = await self._store.cancel(ids)
-        done = (Status.CANCELLED, Status.RUNNING)
-        return _acts({key: (status in done, status) for key, status in statuses.items()})
+        # A fan-out that cancels the rest of its children is nobody's act.
+        is_workflow = not request.HasField("operator") and all(map(may_be_a_child, ids))
+        by = None if is_workflow else _operator(request, caller)
+        statuses = await self._store.cancel(ids, by=by)
+        return _acts({key: (is_cancelled(status), status) for key, status in statuses.items()})
 
     async def replay_jobs(self, request: Any, caller: Caller) -> Any:
         ids = await self._ids(request, caller)
-        return _acts(await self._store.replay(ids, fresh=request.fresh))
+        by = _operator(request, caller)
+        return _acts(await self._store.replay(ids, fresh=request.fresh, by=by))
 
     async def delete_jobs(self, request: Any, caller: Caller) -> Any:
-        return _acts(await self._store.delete(await self._ids(request, caller)))
+        ids = await self._ids(request, caller)
+        return _acts(await self._store.delete(ids, by=_operator(request, caller)))
 
     async def list_workers(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         workers = await self._store.workers()
@@ -176,6 +184,15 @@ class Service(WorkflowMethods):
 
     async def get_server(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         return self._describe()
+
+    async def list_audit_log(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+        entries = await self._store.audit_log(
+            limit=checked_count("limit", request.limit, 1, LONGEST_LOG),
+            since=to.maybe_instant(request, "since"),
+            until=to.maybe_instant(request, "until"),
+            actor=to.maybe(request, "actor"),
+        )
+        return pb.ListAuditLogResponse(entries=map(to_audit.entry_message, entries))
 
     async def check_database(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         return pb.CheckDatabaseResponse(facts=await self._store.check())
@@ -269,7 +286,12 @@ class Service(WorkflowMethods):
         if request.HasField("seen"):
             seen = checks.converted(to_schedule.version_of, request.seen)
         put = await self._store.put_schedule(
-            _app(request), name, spec, declared=request.declared, seen=seen
+            _app(request),
+            name,
+            spec,
+            declared=request.declared,
+            seen=seen,
+            by=_operator(request, caller),
         )
         return pb.PutScheduleResponse(
             schedule=to_schedule.schedule_message(put.row), effect=put.effect
@@ -286,51 +308,81 @@ class Service(WorkflowMethods):
             for each in request.schedules
         }
         app = _app(request)
-        before = {row.name: row for row in await self._store.list_schedules(app)}
         for name, spec in specs.items():
             caller.check_job(spec.topic, spec.queue)
-            if name in before:
-                _check_schedule(before[name], caller)
-        removed = [
-            row
-            for row in before.values()
-            if row.declared and row.name not in specs and owns_schedule(row, caller)
-        ]
-        answer = pb.SyncSchedulesResponse(removed=[row.name for row in removed])
-        for name, spec in specs.items():
-            put = await self._store.put_schedule(app, name, spec, declared=True)
-            getattr(answer, put.effect).append(name)
-        for row in removed if request.pause_removed else ():
-            await self._store.pause_schedule(app, row.name)
+            if caller.is_limited and (old := await self._store.get_schedule(app, name)) is not None:
+                _check_schedule(old, caller)
+        removed = [] if request.partial else await self._undeclared(app, specs, caller)
+        answer = pb.SyncSchedulesResponse(removed=removed)
+        by = _operator(request, caller)
+        effects = await self._store.declare_schedules(app, specs, by=by)
+        for name, effect in effects.items():
+            getattr(answer, effect).append(name)
+        for name in removed if request.pause_removed else ():
+            await self._store.pause_schedule(app, name, by=by)
         return answer
 
+    async def _undeclared(self, app: str, specs: Container[str], caller: Caller) -> list[str]:
+        return [
+            row.name
+            async for row in self._store.each_schedule(ScheduleFilter(app))
+            if row.declared and row.name not in specs and owns_schedule(row, caller)
+        ]
+
     async def get_schedule(self, request: Any, caller: Caller) -> Any:
-        return to_schedule.schedule_message(await self._existing(request, caller))
+        if not request.id:
+            return to_schedule.schedule_message(await self._existing(request, caller))
+        row = await self._store.find_schedule(checks.job_id_of(request.id))
+        if row is None:
+            raise ScheduleNotFound(f"There is no schedule {request.id}.")
+        _check_schedule(row, caller)
+        return to_schedule.schedule_message(row)
 
     async def list_schedules(self, request: Any, caller: Caller) -> Any:
-        rows = await self._store.list_schedules(to.maybe(request, "app"))
-        seen = [row for row in rows if owns_schedule(row, caller)]
-        return pb.ListSchedulesResponse(schedules=map(to_schedule.schedule_message, seen))
+        where = checks.converted(to_schedule.filter_of, request)
+        limit = checked_count("limit", request.limit or LARGEST_PAGE, 1, LARGEST_PAGE)
+        begin = ScheduleKey(request.after_app, request.after_name) if request.after_app else None
+
+        async def read(count: int, last: ScheduleRow | None) -> list[ScheduleRow]:
+            """Read so many that the caller may see, unless there are no more."""
+            after = begin if last is None else last.key
+            own: list[ScheduleRow] = []
+            while len(own) < count:
+                rows = await self._store.list_schedules(where, limit=count, after=after)
+                own += (row for row in rows if owns_schedule(row, caller))
+                if len(rows) < count:
+                    break
+                after = rows[-1].key
+            return own[:count]
+
+        found = Parcel(to_schedule.schedule_message, limit=limit)
+        await found.fill_from(read)
+        return pb.ListSchedulesResponse(schedules=found.messages, cut=found.is_cut)
 
     async def pause_schedule(self, request: Any, caller: Caller) -> Any:
         await self._existing(request, caller)
-        row = await self._store.pause_schedule(_app(request), request.name)
+        by = _operator(request, caller)
+        row = await self._store.pause_schedule(_app(request), request.name, by=by)
         return to_schedule.schedule_message(_there(row, request))
 
     async def resume_schedule(self, request: Any, caller: Caller) -> Any:
         await self._existing(request, caller)
-        row = await self._store.resume_schedule(_app(request), request.name)
+        by = _operator(request, caller)
+        row = await self._store.resume_schedule(_app(request), request.name, by=by)
         return to_schedule.schedule_message(_there(row, request))
 
     async def delete_schedule(self, request: Any, caller: Caller) -> Any:
         await self._existing(request, caller)
-        await self._store.delete_schedule(_app(request), request.name)
+        by = _operator(request, caller)
+        await self._store.delete_schedule(_app(request), request.name, by=by)
         return pb.DeleteScheduleResponse()
 
     async def run_schedule_now(self, request: Any, caller: Caller) -> Any:
         job_id = checks.job_id_of(request.job_id)
         row = await self._existing(request, caller)
-        await self._store.submit([template(row, row.spec, job_id)])
+        job = template(row, row.spec, job_id)
+        by = _operator(request, caller)
+        await self._store.run_schedule(_app(request), request.name, job, by=by)
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(self, request: Any, caller: Caller) -> Any:
@@ -411,14 +463,18 @@ class Service(WorkflowMethods):
         taken = await self._store.take_turn(length=request.length_seconds)
         return pb.TakeTurnResponse(taken=taken)
 
-    async def prune_jobs(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
+    async def prune_jobs(self, request: Any, caller: Caller) -> Any:
         since = {
             to.STATUSES[age.status]: to.instant(age.since)
             for age in request.ages
             if age.HasField("since")
         }
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        pruned = await self._store.prune(checks.converted(_ages, request), limit=limit, since=since)
+        # Without upkeep of the server's own, workers prune through it, by themselves.
+        is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
+        by = None if is_upkeep else _operator(request, caller)
+        ages = checks.converted(_ages, request)
+        pruned = await self._store.prune(ages, limit=limit, since=since, by=by)
         return pb.PruneJobsResponse(
             removed=[
                 pb.PruneJobsResponse.Removed(
@@ -449,6 +505,13 @@ class Service(WorkflowMethods):
         ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
         await self._scopes.check_readable(ids, caller)
         return ids
+
+
+def _operator(request: Any, caller: Caller) -> Operator:
+    """Return who acts: the caller, by its token, and what it says of itself."""
+    said = request.operator
+    roles = ", ".join(sorted(caller.roles))
+    return Operator(caller.name, roles, claimed=said.name, detail=said.detail)
 
 
 def _app(request: Any) -> str:

@@ -8,12 +8,13 @@ again. All verbs are coroutines; ``store.blocking`` runs them in threads without
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulsed.audit import AuditEntry, Operator
 from pulsed.errors import TransientStorageError
 from pulsed.job import (
     Assignment,
@@ -30,12 +31,25 @@ from pulsed.job import (
     WorkerInfo,
 )
 from pulsed.page import Counts, Page
-from pulsed.schedule import Overlap, Plan, ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import (
+    Overlap,
+    Plan,
+    ScheduleFilter,
+    ScheduleKey,
+    ScheduleRow,
+    ScheduleSpec,
+    Version,
+)
 from pulsed.step import Checkpoint
 from pulsed.workflow import Ended, History, Record, Signal
 
 SCHEDULES = ",schedules"
 """What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
+
+SCHEDULE_PAGE = 1_000
+"""Schedules that are listed at a time."""
+
+EVERY_SCHEDULE = ScheduleFilter()
 
 CANCELS = ",cancels"
 """Likewise: running jobs were asked to stop."""
@@ -244,12 +258,13 @@ class Store(ABC):
         *,
         limit: int,
         since: Mapping[Status, datetime] | None = None,
+        by: Operator | None = None,
     ) -> Pruned:
         """Remove jobs that ended more than so many seconds ago, ``limit`` at the most.
 
         Their failures go with them; of a status, those that ended first go first. With ``since``,
-        what ended before that is not looked for again. Any number of processes may prune at once;
-        the turn is there so that they do not.
+        what ended before that is not looked for again; without it, the audit log is trimmed, too.
+        Any number of processes may prune at once; the turn is there so that they do not.
         """
 
     # -- operators ------------------------------------------------------------------------------
@@ -295,16 +310,21 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
+    async def cancel(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, Status]:
         """Cancel waiting jobs and ask running ones to stop. Returns each job's status now.
 
         A RUNNING answer means the request was recorded; a terminal one other than CANCELLED
         means that it came too late. Jobs that do not exist are missing from the answer.
+
+        ``by``, here and in other verbs, is the operator whose act this is: it is recorded in the
+        audit log, in the same transaction. What workers do by themselves has none.
         """
 
     @abstractmethod
     async def replay(
-        self, ids: Sequence[UUID], *, fresh: bool = False
+        self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         """Send dead-lettered and cancelled jobs back to PENDING with fresh attempts.
 
@@ -315,11 +335,24 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+    async def delete(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
         """Remove jobs that are not RUNNING, with their failures.
 
         Returns, for each job that existed, whether it was removed, and the status it had.
         """
+
+    @abstractmethod
+    async def audit_log(
+        self,
+        *,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[AuditEntry]:
+        """Read what operators did, the newest first; ``actor`` also finds a claimed name."""
 
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
@@ -427,6 +460,7 @@ class Store(ABC):
         *,
         declared: bool = False,
         seen: Version | None = None,
+        by: Operator | None = None,
     ) -> Put:
         """Create a schedule or change it; one that says the same already is left alone.
 
@@ -435,29 +469,66 @@ class Store(ABC):
         """
 
     @abstractmethod
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        """Put the schedules that a program declares, in a few transactions.
+
+        Returns what that did to each, by name: created, changed or unchanged.
+        """
+
+    @abstractmethod
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         """Read a schedule."""
 
+    @abstractmethod
     async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
         """Read a schedule by its id."""
-        found = [row for row in await self.list_schedules() if row.id == schedule_id]
-        return found[0] if found else None
 
     @abstractmethod
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        """Read the schedules of an app, or all of them, by name."""
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        """Read a page of schedules, by app and name; ``after`` is the key before its first."""
+
+    async def each_schedule(
+        self, where: ScheduleFilter = EVERY_SCHEDULE
+    ) -> AsyncIterator[ScheduleRow]:
+        """Go through schedules, by app and name, reading a page at a time."""
+        after: ScheduleKey | None = None
+        while True:
+            rows = await self.list_schedules(where, limit=SCHEDULE_PAGE, after=after)
+            for row in rows:
+                yield row
+            if len(rows) < SCHEDULE_PAGE:
+                return
+            after = rows[-1].key
 
     @abstractmethod
-    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
         """Stop firing; None if there is no such schedule."""
 
     @abstractmethod
-    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
         """Go on with the next occurrence to come; also after an error."""
 
     @abstractmethod
-    async def delete_schedule(self, app: str, name: str) -> bool:
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
         """Remove a schedule; its jobs stay. False if there was none."""
+
+    @abstractmethod
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        """Insert the job of a schedule out of turn, unless its id exists already."""
 
     @abstractmethod
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:

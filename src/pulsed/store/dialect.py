@@ -74,6 +74,7 @@ class Dialect(ABC):
         self.workers = prefix + "pulse_workers"
         self.schedules = prefix + "pulse_schedules"
         self.tokens = prefix + "pulse_tokens"
+        self.audit = prefix + "pulse_audit"
         self.meta = prefix + "pulse_meta"
         self.ticks = prefix + "pulse_ticks"
         self.checkpoints = prefix + "pulse_checkpoints"

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
+from pulsed.extras import install_command
 from pulsed.store.base import Store
 
 FORMS = (
@@ -156,5 +157,5 @@ def require(url: str, extra: str, *modules: str) -> None:
         raise MissingDriver(
             f"{redacted(url)!r} needs {' and '.join(missing)}, which "
             f"{'is' if len(missing) == 1 else 'are'} not installed: "
-            f'pip install "pulsed[{extra}]"'
+            f"{install_command(extra)}"
         )

@@ -11,6 +11,7 @@ from uuid import UUID
 from pulsed.job import Failure, JobPlace, JobRow, Status, WorkerInfo
 from pulsed.page import SEARCHED, Counts
 from pulsed.store import rows as decode
+from pulsed.store.audit_log import trim
 from pulsed.store.base import Audit, Backlog, Pruned
 from pulsed.store.sql import Statements
 from pulsed.store.ticks import Ticks
@@ -132,6 +133,8 @@ def prune(
         for status in [each for each in ages if removed[each] == share]:
             if left := limit - sum(removed.values()):  # of what others left of their share
                 yield from remove(status, left)
+        if not since:
+            yield from trim(s.dialect)
         return Pruned(removed, reached)
 
     return Verb("prune", Kind.TRANSACTION, script)

@@ -16,13 +16,14 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pulsed.errors import MissingDriver
+from pulsed.extras import install_command
 
 try:
     import asyncpg  # noqa: F401 - found missing here, with a message that helps
     import psycopg
 except ImportError as error:
     raise MissingDriver(
-        f'PostgreSQL needs asyncpg and psycopg ({error}): pip install "pulsed[postgres]"'
+        f"PostgreSQL needs asyncpg and psycopg ({error}): {install_command('postgres')}"
     ) from error
 
 from pulsed.job import Lease

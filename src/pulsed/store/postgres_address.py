@@ -26,12 +26,12 @@ HOST_WITHIN = 3.0
 LONGEST_SCHEMA = 48
 """PostgreSQL cuts names at 63 bytes; the schema's is part of the notification channel's."""
 
-POOLS = 3
-"""Pools of ``pool_size``: of an event loop's work, of its steps, of blocking callers."""
+POOLS = 4
+"""Pools of ``pool_size``: an event loop's work, its reports, its steps; blocking callers."""
 RESERVED = 4
 """Connections beside them: for claims 2, for wake-ups and heartbeats 1 each."""
-FEWEST_CONNECTIONS = 8
-"""Also enough for a server, with its own for the heartbeats of remote workers."""
+FEWEST_CONNECTIONS = 9
+"""One of each pool; a server has none for steps, but 4 for the heartbeats of remote workers."""
 
 _ASYNCPG_READS = (
     *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslnegotiation", "sslcrl", "sslpassword"),
@@ -49,9 +49,9 @@ class PostgresOptions(StoreOptions):
     pool_size: int = 10
     """Connections for each event loop, and as many for blocking callers; opened when needed.
 
-    As many again are for transactions of a loop's steps. Claims (2), heartbeats through a server
-    (4) and a listener (1) have their own beside a loop's, a worker's heartbeats (1) beside the
-    blocking ones.
+    As many again are for a loop's reports, and for transactions of its steps. Claims (2),
+    heartbeats through a server (4) and a listener (1) have their own beside a loop's, a worker's
+    heartbeats (1) beside the blocking ones.
     """
     max_connections: int | None = None
     """The most connections of this process, with all that are named above; pool_size follows."""
@@ -86,7 +86,7 @@ class PostgresOptions(StoreOptions):
 
     @property
     def size(self) -> int:
-        """How many connections a pool may have: of a loop, of its steps, of blocking callers."""
+        """How many connections each of the pools may have."""
         if self.max_connections is None:
             return self.pool_size
         return min(self.pool_size, (self.max_connections - RESERVED) // POOLS)

@@ -40,7 +40,8 @@ async def connect(
     address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
 ) -> asyncpg.Connection:
     """Open a connection for a lane, to the first host that will do."""
-    sessions.crowding.check()
+    if lane is not Lane.URGENT:
+        sessions.crowding.check()
     within = address.connect_timeout(options.connect_timeout)
     try:
         connection = await _connect_to_one(
@@ -73,8 +74,13 @@ async def _connect_to_one(
     raise failed
 
 
-_NEXT_HOST = (OSError, asyncpg.TargetServerAttributeNotMatched, asyncpg.CannotConnectNowError)
-"""A host that hangs, is away, starts up or follows another one."""
+_NEXT_HOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.CannotConnectNowError,
+)
+"""A host that hangs, is away, hangs up, starts up or follows another one."""
 
 
 class LanePool:

@@ -106,6 +106,7 @@ class Crowding:
 
     A fleet that retries at its own pace keeps a full server busy with refusing. So after a refusal
     a process opens nothing for a while, longer each time, and no two processes for the same time.
+    Only heartbeats ask on: the pause may be longer than a lease, and they need one connection.
     """
 
     def __init__(

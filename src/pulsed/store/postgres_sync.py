@@ -124,7 +124,7 @@ class ThreadPool:
     def _run(self, verb: Verb[T]) -> T:
         try:
             patience = self._sessions.client_timeout(verb)
-            connection = self._take(patience)
+            connection = self._take(patience, urgent=verb.urgent)
             connection.patience = patience
             try:
                 answer = self._run_on(connection, verb)
@@ -168,20 +168,21 @@ class ThreadPool:
         connection.execute(self._sessions.closing(verb), prepare=False)
         return answer
 
-    def _take(self, patience: float) -> Connection:
+    def _take(self, patience: float, *, urgent: bool) -> Connection:
         while True:
             with self._lock:
                 connection, since = self._idle.pop() if self._idle else (None, 0.0)
             if connection is None:
-                return self._connect(patience)
+                return self._connect(patience, urgent=urgent)
             if time.monotonic() - since < IDLE_FOR_TOO_LONG and connection.is_quiet:
                 return connection
             self._drop(connection)
 
-    def _connect(self, patience: float) -> Connection:
+    def _connect(self, patience: float, *, urgent: bool = False) -> Connection:
         settings = self._sessions.at_connect(Lane.SYNC)
         crowding = self._sessions.crowding
-        crowding.check()
+        if not urgent:
+            crowding.check()
         try:
             with self.connecting:
                 connection = Connection.connect(

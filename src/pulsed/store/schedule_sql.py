@@ -18,6 +18,12 @@ SCHEDULE_COLUMNS = """id, app, name, spec::text, state, error, anchor, next_run_
 
 NOT_ACTIVE = words(tuple(s for s in ScheduleState if s is not ScheduleState.ACTIVE))
 
+DECLARED = """new_id uuid, its_name text, its_spec text, its_state text, its_anchor timestamptz,
+    its_cursor timestamptz"""
+
+CHANGED = """schedule uuid, old_revision bigint, its_spec text, its_state text,
+    its_anchor timestamptz, its_cursor timestamptz"""
+
 CURSOR = """schedule uuid, old_cursor timestamptz, old_revision bigint, new_cursor timestamptz,
     latest timestamptz, passed bigint, fired bool"""
 
@@ -49,6 +55,32 @@ class ScheduleStatements:
             WHERE id = :id::uuid AND revision = :revision::bigint
             RETURNING {SCHEDULE_COLUMNS}"""
         )
+
+        # The same for many that a program declares. Names are free in the order in which all
+        # programs insert them, and rows are locked in the order of their ids, as a fire does.
+        self.read_named = d.sql(
+            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} AS s, {d.rows_of("its_name text")}
+            WHERE s.app = :app::text AND {d.same_id("s.name", "r.its_name")}""",
+            "its_name text",
+        )
+        self.insert_declared = d.sql(
+            f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
+                next_run_at, created_at, updated_at)
+            SELECT r.new_id, :app::text, r.its_name, r.its_spec::json, {d.true}, r.its_state,
+                r.its_anchor, r.its_cursor, {d.now}, {d.now}
+            FROM {d.rows_of(DECLARED)} WHERE {d.true}
+            ON CONFLICT (app, name) DO NOTHING RETURNING name""",
+            DECLARED,
+        )
+        self.update_declared = d.sql(
+            f"""UPDATE {d.schedules} AS s SET spec = r.its_spec::json, declared = {d.true},
+                state = r.its_state, error = NULL, anchor = r.its_anchor,
+                next_run_at = r.its_cursor, revision = revision + 1, updated_at = {d.now}
+            FROM {d.rows_of(CHANGED, lock="wait", table=d.schedules)}
+            WHERE {d.same_id("s.id", "r.schedule")} AND s.revision = r.old_revision
+            RETURNING name""",
+            CHANGED,
+        )
         self.set_state = d.sql(
             f"""UPDATE {d.schedules} SET state = :state::text, error = NULL,
                 next_run_at = :cursor::timestamptz, revision = revision + 1, updated_at = {d.now}
@@ -76,9 +108,16 @@ class ScheduleStatements:
             f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text"""
         )
-        self.list = d.sql(
-            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
-            WHERE app = coalesce(:app::text, app) ORDER BY app, name"""
+
+        # A page in the order of the unique index; of all apps, or of one.
+        listed = """(app, name) > (:after_app::text, :after_name::text)
+              AND state = coalesce(:state::text, state)
+              AND coalesce(next_run_at < :due_before::timestamptz,
+                :due_before::timestamptz IS NULL)
+            ORDER BY app, name LIMIT :most::int"""
+        self.list = d.sql(f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE {listed}")
+        self.list_of_app = d.sql(
+            f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE app = :app::text AND {listed}"
         )
 
         # What is due, the longest waiting first.

@@ -9,11 +9,14 @@ from uuid import UUID
 
 import msgspec
 
+from pulsed.batches import text_size
 from pulsed.errors import InvalidOption, ScheduleChanged
 from pulsed.job import JobRow, NewJob
 from pulsed.schedule import (
     Overlap,
     Plan,
+    ScheduleFilter,
+    ScheduleKey,
     ScheduleRow,
     ScheduleSpec,
     ScheduleState,
@@ -29,6 +32,9 @@ from pulsed.store.schedule_sql import ScheduleStatements
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Script, Statement, Verb
 from pulsed.timetable import Once
+
+SPEC_BYTES = 400
+"""About what a schedule takes besides its payload."""
 
 NO_ID = UUID(int=0)
 """Smaller than every id."""
@@ -78,13 +84,65 @@ def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
                 meant = "changed"
                 return (yield from _change(s, row, wanted, now))
             if wanted.seen is not None:
-                raise _changed(wanted)
+                raise changed_meanwhile(wanted)
             made = yield Statement(s.schedules.insert, _new_values(wanted, now))
             if made:
                 return Put(decode.schedule(s.dialect, made[0]), "created")
         raise AssertionError("a schedule was deleted and created again within a moment, twice")
 
     return Verb("put_schedule", Kind.TRANSACTION, script)
+
+
+def size(wanted: Wanted) -> int:
+    """Return about what it takes to write a schedule, in bytes."""
+    return text_size(wanted.spec.payload) + SPEC_BYTES
+
+
+def declare(s: AllStatements, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
+    """Write what a program declares; returns what that did to each, by name.
+
+    One that another process inserts or changes at the same time is left out: look at it again.
+    A repeated try remembers what the lost one meant to do.
+    """
+    app = {"app": wanted[0].app}
+    meant: dict[str, str] = {}
+
+    def script() -> Script[dict[str, str]]:
+        now = yield from verbs.clock(s.jobs)
+        found = yield Statement(s.schedules.read_named, app, [(each.name,) for each in wanted])
+        rows = {row.name: row for row in (decode.schedule(s.dialect, each) for each in found)}
+        effects: dict[str, str] = {}
+        new, changed = [], []
+        for each in wanted:
+            row = rows.get(each.name)
+            if row is None:
+                new.append(_declared_values(each, now))
+            elif _says(row, each):
+                was = "created" if row.id == each.new_id else meant.get(each.name, "unchanged")
+                effects[each.name] = was
+            else:
+                meant[each.name] = "changed"
+                changed.append(_redeclared_values(row, each, now))
+        if new:
+            made = yield Statement(s.schedules.insert_declared, app, new)
+            effects |= {name: "created" for (name,) in made}
+        if changed:
+            done = yield Statement(s.schedules.update_declared, {}, changed)
+            effects |= {name: "changed" for (name,) in done}
+        return effects
+
+    return Verb("declare_schedules", Kind.TRANSACTION, script)
+
+
+def _declared_values(wanted: Wanted, now: datetime) -> tuple[object, ...]:
+    values = _new_values(wanted, now)
+    return tuple(values[name] for name in ("id", "name", "spec", "state", "anchor", "cursor"))
+
+
+def _redeclared_values(row: ScheduleRow, wanted: Wanted, now: datetime) -> tuple[object, ...]:
+    anchor, cursor = _phase_after_change(row, wanted.spec, now)
+    state = _state_after(row, cursor).value
+    return (*row.version, encode_spec(wanted.spec), state, anchor, cursor)
 
 
 def _says(row: ScheduleRow, wanted: Wanted) -> bool:
@@ -128,11 +186,12 @@ def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -
         },
     )
     if not changed:
-        raise _changed(wanted)
+        raise changed_meanwhile(wanted)
     return Put(decode.schedule(s.dialect, changed[0]), "changed")
 
 
-def _changed(wanted: Wanted) -> ScheduleChanged:
+def changed_meanwhile(wanted: Wanted) -> ScheduleChanged:
+    """Say that another process was faster."""
     return ScheduleChanged(
         f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted by somebody else "
         "since it was read. Nothing was written: read it again, and decide on that."
@@ -193,11 +252,24 @@ def find(s: AllStatements, schedule_id: UUID) -> Verb[ScheduleRow | None]:
     return Verb("find_schedule", Kind.READ, script)
 
 
-def list_schedules(s: AllStatements, app: str | None) -> Verb[list[ScheduleRow]]:
-    """Read all schedules, or those of one app."""
+def list_schedules(
+    s: AllStatements, where: ScheduleFilter, limit: int, after: ScheduleKey | None
+) -> Verb[list[ScheduleRow]]:
+    """Read a page of schedules, by app and name."""
+    after = after or ScheduleKey("" if where.app is None else where.app, "")
+    params = {
+        "after_app": after.app,
+        "after_name": after.name,
+        "state": None if where.state is None else where.state.value,
+        "due_before": where.due_before,
+        "most": limit,
+    }
 
     def script() -> Script[list[ScheduleRow]]:
-        found = yield Statement(s.schedules.list, {"app": app})
+        if where.app is None:
+            found = yield Statement(s.schedules.list, params)
+        else:
+            found = yield Statement(s.schedules.list_of_app, params | {"app": where.app})
         return [decode.schedule(s.dialect, row) for row in found]
 
     return Verb("list_schedules", Kind.READ, script)

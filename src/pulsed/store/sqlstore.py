@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
+from pulsed.audit import AuditEntry, Operator, of_ages, of_ids
 from pulsed.backoff import RetryPolicy
+from pulsed.batches import batches
 from pulsed.errors import ConfigError, StorageError
 from pulsed.job import (
     Assignment,
@@ -30,10 +32,12 @@ from pulsed.job import (
     WorkerInfo,
     new_job_id,
 )
+from pulsed.lifecycle import is_cancelled
 from pulsed.page import Counts, Page
-from pulsed.schedule import ScheduleRow, ScheduleSpec, Version
+from pulsed.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.step import Checkpoint
 from pulsed.store import (
+    audit_log,
     claim_verb,
     locked_verbs,
     migrations,
@@ -44,8 +48,11 @@ from pulsed.store import (
     watchdog_verb,
     workflow_verbs,
 )
+from pulsed.store.audit_log import Done
 from pulsed.store.base import (
     CANCELS,
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
     SCHEDULES,
     Audit,
     Backlog,
@@ -72,6 +79,8 @@ from pulsed.workflow import Ended, History, Record, Signal
 
 T = TypeVar("T")
 
+DECLARE_TRIES = 5
+"""How often declarations are looked at again because other processes wrote them meanwhile."""
 MOST_FLOORS = 1000
 """Queues times sets of topics that one process remembers floors for."""
 
@@ -135,6 +144,12 @@ class SqlStore(Store):
             within=within,
             busy=not verb.splits,
         )
+
+    async def act(
+        self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], Done]
+    ) -> T:
+        """Run a verb, recording it in the audit log if it is an operator's."""
+        return await self.run(audit_log.audited(self.dialect, verb, by, act, done))
 
     # -- schema ---------------------------------------------------------------------------------
 
@@ -291,9 +306,11 @@ class SqlStore(Store):
         *,
         limit: int,
         since: Mapping[Status, datetime] | None = None,
+        by: Operator | None = None,
     ) -> Pruned:
-        return await self.run(
-            operator_verbs.prune(self._statements, self.workflows, ages, limit, since or {})
+        verb = operator_verbs.prune(self._statements, self.workflows, ages, limit, since or {})
+        return await self.act(
+            verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
@@ -320,11 +337,17 @@ class SqlStore(Store):
     ) -> list[Failure]:
         return await self.run(operator_verbs.failures(self._statements, job_id, after, limit))
 
-    async def cancel(self, ids: Sequence[UUID]) -> dict[UUID, Status]:
+    async def cancel(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, Status]:
         if not ids:
             return {}
-        standing, told = await self.run(
-            operator_verbs.cancel(self._statements, self.workflows, ids)
+        verb = operator_verbs.cancel(self._statements, self.workflows, ids)
+        standing, told = await self.act(
+            verb,
+            by,
+            "cancel jobs",
+            lambda done: _jobs(key for key, status in done[0].items() if is_cancelled(status)),
         )
         await self._follow(told)
         if Status.RUNNING in standing.values():
@@ -332,24 +355,38 @@ class SqlStore(Store):
         return standing
 
     async def replay(
-        self, ids: Sequence[UUID], *, fresh: bool = False
+        self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
         if fresh:
             await self._tell_children()  # the first ones: those to come are not meant
         verb = operator_verbs.replay(self._statements, self.workflows, ids, fresh=fresh)
-        answers, queues = await self.run(verb)
+        answers, queues = await self.act(verb, by, "retry jobs", lambda done: _done(done[0]))
         await self._hint(queues)
         return answers
 
-    async def delete(self, ids: Sequence[UUID]) -> dict[UUID, tuple[bool, Status]]:
+    async def delete(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
         verb = operator_verbs.delete(self._statements, self.workflows, ids)
-        answers, queues = await self.run(verb)
+        answers, queues = await self.act(verb, by, "delete jobs", lambda done: _done(done[0]))
         await self._hint(queues)
         return answers
+
+    async def audit_log(
+        self,
+        *,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[AuditEntry]:
+        return await self.run(
+            audit_log.read(self.dialect, limit=limit, since=since, until=until, actor=actor)
+        )
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(operator_verbs.workers(self._statements))
@@ -425,12 +462,48 @@ class SqlStore(Store):
         *,
         declared: bool = False,
         seen: Version | None = None,
+        by: Operator | None = None,
     ) -> Put:
         wanted = schedule_verbs.Wanted(app, name, spec, declared, new_job_id(), seen)
-        put = await self.run(schedule_verbs.put(self._schedules, wanted))
+        verb = schedule_verbs.put(self._schedules, wanted)
+        put = await self.act(
+            verb,
+            by,
+            "put schedule",
+            lambda put: _schedule(app, name, changed=put.effect != "unchanged"),
+        )
         if put.effect != "unchanged":
             await self.hint({SCHEDULES})
         return put
+
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        wanted = [
+            schedule_verbs.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            for name, spec in sorted(specs.items())
+        ]
+        effects: dict[str, str] = {}
+        for batch in batches(wanted, schedule_verbs.size):
+            effects |= await self._declare(batch, by)
+        return effects
+
+    async def _declare(
+        self, wanted: list[schedule_verbs.Wanted], by: Operator | None
+    ) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        for _ in range(DECLARE_TRIES):
+            verb = schedule_verbs.declare(self._schedules, wanted)
+            done = await self.act(verb, by, "declare schedules", _declared)
+            effects |= done
+            wanted = [each for each in wanted if each.name not in effects]
+            if not wanted:
+                break
+        else:
+            raise schedule_verbs.changed_meanwhile(wanted[0])
+        if set(effects.values()) != {"unchanged"}:
+            await self.hint({SCHEDULES})
+        return effects
 
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
         return await self.run(schedule_verbs.get(self._schedules, app, name))
@@ -438,19 +511,45 @@ class SqlStore(Store):
     async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
         return await self.run(schedule_verbs.find(self._schedules, schedule_id))
 
-    async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
-        return await self.run(schedule_verbs.list_schedules(self._schedules, app))
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        return await self.run(schedule_verbs.list_schedules(self._schedules, where, limit, after))
 
-    async def pause_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self.run(schedule_verbs.pause(self._schedules, app, name))
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedule_verbs.pause(self._schedules, app, name)
+        return await self.act(
+            verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
 
-    async def resume_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        row = await self.run(schedule_verbs.resume(self._schedules, app, name))
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedule_verbs.resume(self._schedules, app, name)
+        row = await self.act(
+            verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
         await self.hint({SCHEDULES})
         return row
 
-    async def delete_schedule(self, app: str, name: str) -> bool:
-        return await self.run(schedule_verbs.delete(self._schedules, app, name))
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
+        verb = schedule_verbs.delete(self._schedules, app, name)
+        return await self.act(
+            verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
+        )
+
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        verb = verbs.submit(self._statements, [job])
+        await self.act(verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0))
+        await self._hint_at([job])
 
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
         return await self.run(schedule_verbs.due(self._schedules, limit, skip))
@@ -476,6 +575,24 @@ class SqlStore(Store):
         return await self.run(
             schedule_verbs.fires(self._schedules, schedule_id, limit, before, before_id)
         )
+
+
+def _jobs(ids: Iterable[UUID]) -> Done:
+    changed = list(ids)
+    return Done(len(changed), of_ids(changed))
+
+
+def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
+    return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)
+
+
+def _declared(effects: Mapping[str, str]) -> Done:
+    changed = [name for name, effect in effects.items() if effect != "unchanged"]
+    return Done(len(changed), " ".join(changed))
+
+
+def _schedule(app: str, name: str, *, changed: bool) -> Done:
+    return Done(int(changed), f"{name} of app {app}")
 
 
 class JoinedStore(SqlStore):

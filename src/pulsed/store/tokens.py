@@ -14,6 +14,8 @@ from datetime import datetime
 
 import msgspec
 
+from pulsed.audit import Operator
+from pulsed.store.audit_log import Done
 from pulsed.store.dialect import Dialect
 from pulsed.store.sqlstore import SqlStore
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb
@@ -49,9 +51,11 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-async def add(store: SqlStore, token: Token) -> bool:
+async def add(store: SqlStore, token: Token, *, by: Operator | None = None) -> bool:
     """Store a token; False if the name is taken."""
-    return await store.run(_add(store.dialect, token))
+    verb = _add(store.dialect, token)
+    detail = " ".join((token.name, *token.roles))
+    return await store.act(verb, by, "new token", lambda added: Done(int(added), detail))
 
 
 async def read(store: SqlStore) -> list[Token]:
@@ -59,9 +63,10 @@ async def read(store: SqlStore) -> list[Token]:
     return await store.run(_read(store.dialect))
 
 
-async def remove(store: SqlStore, name: str) -> bool:
+async def remove(store: SqlStore, name: str, *, by: Operator | None = None) -> bool:
     """Forget a token; False if there is none of that name."""
-    return await store.run(_remove(store.dialect, name))
+    verb = _remove(store.dialect, name)
+    return await store.act(verb, by, "revoke token", lambda gone: Done(int(gone), name))
 
 
 def _add(d: Dialect, token: Token) -> Verb[bool]:

@@ -361,13 +361,23 @@ class ListFailuresResponse(_message.Message):
     cut: bool
     def __init__(self, failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
+class Operator(_message.Message):
+    __slots__ = ("name", "detail")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    detail: str
+    def __init__(self, name: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
 class JobIds(_message.Message):
-    __slots__ = ("job_ids", "fresh")
+    __slots__ = ("job_ids", "fresh", "operator")
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     fresh: bool
-    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., fresh: bool = ...) -> None: ...
+    operator: Operator
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., fresh: bool = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class JobActs(_message.Message):
     __slots__ = ("acts",)
@@ -442,6 +452,41 @@ class GetBacklogResponse(_message.Message):
     LANES_FIELD_NUMBER: _ClassVar[int]
     lanes: _containers.RepeatedCompositeFieldContainer[GetBacklogResponse.Lane]
     def __init__(self, lanes: _Optional[_Iterable[_Union[GetBacklogResponse.Lane, _Mapping]]] = ...) -> None: ...
+
+class ListAuditLogRequest(_message.Message):
+    __slots__ = ("limit", "since", "until", "actor")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    actor: str
+    def __init__(self, limit: _Optional[int] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ...) -> None: ...
+
+class ListAuditLogResponse(_message.Message):
+    __slots__ = ("entries",)
+    class Entry(_message.Message):
+        __slots__ = ("at", "actor", "role", "claimed", "act", "affected", "detail")
+        AT_FIELD_NUMBER: _ClassVar[int]
+        ACTOR_FIELD_NUMBER: _ClassVar[int]
+        ROLE_FIELD_NUMBER: _ClassVar[int]
+        CLAIMED_FIELD_NUMBER: _ClassVar[int]
+        ACT_FIELD_NUMBER: _ClassVar[int]
+        AFFECTED_FIELD_NUMBER: _ClassVar[int]
+        DETAIL_FIELD_NUMBER: _ClassVar[int]
+        at: _timestamp_pb2.Timestamp
+        actor: str
+        role: str
+        claimed: str
+        act: str
+        affected: int
+        detail: str
+        def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., role: _Optional[str] = ..., claimed: _Optional[str] = ..., act: _Optional[str] = ..., affected: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[ListAuditLogResponse.Entry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[ListAuditLogResponse.Entry, _Mapping]]] = ...) -> None: ...
 
 class AuditRequest(_message.Message):
     __slots__ = ("slack_seconds",)
@@ -1106,12 +1151,24 @@ class Schedule(_message.Message):
     def __init__(self, id: _Optional[str] = ..., app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., spec_json: _Optional[str] = ..., state: _Optional[_Union[ScheduleState, str]] = ..., error: _Optional[str] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_fired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missed: _Optional[int] = ..., revision: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., declared: bool = ...) -> None: ...
 
 class ScheduleName(_message.Message):
-    __slots__ = ("app", "name")
+    __slots__ = ("app", "name", "operator")
     APP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     app: str
     name: str
-    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    operator: Operator
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("app", "name", "id")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    name: str
+    id: str
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
 class ScheduleVersion(_message.Message):
     __slots__ = ("id", "revision")
@@ -1122,18 +1179,20 @@ class ScheduleVersion(_message.Message):
     def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class PutScheduleRequest(_message.Message):
-    __slots__ = ("app", "name", "spec", "declared", "seen")
+    __slots__ = ("app", "name", "spec", "declared", "seen", "operator")
     APP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DECLARED_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     app: str
     name: str
     spec: ScheduleSpec
     declared: bool
     seen: ScheduleVersion
-    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., declared: bool = ..., seen: _Optional[_Union[ScheduleVersion, _Mapping]] = ...) -> None: ...
+    operator: Operator
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[_Union[ScheduleSpec, _Mapping]] = ..., declared: bool = ..., seen: _Optional[_Union[ScheduleVersion, _Mapping]] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class PutScheduleResponse(_message.Message):
     __slots__ = ("schedule", "effect")
@@ -1144,7 +1203,7 @@ class PutScheduleResponse(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., effect: _Optional[str] = ...) -> None: ...
 
 class SyncSchedulesRequest(_message.Message):
-    __slots__ = ("app", "schedules", "pause_removed")
+    __slots__ = ("app", "schedules", "pause_removed", "partial", "operator")
     class Declared(_message.Message):
         __slots__ = ("name", "spec")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1155,10 +1214,14 @@ class SyncSchedulesRequest(_message.Message):
     APP_FIELD_NUMBER: _ClassVar[int]
     SCHEDULES_FIELD_NUMBER: _ClassVar[int]
     PAUSE_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     app: str
     schedules: _containers.RepeatedCompositeFieldContainer[SyncSchedulesRequest.Declared]
     pause_removed: bool
-    def __init__(self, app: _Optional[str] = ..., schedules: _Optional[_Iterable[_Union[SyncSchedulesRequest.Declared, _Mapping]]] = ..., pause_removed: bool = ...) -> None: ...
+    partial: bool
+    operator: Operator
+    def __init__(self, app: _Optional[str] = ..., schedules: _Optional[_Iterable[_Union[SyncSchedulesRequest.Declared, _Mapping]]] = ..., pause_removed: bool = ..., partial: bool = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class SyncSchedulesResponse(_message.Message):
     __slots__ = ("created", "changed", "unchanged", "removed")
@@ -1173,30 +1236,44 @@ class SyncSchedulesResponse(_message.Message):
     def __init__(self, created: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListSchedulesRequest(_message.Message):
-    __slots__ = ("app",)
+    __slots__ = ("app", "limit", "after_app", "after_name", "state", "due_before")
     APP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_APP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DUE_BEFORE_FIELD_NUMBER: _ClassVar[int]
     app: str
-    def __init__(self, app: _Optional[str] = ...) -> None: ...
+    limit: int
+    after_app: str
+    after_name: str
+    state: ScheduleState
+    due_before: _timestamp_pb2.Timestamp
+    def __init__(self, app: _Optional[str] = ..., limit: _Optional[int] = ..., after_app: _Optional[str] = ..., after_name: _Optional[str] = ..., state: _Optional[_Union[ScheduleState, str]] = ..., due_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListSchedulesResponse(_message.Message):
-    __slots__ = ("schedules",)
+    __slots__ = ("schedules", "cut")
     SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
-    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+    cut: bool
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., cut: bool = ...) -> None: ...
 
 class DeleteScheduleResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class RunScheduleNowRequest(_message.Message):
-    __slots__ = ("app", "name", "job_id")
+    __slots__ = ("app", "name", "job_id", "operator")
     APP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     app: str
     name: str
     job_id: str
-    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., job_id: _Optional[str] = ...) -> None: ...
+    operator: Operator
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., job_id: _Optional[str] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class RunScheduleNowResponse(_message.Message):
     __slots__ = ("job_id",)
@@ -1342,7 +1419,7 @@ class TakeTurnResponse(_message.Message):
     def __init__(self, taken: bool = ...) -> None: ...
 
 class PruneJobsRequest(_message.Message):
-    __slots__ = ("ages", "limit")
+    __slots__ = ("ages", "limit", "operator")
     class Age(_message.Message):
         __slots__ = ("status", "seconds", "since")
         STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -1354,9 +1431,11 @@ class PruneJobsRequest(_message.Message):
         def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., seconds: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
     AGES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     ages: _containers.RepeatedCompositeFieldContainer[PruneJobsRequest.Age]
     limit: int
-    def __init__(self, ages: _Optional[_Iterable[_Union[PruneJobsRequest.Age, _Mapping]]] = ..., limit: _Optional[int] = ...) -> None: ...
+    operator: Operator
+    def __init__(self, ages: _Optional[_Iterable[_Union[PruneJobsRequest.Age, _Mapping]]] = ..., limit: _Optional[int] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class PruneJobsResponse(_message.Message):
     __slots__ = ("removed",)

@@ -49,7 +49,8 @@ class Applied(NamedTuple):
 # What code of an older schema version can live with; a migration not named here breaks it.
 # Code from before workflows (5) ends a child without waking its parent.
 # Code from before 10 leaves `updated_at` as it was, which nothing depends on.
-OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 10: 5, 13: 5}
+# Code from before 11 keeps no audit log.
+OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 10: 5, 11: 5, 13: 5}
 
 
 @cache
