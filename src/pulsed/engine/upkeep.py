@@ -67,7 +67,7 @@ class Upkeep:
 
 
 async def cancel_orphans(store: Store) -> bool:
-    """Cancel the children of ended workflows, where whoever ended those did not get to it.
+    """Cancel the children of ended workflows, where the process that ended those did not.
 
     Returns whether there may be more of them.
     """

@@ -428,8 +428,9 @@ class Worker:
     def _tick(self) -> float:
         """Return the longest time between two looks for silent workers.
 
-        No more than a gap that is harmless to all of our leases: whoever looks less often cannot
-        tell a worker that died from one that was cut off, and has to wait before it recovers.
+        No more than a gap that is harmless to all of our leases: a watchdog that looks less often
+        cannot tell a worker that died from one that was cut off, and has to wait before it
+        recovers jobs.
         """
         shortest = min(policy.lease for policy in self.registry.policies())
         return min(self.options.tick, shortest / BEATS_PER_LEASE)

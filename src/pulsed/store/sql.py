@@ -416,7 +416,7 @@ class Statements:
         # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
         # deleted: a dead letter may have been replayed in between. As in a reap, that second look
         # is written so that no planner takes the index of finished jobs for it, once for each job.
-        # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
+        # A prune that goes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
         # Whose children have yet to be told is needed for that.
@@ -463,7 +463,7 @@ class Statements:
             JOB,
         )
 
-        # For whoever must know whose a job is, and nothing else: a row can have megabytes.
+        # For checks of access, which need no payload: a row can have megabytes.
         self.places = d.sql(
             f"""SELECT j.id, j.topic, j.queue, j.parent_id
             FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
