@@ -413,10 +413,10 @@ class Worker:
                 return Fence.UNCONFIRMED if always else Fence.NEVER
 
     def _summary(self) -> str:
-        queues = ", ".join(self.queues)
+        queues = _some(list(self.queues))
         topics = _some([h.topic for h in self.registry if h.queue in self.queues])
-        others = ", ".join(
-            f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues
+        others = _some(
+            [f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues]
         )
         elsewhere = f"; left to workers of other queues: {others}" if others else ""
         slots = self.options.concurrency

@@ -679,6 +679,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                 await side.close_streams()
                 for channel in side.channels.take_all():
                     await channel.close()
+        self._loops.forget_ended()  # a channel that is dropped closes itself
         for channel in self._blocking.take_all():
             channel.close()
 

@@ -173,6 +173,12 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         updated_at = {d.now}"""
 
 
+def _due_again_in(d: Dialect) -> str:
+    """Return the queue of a job whose run has ended, if it is to run again at once."""
+    soon = f"{d.now} + {d.seconds(f'{SOON}')}"
+    return f"CASE WHEN {_CLAIMABLE} AND next_run_at <= {soon} THEN queue END"
+
+
 def success(d: Dialect) -> str:
     """Return how runs of one worker end that succeeded.
 
@@ -327,8 +333,7 @@ class Statements:
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
             RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker,
-                CASE WHEN {_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f"{SOON}")}
-                    THEN queue END""",
+                {_due_again_in(d)}""",
             REPORT,
         )
 
@@ -393,7 +398,7 @@ class Statements:
                 last_worker = :act::uuid, last_outcome = 'REPLAYED', updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
-            RETURNING id""",
+            RETURNING id, queue""",
             JOB,
         )
 
@@ -536,7 +541,8 @@ class Statements:
                 SELECT * FROM expired) AS r
             WHERE {this_job} AND j.status = 'RUNNING'
               AND coalesce(j.lease_until, {d.now}) < r.before
-            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic""",
+            RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic,
+                {_due_again_in(d)}""",
             EXPIRY,
         )
 

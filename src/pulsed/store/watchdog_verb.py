@@ -11,7 +11,7 @@ from pulsed.store.sql import Statements
 from pulsed.store.ticks import Tick, Ticks
 from pulsed.store.verb import Kind, Rows, Script, Statement, Verb, one_column
 from pulsed.store.verbs import record_failures
-from pulsed.store.waking import Effects, effects
+from pulsed.store.waking import Effects, run_effects
 from pulsed.store.workflow_sql import WorkflowStatements
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
@@ -40,7 +40,7 @@ def watchdog(
         )
         uid = s.dialect.uuid
         reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
-        return WatchdogTick(reaped, in_grace=in_grace), (yield from effects(w, ended))
+        return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(w, ended))
 
     return Verb("watchdog", Kind.TRANSACTION, script)
 
