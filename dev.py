@@ -42,6 +42,7 @@ examples:
   python3 dev.py test                     the whole suite, on SQLite and PostgreSQL
   python3 dev.py test -k lease -x         arguments go to pytest
   python3 dev.py test -n 0 --pdb          one process, with a debugger
+  python3 dev.py lowest -n 2              the suite with the oldest dependencies allowed
   python3 dev.py check                    lint, formatting, types, import layers
   python3 dev.py bench --quick            how fast it is here, within a minute
   python3 dev.py chaos --seconds 60       kill workers under load for a minute
@@ -228,6 +229,12 @@ def flood(arguments: list[str]) -> NoReturn:
     become("-m", "tests.flood", *arguments)
 
 
+def lowest(arguments: list[str]) -> NoReturn:
+    """Run the test suite with the oldest dependencies allowed; arguments go to pytest."""
+    keep_bytecode()
+    become("tools/lowest.py", *arguments)
+
+
 def proto(arguments: list[str]) -> NoReturn:
     """Make the generated code from proto/; needs a package index."""
     become("tools/proto.py", *arguments)
@@ -256,7 +263,7 @@ def record(arguments: list[str]) -> NoReturn:
 Command = Callable[[list[str]], NoReturn]
 COMMANDS: dict[str, Command] = {
     command.__name__: command
-    for command in (demo, test, check, bench, chaos, flood, postgres, proto, record, setup)
+    for command in (demo, test, lowest, check, bench, chaos, flood, postgres, proto, record, setup)
 }
 
 

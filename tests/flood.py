@@ -35,6 +35,8 @@ MEGABYTE = 1_000_000
 RATE = 10 * MEGABYTE
 """Bytes a second of each attacker."""
 AT_ONCE = 8
+BEGUN = b"begun\n"
+"""What an attacker says when it begins."""
 TOPIC = "flooded"
 ROOM = 100 * 1024 * 1024
 """How much more memory than at rest a server may take."""
@@ -105,9 +107,12 @@ async def attack(host: str, secret: str | None, seconds: float) -> None:
     ends_at = time.monotonic() + seconds
     room = asyncio.Semaphore(AT_ONCE)
     async with raw_client(host, secret) as client:
+        worst = worst_messages()
+        sys.stdout.buffer.write(BEGUN)
+        sys.stdout.buffer.flush()
         began, sent = time.monotonic(), 0
         calls: set[asyncio.Task[None]] = set()
-        for method, data, compression in itertools.cycle(worst_messages()):
+        for method, data, compression in itertools.cycle(worst):
             if time.monotonic() > ends_at:
                 break
             await room.acquire()
@@ -194,16 +199,18 @@ def flood(folder: Path, *, seconds: float) -> Outcome:
                     host,
                     f"--secret={secret}",
                 ]
-                attackers.append(subprocess.Popen([*module, f"--seconds={seconds}"]))
-            sizes, flooded = asyncio.run(_meanwhile(server.pid, host, worker, seconds))
+                module.append(f"--seconds={seconds + 1}")
+                attackers.append(subprocess.Popen(module, stdout=subprocess.PIPE))
             for attacker in attackers:
-                attacker.wait(60)
+                assert attacker.stdout is not None
+                assert attacker.stdout.readline() == BEGUN
+            sizes, flooded = asyncio.run(_meanwhile(server.pid, host, worker, seconds))
             sizes.append(memory(server.pid))
         finally:
             processes: list[subprocess.Popen[Any]] = [*attackers, server]
             for process in processes:
-                if process.poll() is None:
-                    process.kill()
+                process.kill()
+                process.communicate()
     return Outcome(rest, max(sizes), calm, flooded)
 
 
@@ -212,7 +219,7 @@ async def _meanwhile(
 ) -> tuple[list[int], list[float]]:
     sizes: list[int] = []
     watching = asyncio.create_task(watch_memory(pid, sizes))
-    flooded = await claims(host, worker, seconds + 1)
+    flooded = await claims(host, worker, seconds)
     watching.cancel()
     return sizes, flooded
 

@@ -189,7 +189,7 @@ class TestEnqueue:
         add = declare_add(app)
         with pytest.raises(InvalidArguments) as failed:
             list(add.enqueue_iter([(1,), (2,), (3,), ("x",)], batch=2))
-        assert failed.value.__notes__ == ["2 jobs of the batches before this one are stored."]
+        assert failed.value.__notes__ == ["Stored by the batches before this one: 2 jobs."]
         assert app.jobs.counts()[Status.PENDING] == 2
 
     async def test_async_twins(self, url: str) -> None:

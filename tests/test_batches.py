@@ -30,7 +30,7 @@ from pulsed.store.sqlstore import SqlStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job, claim
 from tests.support.servers import ServerThread
-from tests.support.workers import finished, submit, until, working
+from tests.support.workers import finished, submit, working
 
 LARGE = json.dumps("x" * 1_000_000)
 
@@ -115,7 +115,7 @@ async def test_large_results_are_reported_a_few_at_a_time(store, monkeypatch):
 
 @pytest.mark.parametrize("error", [StorageError("odd"), ValueError("odd")])
 async def test_a_report_that_cannot_be_stored_holds_up_no_other(store, monkeypatch, error):
-    monkeypatch.setattr(settling, "PATIENCE", RetryPolicy(initial=0.01))
+    monkeypatch.setattr(settling, "PATIENCE", RetryPolicy(initial=60, max=60))
     leases, done = await running_jobs(store, 20), Settled()
     bad = leases[7]
     broken = True
@@ -135,7 +135,7 @@ async def test_a_report_that_cannot_be_stored_holds_up_no_other(store, monkeypat
     assert leases[19] in done.accepted
     assert settler.backlog == 1
     broken = False
-    await until(lambda: settler._waiting)
+    settler._try_again()
     assert await settler.tick()
     assert done.accepted == set(leases)
     await asyncio.wait_for(settler.flushed(), 60)

@@ -235,3 +235,46 @@ class TestPipes:
         process.stdout.close()
         with process:
             assert process.stderr.read() == b""
+
+
+class TestConnections:
+    def test_a_worker_and_its_processes_are_bounded(self, folder, monkeypatch):
+        bounds: list[int | None] = []
+        commands: list[list[str]] = []
+
+        async def run_worker(app: Any, *_: Any, **__: Any) -> Any:
+            bounds.append(app.settings.max_connections)
+            return 0
+
+        class Parent:
+            def __init__(self, command: list[str], _processes: int) -> None:
+                commands.append(command)
+
+            def run(self) -> int:
+                return 0
+
+        (folder / "shop.py").rename(folder / "bounded_shop.py")
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setattr("pulsed.cli.worker._run", run_worker)
+        monkeypatch.setattr("pulsed.cli.worker.Supervisor", Parent)
+        args = ("worker", "bounded_shop:app", "--url", "postgresql://nowhere/none")
+        assert run(*args, "--max-connections", "12").exit_code == 0
+        assert run(*args, "--max-connections", "12", "--processes", "2").exit_code == 0
+        assert run(*args, "--processes", "2").exit_code == 0
+        assert bounds == [12]
+        given = ["--max-connections=12" in command for command in commands]
+        assert given == [True, False]
+        assert run(*args, "--max-connections", "8").exit_code == 2
+
+    def test_so_is_a_server(self, monkeypatch):
+        bounds: list[int | None] = []
+
+        async def serve(_url: str, settings: Any, _options: Any) -> int:
+            bounds.append(settings.max_connections)
+            return 0
+
+        monkeypatch.setattr("pulsed.cli.server._serve", serve)
+        args = ("server", "--url", "postgresql://nowhere/none")
+        assert run(*args, "--max-connections", "12").exit_code == 0
+        assert bounds == [12]

@@ -224,7 +224,7 @@ class TestShowForPeople:
         job_id = a_waiter(live, key="go", delay=3600.0)
         text = read(url, "show", str(job_id))
         assert "it waits for the signal 'go', 60 min at the most" in text
-        assert "waits for  the signal 'go', since 2" in text
+        assert "waits for   the signal 'go', since 2" in text
         assert f"pulsed jobs signal {job_id} go" in text
         assert "next run" not in text
 
@@ -285,7 +285,7 @@ class TestShowForPeople:
     def test_a_child_names_its_parent(self, url, live):
         family = a_waiting_parent(live, 1)
         text = read(url, "show", family.ids()[0])
-        assert f"parent     {family.parent}, fan_out\n" in text
+        assert f"parent      {family.parent}, fan_out\n" in text
 
     def test_nothing_changes_for_a_plain_job(self, url, live):
         text = read(url, "show", str(a_dead_job(live)))

@@ -1,4 +1,4 @@
-"""A flood of the worst requests, for two seconds; ``dev.py flood`` is the long one."""
+"""A flood of the worst requests, for a moment; ``dev.py flood`` is the long one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.flood import ROOM, flood
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the server's memory from /proc")
 def test_a_flood_takes_little_memory_and_others_go_on(tmp_path):
-    outcome = flood(tmp_path, seconds=2.0)
+    outcome = flood(tmp_path, seconds=0.7)
     assert outcome.grown < ROOM
-    assert len(outcome.flooded) > 5  # claims went on while both attackers sent what they could
+    assert len(outcome.flooded) > len(outcome.calm) / 3

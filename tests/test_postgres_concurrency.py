@@ -87,7 +87,7 @@ async def test_two_settles_of_the_same_jobs_in_opposite_orders_both_end(stores):
                 for number, store in enumerate(stores)
             )
         )
-        everyone = {a.job_id for a in held}
+        everyone = {a.lease for a in held}
         assert all(answer == everyone for answer in answers)
         failures = await stores[0].failures(held[0].job_id)
         assert len(failures) == 1

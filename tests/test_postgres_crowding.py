@@ -1,20 +1,27 @@
 """Connections are given back, and a fleet that finds a server full recovers."""
 
 import asyncio
+import logging
+import math
+import signal
 from contextlib import closing
 
 import psycopg
 import pytest
 
+from pulsed import Pulse
 from pulsed.backoff import RetryPolicy
-from pulsed.errors import ConfigError, TransientStorageError
+from pulsed.errors import ConfigError, TooManyConnections, TransientStorageError
 from pulsed.job import Beat, Lease, new_job_id
-from pulsed.store import postgres_session
+from pulsed.store import postgres_listen, postgres_session
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import PostgresOptions, PostgresStore
 from pulsed.store.postgres_async import LanePool
 from pulsed.store.postgres_session import LONGEST_PAUSE, Crowding, Lane, Sessions
 from pulsed.store.postgres_sync import ThreadPool
+from pulsed.store.throttle import Throttle, level_of
+from tests.support.commands import Command
+from tests.support.commands import until as until_true
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.workers import until
 
@@ -117,3 +124,95 @@ async def test_heartbeats_ask_a_full_server_all_the_same(postgres_url):
         await asyncio.to_thread(run_blocking, store.now())
     assert await asyncio.to_thread(run_blocking, store.beat([lease])) == {lease: Beat.LOST}
     await store.aclose()
+
+
+def test_a_full_server_is_known_by_either_driver_and_left_alone(monkeypatch):
+    """The blocking driver does not say the state of a refused connection."""
+    monkeypatch.setattr(postgres_session, "FIRST_PAUSE", 3600.0)
+    with ScratchPostgres(settings={"max_connections": "5"}) as server:
+        held = [psycopg.connect(server.url) for _ in range(5)]
+
+        async def ask() -> None:
+            store = PostgresStore(server.url, PostgresOptions(retry=RetryPolicy.disabled()))
+            with pytest.raises(TooManyConnections, match="too many clients"):
+                await store.now()
+            with pytest.raises(TooManyConnections, match="none is opened for another"):
+                await store.now()
+
+        run_blocking(ask())
+        asyncio.run(ask())
+        for connection in held:
+            connection.close()
+
+
+def test_refused_connections_are_one_line_a_minute_with_a_count(caplog):
+    now = 0.0
+    caplog.set_level(logging.INFO, "pulsed.store")
+    crowding = Crowding(lambda: now, Throttle(60.0, lambda: now))
+    for _ in range(240):
+        crowding.note(psycopg.errors.TooManyConnections())
+        now += 0.5
+    first, second = caplog.messages
+    assert "no connection left" in first
+    assert "(119 more refusals since the last line)" in second
+
+
+def test_what_repeats_on_a_full_server_is_not_logged_again_by_every_loop():
+    assert level_of(TooManyConnections("full")) == logging.DEBUG
+    assert level_of(TransientStorageError("away")) == logging.WARNING
+
+
+async def test_a_listener_that_finds_the_server_full_comes_back(postgres_url, monkeypatch):
+    monkeypatch.setattr(postgres_listen, "FIRST_PAUSE", 0.001)
+    store = PostgresStore(postgres_url)
+    crowding = store._sessions.crowding
+    crowding._until = math.inf
+    refused = asyncio.Event()
+    check = crowding.check
+
+    def noted_check() -> None:
+        refused.set()
+        check()
+
+    monkeypatch.setattr(crowding, "check", noted_check)
+    async with store.listen(["mail"], lambda: None) as listener, asyncio.timeout(30):
+        await refused.wait()
+        crowding._until = -math.inf
+        await until(lambda: listener.healthy)
+    await store.aclose()
+
+
+CROWDED = """
+from pulsed import Pulse
+from pulsed.store import postgres_session
+
+postgres_session.LONGEST_PAUSE = 0.5
+app = Pulse()
+
+@app.job(max_attempts=1)
+async def double(number: int) -> int:
+    return 2 * number
+"""
+
+
+def test_worker_processes_that_find_the_server_full_all_come_up_in_the_end(tmp_path):
+    processes = 3
+    (tmp_path / "crowded.py").write_text(CROWDED)
+    command = ("worker", "crowded:app", "--processes", str(processes), "--tick", "500ms")
+    with (
+        ScratchPostgres(settings={"max_connections": "16"}) as server,
+        Pulse(server.url) as producer,
+    ):
+        enqueued = [producer.enqueue("double", {"number": number}) for number in range(20)]
+        others = [psycopg.connect(server.url) for _ in range(13)]
+        with Command(tmp_path, *command, "--max-connections", "9", "--url", server.url) as workers:
+            workers.said("no connection left")
+            enqueued += [producer.enqueue("double", {"number": number}) for number in range(20)]
+            for connection in others:
+                connection.close()
+            until_true(lambda: len(run_blocking(producer.store.workers())) == processes)
+            assert [job.result(60) for job in enqueued] == [2 * n for n in range(20)] * 2
+            workers.signal(signal.SIGTERM)
+            assert workers.ended() == 0
+            assert workers.log.count("no connection left") <= processes
+            assert "Traceback" not in workers.log

@@ -16,6 +16,7 @@ from pulsed.errors import (
     StorageError,
     StorageFull,
     StorageRefused,
+    TooManyConnections,
     TransientStorageError,
 )
 from pulsed.store.blocking import run_blocking
@@ -99,7 +100,7 @@ async def test_sessions_of_a_server_that_lost_its_role_are_given_up(store, admin
         ("DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '55P03'; END $$", StorageBusy),  # lock timeout
         ("DO $$ BEGIN RAISE SQLSTATE '53200'; END $$", TransientStorageError),
-        ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", TransientStorageError),
+        ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", TooManyConnections),
         ("DO $$ BEGIN RAISE SQLSTATE '53400'; END $$", StorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '58030'; END $$", TransientStorageError),
         ("DO $$ BEGIN RAISE SQLSTATE '57P04'; END $$", TransientStorageError),

@@ -51,6 +51,23 @@ async def test_a_host_that_hangs_is_passed_over(
     await store.aclose()
 
 
+@pytest.mark.parametrize("how", ["async", "blocking"])
+async def test_a_host_that_hangs_up_is_passed_over(postgres_url: str, how: str):
+    """As a proxy does that has no server behind it."""
+    real = urlsplit(postgres_url)
+    proxy = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1")
+    ports = (proxy.sockets[0].getsockname()[1], real.port or 5432)
+    url = url_of(*ports, database=real.path[1:], user=real.username or "postgres")
+    store = a_store(f"{url}?sslmode=disable")
+    job = a_job()
+    if how == "async":
+        assert await store.submit([job]) == 1
+    else:
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+    await store.aclose()
+    proxy.close()
+
+
 async def test_a_standby_is_passed_over():
     with ScratchPostgres() as primary, primary.standby() as standby:
         store = a_store(url_of(standby.port, primary.port))

@@ -5,8 +5,10 @@ import asyncio
 import psycopg
 import pytest
 
+from pulsed import Pulse
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import (
+    ConfigError,
     SchemaError,
     StorageError,
 )
@@ -257,3 +259,13 @@ async def test_the_doctor_is_told_who_left_a_transaction_open(store, postgres_ur
     assert told["synchronous_commit"] == "on"
     assert told["isolation"] == "read committed"
     assert all(isinstance(value, str) for value in told.values())
+
+
+def test_an_app_can_give_statements_more_time(postgres_url):
+    with Pulse(postgres_url, statement_timeout=90) as app:
+        assert isinstance(app.store, PostgresStore)
+        connection = app.store._threads._take(5.0, urgent=False)
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("90s",)
+        connection.close()
+    with pytest.raises(ConfigError, match="statement_timeout must be positive"):
+        Pulse(postgres_url, statement_timeout=0).jobs.counts()

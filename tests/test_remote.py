@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
+from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -28,6 +31,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteStore
 from tests.support.apps import declare_add, work_off
 from tests.support.backends import QUICK
+from tests.support.commands import until as until_true
 from tests.support.jobs import EVERYTHING, POLICIES, a_job, claim_one, row, running, submitted
 from tests.support.servers import ServerThread
 from tests.support.workers import (
@@ -37,6 +41,9 @@ from tests.support.workers import (
     until,
     working,
 )
+
+SOME_OTHERS = 6
+"""Descriptors that the rest of the process may open meanwhile: the server's own, in a thread."""
 
 
 @pytest.fixture
@@ -259,6 +266,43 @@ def test_an_app_is_pointed_at_a_server_by_its_url_alone(server):
         job = add.enqueue(2, 3)
         work_off(app, job)
         assert job.result(5) == 5
+
+
+def test_closed_apps_leave_no_file_descriptors(server):
+    """However they were used: nothing is left to the garbage collector."""
+
+    def blocking() -> None:
+        with Pulse(server.url) as app:
+            app.jobs.counts()
+
+    def in_a_loop() -> None:
+        async def use() -> None:
+            async with Pulse(server.url) as app:
+                await app.jobs.acounts()
+
+        asyncio.run(use())
+
+    def closed_after_its_loop() -> None:
+        with Pulse(server.url) as app:
+            asyncio.run(app.jobs.acounts())
+
+    def has_at_most(number: int) -> bool:
+        return descriptors() <= number
+
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    for use in (blocking, in_a_loop, closed_after_its_loop):
+        use()
+        gc.collect()
+        most = descriptors() + SOME_OTHERS
+        gc.disable()
+        try:
+            for _ in range(20):
+                use()
+            until_true(partial(has_at_most, most))
+        finally:
+            gc.enable()
 
 
 async def test_a_lease_of_nobody_is_lost(store):

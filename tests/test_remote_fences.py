@@ -111,5 +111,5 @@ async def test_a_server_says_that_its_database_is_away_before_the_worker_gives_u
             with pytest.raises(aio.AioRpcError, match="database is away") as refused:
                 await client("Heartbeat", request, seconds=1.0)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-    said = dict(refused.value.trailing_metadata() or ())
+    said = dict(tuple(refused.value.trailing_metadata() or ()))
     assert said[ERROR_KEY] == "TransientStorageError"

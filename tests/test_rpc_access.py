@@ -183,7 +183,7 @@ class World:
         """Return all rows of all tables but the tokens."""
         import sqlite3  # noqa: PLC0415
 
-        with sqlite3.connect(self.path) as connection:
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
             names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
             return [
                 row

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from grpc import aio
 
-from pulsed.errors import InvalidPayload, TransientStorageError
+from pulsed.errors import InvalidPayload, PulsedError, TransientStorageError
 from pulsed.job import Status, TopicPolicy
 from pulsed.rpc import admission, checks, streams
 from pulsed.rpc import gate as gates
@@ -139,6 +139,21 @@ class TestRequests:
         with account.holding(5_000_000):  # alone it may be as large as a message may be
             pass
         assert account.bytes == 0
+
+    async def test_a_caller_rests_after_a_large_request_that_was_refused(self):
+        account = admission.Account(10**9)
+        for error, size, rests in (
+            (InvalidPayload("no"), 1_000, False),  # it cost nothing
+            (TransientStorageError("away"), 10**6, False),  # not the caller's doing
+            (InvalidPayload("no"), 10**6, True),
+        ):
+            with contextlib.suppress(PulsedError), account.holding(size):
+                raise error
+            assert (account._rest() > 0) is rests
+            assert account.is_idle is not rests
+        for _ in range(100):
+            account.refused(10**6)
+        assert account._rest() <= admission.LONGEST_REST
 
     async def test_a_request_that_does_not_arrive_is_given_up(self, guarded, keys, monkeypatch):
         monkeypatch.setattr(admission, "READ_WITHIN", 0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from pulsed.backoff import RetryPolicy
@@ -153,5 +155,6 @@ async def test_an_ambiguous_park(store, when, times):
 @pytest.mark.embedded("a caller's transaction is not the server's")
 async def test_a_fire_inside_a_callers_transaction_is_refused(store, backend, clock):
     await put(store)
-    with backend.connect() as connection, pytest.raises(StorageError, match="only enqueueing"):
-        await store.joined(connection).fire([await decided(store)])
+    due = await decided(store)
+    with closing(backend.connect()) as mine, pytest.raises(StorageError, match="only enqueueing"):
+        await store.joined(mine).fire([due])

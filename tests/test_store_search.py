@@ -2,7 +2,7 @@
 
 import sqlite3
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -213,3 +213,9 @@ def steps(connection: sqlite3.Connection, verb: Verb[Any]) -> int:
     finally:
         connection.set_progress_handler(None, 0)
     return taken
+
+
+async def test_a_search_may_go_to_the_end_of_time(store):
+    job_id = await submitted(store)
+    page = await store.list_jobs(JobFilter(until=datetime.max.replace(tzinfo=UTC)))
+    assert [job.id for job in page] == [job_id]

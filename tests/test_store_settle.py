@@ -522,18 +522,32 @@ async def test_one_batch_has_the_reports_of_several_workers(store):
 
 
 @pytest.mark.embedded("a server hints at its own store")
-async def test_a_retry_that_is_due_at_once_is_announced_and_a_later_one_is_not(store):
+async def test_a_job_that_is_due_again_at_once_is_announced_and_a_later_one_is_not(store, clock):
     heard: list[set[str]] = []
 
     async def hint(queues: set[str]) -> None:
         heard.append(queues)
 
     store.hint = hint
-    run = await running(store, backoff=NO_WAIT, max_attempts=5)
+    await submitted(store, backoff=NO_WAIT, max_attempts=3)
     heard.clear()
-    assert await settle(store, run, Failed("again"))
-    assert heard == [{run.queue}]
+
+    async def announced_after(outcome: Outcome) -> list[set[str]]:
+        (run,) = await claim(store)
+        assert await settle(store, run, outcome)
+        told = heard.copy()
+        heard.clear()
+        return told
+
+    assert await announced_after(Failed("again")) == [{"default"}]
+    assert await announced_after(Released()) == [{"default"}]
+    assert await announced_after(Snoozed(60.0)) == []
+    clock.advance(60)
+    (silent,) = await claim(store)
+    clock.advance(31)
+    assert await reap(store) == [silent.job_id]
+    assert heard == [{"default"}]
     heard.clear()
-    (run,) = await claim(store)
-    assert await settle(store, run, Failed("later", delay=60.0))
-    assert heard == []
+    assert await announced_after(Failed("for good")) == []
+    assert await store.replay([silent.job_id]) == {silent.job_id: (True, Status.PENDING)}
+    assert heard == [{"default"}]

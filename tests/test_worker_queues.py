@@ -33,6 +33,17 @@ async def test_a_worker_without_queues_takes_every_queue_that_its_handlers_decla
     assert results == ["encoded a", "encoded b", "did c"]
 
 
+def test_of_hundreds_of_topics_and_queues_the_start_line_names_some(live):
+    many = [handler(plain, topic=f"t{n:03}", queue=f"q{n % 100:03}") for n in range(300)]
+    said = a_worker(live, *many)._summary()
+    assert "queues default, q000, q001, " in said
+    assert "q018 and 81 more; 10 slots; topics t000, " in said
+    assert said.endswith("t019 and 280 more")
+    said = a_worker(live, *many, queues=["q000"])._summary()
+    assert "topics t000, t100, t200; left to workers of other queues: t001 (queue q001), " in said
+    assert said.endswith("t020 (queue q020) and 277 more")
+
+
 async def test_a_worker_takes_only_from_the_queues_that_it_is_given(store: Store):
     elsewhere = await submit_with(store, "encode", {"queue": "encode"}, name="a")
     here = await submit_with(store, "plain", {}, name="b")

@@ -383,8 +383,15 @@ class Pulse:
 
     @property
     def settings(self) -> StoreSettings:
-        """How this app wants its store."""
+        """How this app wants its store; can be set until the first use."""
         return self._settings
+
+    @settings.setter
+    def settings(self, settings: StoreSettings) -> None:
+        with _setup:
+            if self._store is not None:
+                raise ConfigError("The app has opened its database already; set this earlier.")
+            self._settings = settings
 
     @property
     def url(self) -> str:

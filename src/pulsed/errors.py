@@ -112,6 +112,10 @@ class TransientStorageError(StorageError):
     """The database could not answer just now; whether a write happened may be unknown."""
 
 
+class TooManyConnections(TransientStorageError):
+    """The database server has no connection left; another is opened after a pause."""
+
+
 class StorageBusy(TransientStorageError):
     """The database answers, but not in time: rows are locked, or it was too much at once."""
 

@@ -22,6 +22,7 @@ from pulsed import (
     threshold,
 )
 from pulsed.client import SyncJobType
+from pulsed.page import Counts, Page
 
 app = Pulse("sqlite:///jobs.db", retry_attempts=10)
 router = Router()
@@ -166,9 +167,9 @@ def operates(job_id: UUID) -> None:
     assert_type(app.jobs.retry(job_id, fresh=True), Status)
     assert_type(app.enqueue("send", {"to": "ada"}, delay=5, unknown=True), Job[Any])
     assert_type(app.jobs.get(job_id).attempts, int)
-    assert_type(app.jobs.list(status="DEAD_LETTERED", limit=5), list[Job[Any]])
-    assert_type(app.jobs.list(status=[Status.PENDING, "RUNNING"]), list[Job[Any]])
-    assert_type(app.jobs.counts(queue="mail"), dict[Status, int])
+    assert_type(app.jobs.list(status="DEAD_LETTERED", limit=5), Page[Job[Any]])
+    assert_type(app.jobs.list(status=[Status.PENDING, "RUNNING"]), Page[Job[Any]])
+    assert_type(app.jobs.counts(queue="mail"), Counts)
     assert_type(app.jobs.retry_matching(topic="send"), int)
     assert_type(app.jobs.cancel(str(job_id)), Status)
     assert_type(send.enqueue("x").refresh().status, Status)

@@ -90,6 +90,21 @@ def database_options(command: F) -> F:
     return with_database  # type: ignore[return-value]
 
 
+max_connections_option = click.option(
+    "--max-connections",
+    type=click.IntRange(9),
+    metavar="N",
+    help="PostgreSQL: all connections of one process together [default: as the app says].",
+)
+
+
+def limited(settings: StoreSettings, max_connections: int | None) -> StoreSettings:
+    """Return settings with what the option says in place of their own."""
+    if max_connections is None:
+        return settings
+    return dataclasses.replace(settings, max_connections=max_connections)
+
+
 def url_of_environment() -> str | None:
     """Return the URL that the environment names."""
     return os.environ.get(URL_VARIABLE) or os.environ.get(FALLBACK_VARIABLE) or None

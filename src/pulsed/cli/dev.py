@@ -61,6 +61,7 @@ def dev(
     restarted: bool,  # noqa: FBT001
     url: str | None,
     keep: Mapping[str, Age] | None,
+    max_connections: int | None,
     log_level: str,
     log_format: str,
     **options: Any,
@@ -74,7 +75,7 @@ def dev(
     # From before they are read: an edit that comes meanwhile is a change, too.
     sources = SourceWatch(lambda: sources_under(Path.cwd())) if reload else None
     try:
-        loaded = loaded_for_work(app, url, keep)
+        loaded = loaded_for_work(app, url, keep, max_connections)
     except (CommandError, ConfigError) as error:
         if sources is None:
             raise

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pulsed.cli.database import Database, database_options
+from pulsed.cli.database import Database, database_options, limited, max_connections_option
 from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.keep import changed, keep_option
 from pulsed.cli.logs import log_options, set_up_logs
@@ -114,12 +114,14 @@ environment:
     help="Workers connected at a time.",
 )
 @click.option("--reflection", is_flag=True, help="Tell tools like grpcurl what can be called.")
+@max_connections_option
 @keep_option
 @database_options
 @log_options
 def server(
     database: Database,
     insecure: bool,  # noqa: FBT001
+    max_connections: int | None,
     log_level: str,
     log_format: str,
     **options: Any,
@@ -141,7 +143,7 @@ def server(
         options["auth"] = not (is_loopback(options["listen"]) or insecure)
     tls = options["credentials"] is not None
     check_exposure(options["listen"], tls=tls, credentials=options["auth"], insecure=insecure)
-    return loop.run(_serve(url, settings, options))
+    return loop.run(_serve(url, limited(settings, max_connections), options))
 
 
 def _require_reflection() -> None:

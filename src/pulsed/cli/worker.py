@@ -17,7 +17,7 @@ import click
 from pulsed.app import Pulse
 from pulsed.backoff import RetryPolicy
 from pulsed.cli.banner import announce
-from pulsed.cli.database import APP_VARIABLE, point
+from pulsed.cli.database import APP_VARIABLE, limited, max_connections_option, point
 from pulsed.cli.keep import as_text, changed, keep_option
 from pulsed.cli.loading import check_handlers, load_app
 from pulsed.cli.logs import log_options, set_up_logs
@@ -163,6 +163,7 @@ _OPTIONS = (
         metavar="POLICY",
         help="The same for claiming jobs.",
     ),
+    max_connections_option,
     keep_option,
 )
 
@@ -207,6 +208,7 @@ def worker(
     processes: int,
     url: str | None,
     keep: Mapping[str, Age] | None,
+    max_connections: int | None,
     supervised: bool,  # noqa: FBT001
     log_level: str,
     log_format: str,
@@ -219,22 +221,27 @@ def worker(
     if processes > 1:
         more = {
             "--keep": as_text(keep),
+            "--max-connections": max_connections,
             "--url": url,
             "--log-level": log_level,
             "--log-format": log_format,
         }
         return _supervise(app, processes, working, more)
-    loaded = loaded_for_work(app, url, keep)
+    loaded = loaded_for_work(app, url, keep, max_connections)
     announce(loaded, working, quiet=supervised or log_format == "json")
     return run_loop(_run(loaded, working, commands))
 
 
 def loaded_for_work(
-    name: str | None, url: str | None, keep: Mapping[str, Age] | None = None
+    name: str | None,
+    url: str | None,
+    keep: Mapping[str, Age] | None = None,
+    max_connections: int | None = None,
 ) -> Pulse:
     """Load an app, with all its handlers, on the database that the command line says."""
     app = load_app(name)
     point(app, url)
+    app.settings = limited(app.settings, max_connections)
     app.retention = changed(app.retention, keep)
     check_handlers(app, name or os.environ[APP_VARIABLE])
     return app
@@ -275,7 +282,7 @@ def _obey_supervisor(worker: Worker, commands: int) -> None:
 
 
 def _supervise(
-    app: str | None, processes: int, working: WorkingOptions, more: Mapping[str, str | None]
+    app: str | None, processes: int, working: WorkingOptions, more: Mapping[str, object]
 ) -> int:
     options: dict[str, Any] = {
         "--queues": _queues_as_text(working["queues"]),

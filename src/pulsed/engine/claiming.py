@@ -21,6 +21,7 @@ from pulsed.engine.leases import Leases
 from pulsed.errors import StorageError
 from pulsed.job import Assignment, Lease, Released, Report, TopicPolicy
 from pulsed.store.base import Store
+from pulsed.store.throttle import level_of
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
@@ -102,7 +103,8 @@ class Claimer:
                 self._failures += 1
                 delay = PATIENCE.delay(self._failures)
                 surprise = None if isinstance(error, StorageError) else error
-                log.warning("cannot claim (%s); again in %.1f s", error, delay, exc_info=surprise)
+                told = "cannot claim (%s); again in %.1f s"
+                log.log(level_of(error), told, error, delay, exc_info=surprise)
                 await self._sleep(delay)
                 continue
             if drained and not self.stopping:

@@ -19,6 +19,7 @@ from pulsed.errors import PulsedError, ServerUnreachable, TransientStorageError
 from pulsed.job import Assignment, Beat, Lease
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.store.throttle import level_of
 from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.wording import counted
 
@@ -202,7 +203,8 @@ class Leases:
         except Exception as error:
             failed = True
             surprise = None if isinstance(error, PulsedError) else error
-            log.warning("a heartbeat failed (%s); trying again", error, exc_info=surprise)
+            told = "a heartbeat failed (%s); trying again"
+            log.log(level_of(error), told, error, exc_info=surprise)
             if self._fence is Fence.UNHEARD and _is_everybodys(error):
                 self._confirmed(self._leases(), began)
         self._give_up_the_unconfirmed()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageBusy, StorageFull, TransientStorageError
+from pulsed.store.throttle import level_of
 
 T = TypeVar("T")
 
@@ -31,5 +32,5 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str, *, busy: bool = 
             if isinstance(error, StorageBusy) and not busy:
                 raise
             failures += 1
-            log.warning("%s waits for the database (%s)", what, error)
+            log.log(level_of(error), "%s waits for the database (%s)", what, error)
         await asyncio.sleep(PATIENCE.delay(failures))

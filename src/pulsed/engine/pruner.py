@@ -36,7 +36,7 @@ REST_WHEN_ASKED = 1.0
 EVERY = 60.0
 """Seconds between two ticks of one process."""
 TURN = 50.0
-"""Seconds until the next turn may be taken, by whoever comes first."""
+"""Seconds until the next turn may be taken, by any process."""
 BUDGET = 40.0
 """Seconds one tick may take; it ends before its turn does."""
 

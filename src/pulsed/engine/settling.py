@@ -19,6 +19,7 @@ from pulsed.engine.patience import PATIENCE
 from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
 from pulsed.job import Failed, Lease, Report
 from pulsed.store.base import Store
+from pulsed.store.throttle import level_of
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
@@ -145,7 +146,8 @@ class Settler:
         self, batch: Sequence[Report], error: Exception, settle: Settle
     ) -> Sequence[Report]:
         if concerns_everything(error):
-            log.warning("%s not reported yet (%s)", counted(len(batch), "outcome"), error)
+            said = "%s not reported yet (%s)"
+            log.log(level_of(error), said, counted(len(batch), "outcome"), error)
             return batch
         if len(batch) > 1:
             return [each for half in halves(batch) for each in await settle(half)]

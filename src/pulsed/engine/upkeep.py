@@ -14,6 +14,7 @@ from pulsed.engine.unserved import UnservedQueues
 from pulsed.errors import StorageError
 from pulsed.job import Status, WorkerInfo
 from pulsed.store.base import Reaped, Store
+from pulsed.store.throttle import level_of
 
 log = logging.getLogger("pulsed.upkeep")
 
@@ -48,7 +49,8 @@ class Upkeep:
                 await self.tick()
             except Exception as error:  # recovery must not stop, whatever it is
                 surprise = None if isinstance(error, StorageError) else error
-                log.warning("upkeep failed (%s); again at the next tick", error, exc_info=surprise)
+                told = "upkeep failed (%s); again at the next tick"
+                log.log(level_of(error), told, error, exc_info=surprise)
             # What a tick has left is done at once; but jobs are recovered in between.
             await asyncio.sleep(0 if self._is_behind else pause(self._tick))
 
@@ -65,7 +67,7 @@ class Upkeep:
 
 
 async def cancel_orphans(store: Store) -> bool:
-    """Cancel the children of ended workflows, where whoever ended those did not get to it.
+    """Cancel the children of ended workflows, where the process that ended those did not.
 
     Returns whether there may be more of them.
     """

@@ -413,10 +413,10 @@ class Worker:
                 return Fence.UNCONFIRMED if always else Fence.NEVER
 
     def _summary(self) -> str:
-        queues = ", ".join(self.queues)
+        queues = _some(list(self.queues))
         topics = _some([h.topic for h in self.registry if h.queue in self.queues])
-        others = ", ".join(
-            f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues
+        others = _some(
+            [f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues]
         )
         elsewhere = f"; left to workers of other queues: {others}" if others else ""
         slots = self.options.concurrency
@@ -428,8 +428,9 @@ class Worker:
     def _tick(self) -> float:
         """Return the longest time between two looks for silent workers.
 
-        No more than a gap that is harmless to all of our leases: whoever looks less often cannot
-        tell a worker that died from one that was cut off, and has to wait before it recovers.
+        No more than a gap that is harmless to all of our leases: a watchdog that looks less often
+        cannot tell a worker that died from one that was cut off, and has to wait before it
+        recovers jobs.
         """
         shortest = min(policy.lease for policy in self.registry.policies())
         return min(self.options.tick, shortest / BEATS_PER_LEASE)

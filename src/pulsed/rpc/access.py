@@ -98,7 +98,7 @@ WHOLE_DATABASE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody at the other end of a call, and what he may do."""
+    """Who makes a call, and what that caller may do."""
 
     name: str
     roles: frozenset[Role]
@@ -110,11 +110,11 @@ class Caller:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there are jobs that are none of his business."""
+        """Whether there are jobs that it may not touch."""
         return self.topics is not None or self.queues is not None
 
     def check_method(self, method: str) -> None:
-        """Refuse a method that his roles do not open."""
+        """Refuse a method that its roles do not open."""
         if not self.roles & ROLES.get(method, frozenset()):
             needed = " or ".join(sorted(ROLES.get(method, ())))
             raise denied(f"{method} needs the role {needed}; {self.name} has {self._has()}.")
@@ -122,7 +122,7 @@ class Caller:
             raise denied(f"{method} is about all jobs, and {self.name} is limited to some.")
 
     def check_job(self, topic: str, queue: str) -> None:
-        """Refuse a job that is not his."""
+        """Refuse a job that is not its own."""
         if not self.may_use(topic, queue):
             raise denied(f"{self.name} may not use topic {topic!r} in queue {queue!r}.")
 
@@ -133,7 +133,7 @@ class Caller:
                 raise denied(f"{self.name} may not use job {job_id}.")
 
     def check_filter(self, where: JobFilter) -> None:
-        """Refuse a listing that would show jobs which are not his."""
+        """Refuse a listing that would show jobs of others."""
         if self.topics is not None and where.topic not in self.topics:
             raise denied(f"{self.name} is limited to topics; the filter must name one of them.")
         if self.queues is not None and where.queue not in self.queues:
@@ -155,7 +155,7 @@ class Caller:
         )
 
     def may_use(self, topic: str, queue: str) -> bool:
-        """Whether a job of this topic and queue is his business."""
+        """Whether it may use a job of this topic and queue."""
         return (self.topics is None or topic in self.topics) and (
             self.queues is None or queue in self.queues
         )
@@ -174,5 +174,5 @@ def denied(message: str) -> Refusal:
 
 
 def unauthenticated(message: str) -> Refusal:
-    """Return the answer to somebody who did not say who he is."""
+    """Return the answer to a caller that has not proven who it is."""
     return Refusal(grpc.StatusCode.UNAUTHENTICATED, message)

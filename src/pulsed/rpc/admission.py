@@ -7,6 +7,7 @@ what a server holds in memory is bounded by the number of tokens, not by what th
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from pulsed.errors import PulsedError, StorageError
 from pulsed.rpc.access import Caller
 from pulsed.rpc.failures import Refusal, invalid
 
@@ -25,6 +27,10 @@ MOST_CALLS = 2_000
 """Calls of one caller that are under way at a time, streams apart."""
 ALWAYS_ROOM_FOR = 65_536
 """Bytes of a request that is let in whatever else there is: a heartbeat must get through."""
+REST = 1e-6
+"""Seconds for each byte of a large request that was refused, in which its caller reads nothing: it
+was read, scanned and checked for nothing, and others waited meanwhile."""
+LONGEST_REST = 5.0
 
 
 class Account:
@@ -36,15 +42,26 @@ class Account:
         self.calls = 0
         self.streams = 0
         self.bytes = 0
+        self._rests_until = 0.0
 
     @property
     def is_idle(self) -> bool:
         """Whether it can be forgotten."""
-        return not self.calls and not self.streams
+        return not self.calls and not self.streams and self._rest() <= 0
+
+    def _rest(self) -> float:
+        return self._rests_until - time.monotonic()
+
+    def refused(self, size: int) -> None:
+        """Let the caller rest after a large request that came to nothing."""
+        if size > ALWAYS_ROOM_FOR:
+            rest = min(max(0.0, self._rest()) + size * REST, LONGEST_REST)
+            self._rests_until = time.monotonic() + rest
 
     async def read(self, context: Any) -> bytes:
         """Receive the request of a call; nothing of it was received before."""
         async with self._reading:
+            await asyncio.sleep(self._rest())
             try:
                 async with asyncio.timeout(READ_WITHIN):
                     data = await context.read()
@@ -69,6 +86,10 @@ class Account:
         self.bytes += size
         try:
             yield
+        except (PulsedError, Refusal) as error:
+            if not isinstance(error, StorageError):  # the caller cannot help that
+                self.refused(size)
+            raise
         finally:
             self.bytes -= size
 

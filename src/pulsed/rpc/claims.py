@@ -315,7 +315,7 @@ class ClaimStream:
 
 async def _welcomed(call: Any) -> None:
     """Wait until the server has let us in: why it did not is lost once we have written."""
-    if WELCOME not in dict(await call.initial_metadata() or ()):
+    if WELCOME not in (await call.initial_metadata() or ()):
         raise await _failure_of(call)
 
 

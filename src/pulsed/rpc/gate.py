@@ -120,7 +120,7 @@ class TokenGate(Gate):
             await asyncio.sleep(self._every)
 
     async def refresh(self) -> None:
-        """Read the tokens now; one read at a time, whoever asks."""
+        """Read the tokens now, or wait for a read that is under way."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read())
             self._reading.add_done_callback(_look_at)
@@ -135,7 +135,7 @@ class TokenGate(Gate):
         self._read_at = began
 
     async def _read_again(self) -> None:
-        """Look for what is not known; say nothing of the database to whoever asks."""
+        """Read again for a token that is not known; tell its caller nothing about the database."""
         if self._is_fresh(NEW_AFTER):
             return
         try:

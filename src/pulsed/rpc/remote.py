@@ -1,4 +1,4 @@
-"""The store of whoever has no database: every verb is a call to a pulsed server.
+"""The store of a process without a database: every verb is a call to a pulsed server.
 
 A worker, a producer and the command line cannot tell it from an embedded store. A server that is
 away is a database that is away: the same retries, the same loops that never give up. What cannot
@@ -679,6 +679,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                 await side.close_streams()
                 for channel in side.channels.take_all():
                     await channel.close()
+        self._loops.forget_ended()  # a channel that is dropped closes itself
         for channel in self._blocking.take_all():
             channel.close()
 

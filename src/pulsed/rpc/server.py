@@ -381,7 +381,7 @@ def _services() -> list[str]:
 def _patience(context: Any) -> float | None:
     """Return how long we may try, to have said that the database is away before the caller leaves.
 
-    He could not tell our silence from a broken network, after which a worker stops its jobs.
+    The caller could not tell silence from a broken network, after which a worker stops its jobs.
     """
     left: float | None = context.time_remaining()
     return None if left is None else left * ANSWER_WITHIN

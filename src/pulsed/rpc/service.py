@@ -243,7 +243,7 @@ class Service(WorkflowMethods):
         self._check_batch(request.leases)
         leases = await self._turns.each(checks.lease, request.leases, request, caller)
         await self._scopes.check_leases(leases, caller, urgent=True)
-        answers = await self._store.beat(leases, within=within)
+        answers = await self._store.beat([*dict.fromkeys(leases)], within=within)
         return pb.HeartbeatResponse(answers=[to.BEAT_NUMBERS[answers[each]] for each in leases])
 
     async def list_leases(self, request: Any, caller: Caller) -> Any:

@@ -21,10 +21,7 @@ class PerLoop(Generic[T]):
         kept = self._kept.get(id(loop))
         if kept is not None and kept[0] is loop:
             return kept[1]
-        # The id of a loop that was closed may be another loop's by now.
-        for key, (known, _) in list(self._kept.items()):
-            if known.is_closed():
-                self._kept.pop(key, None)
+        self.forget_ended()  # the id of a loop that was closed may be another loop's by now
         made = make()
         self._kept[id(loop)] = (loop, made)
         return made
@@ -33,6 +30,12 @@ class PerLoop(Generic[T]):
         """Return the running loop's, if there is one, and keep it no longer."""
         _, kept = self._kept.pop(id(asyncio.get_running_loop()), (None, None))
         return kept
+
+    def forget_ended(self) -> None:
+        """Keep nothing of loops that were closed: it can only be dropped."""
+        for key, (known, _) in list(self._kept.items()):
+            if known.is_closed():
+                self._kept.pop(key, None)
 
     def forget_all(self) -> list[T]:
         """Return all that are kept, and keep none."""

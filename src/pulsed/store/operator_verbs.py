@@ -41,27 +41,35 @@ def cancel(
 
 def replay(
     s: Statements, w: WorkflowStatements, ids: Sequence[UUID], *, fresh: bool
-) -> Verb[dict[UUID, tuple[bool, Status]]]:
-    """Send parked jobs back to PENDING with fresh attempts, and what failed in them with them."""
+) -> Verb[tuple[dict[UUID, tuple[bool, Status]], set[str]]]:
+    """Send parked jobs back to PENDING with fresh attempts, and what failed in them with them.
+
+    The answer has the queues in which jobs are due again, too.
+    """
     act = uuid.uuid4()
     params = {"act": act, "fresh": int(fresh)}
 
-    def script() -> Script[dict[UUID, tuple[bool, Status]]]:
-        replayed = yield Statement(s.replay, params, one_column(ids))
-        jobs = [tuple(row) for row in replayed]
+    def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], set[str]]]:
+        queues: set[str] = set()
+
+        def back_to_pending(some: list[tuple[Any]]) -> Script[list[tuple[Any]]]:
+            replayed = yield Statement(s.replay, params, some)
+            queues.update(queue for _, queue in replayed)
+            return one_column(job_id for job_id, _ in replayed)
+
+        jobs = yield from back_to_pending(one_column(ids))
         if jobs and fresh:
             yield Statement(w.forget_steps, {}, jobs)
         while jobs and not fresh:
             yield Statement(w.forget_failed_steps, {}, jobs)
             yield Statement(w.reopen_fan_outs, {}, jobs)
             children = yield Statement(w.unsuccessful_children, {}, jobs)
-            replayed = yield Statement(s.replay, params, [tuple(row) for row in children])
-            jobs = [tuple(row) for row in replayed]
+            jobs = yield from back_to_pending(one_column(job_id for (job_id,) in children))
         answers = {}
         for job_id, status, outcome, actor in (yield Statement(s.standing, {}, one_column(ids))):
             mine = outcome == "REPLAYED" and s.dialect.uuid(actor) == act
             answers[s.dialect.uuid(job_id)] = (mine, Status(status))
-        return answers
+        return answers, queues
 
     return Verb("replay", Kind.TRANSACTION, script)
 

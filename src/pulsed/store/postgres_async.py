@@ -74,8 +74,13 @@ async def _connect_to_one(
     raise failed
 
 
-_NEXT_HOST = (OSError, asyncpg.TargetServerAttributeNotMatched, asyncpg.CannotConnectNowError)
-"""A host that hangs, is away, starts up or follows another one."""
+_NEXT_HOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.CannotConnectNowError,
+)
+"""A host that hangs, is away, hangs up, starts up or follows another one."""
 
 
 class LanePool:

@@ -14,6 +14,7 @@ from pulsed.errors import (
     StorageError,
     StorageFull,
     StorageRefused,
+    TooManyConnections,
     TransientStorageError,
 )
 
@@ -58,6 +59,12 @@ _KEPT_OUT_WORDS = (
     "is not permitted to log in",
 )
 _MAY_NOT_WORDS = "permission denied"
+_TOO_MANY_CONNECTIONS = "53300"
+_CROWDED_WORDS = (
+    "too many clients already",
+    "remaining connection slots are reserved",
+    "too many connections for",
+)
 
 # What libpq says around the reason: the address, which our errors name as well, and a question.
 _BEFORE_THE_REASON = re.compile(
@@ -75,6 +82,8 @@ def translate(error: BaseException, verb: str, where: str, *, broad: bool = Fals
             f"{text}. There are too many jobs to look at in the time that a statement has, and "
             "another try would take as long. Ask for fewer: one queue, one topic, a span of time."
         )
+    if is_crowded(error):
+        return TooManyConnections(f"{text}.")
     if state in _BUSY:
         return StorageBusy(f"{text}.")
     if _is_transient(error, state):
@@ -100,6 +109,17 @@ def translate(error: BaseException, verb: str, where: str, *, broad: bool = Fals
             "prepared_statements=False."
         )
     return StorageError(f"{text}.")
+
+
+def is_crowded(error: BaseException | None) -> bool:
+    """Whether the server has refused a connection because it has none left."""
+    if isinstance(error, TooManyConnections):
+        return True
+    if (state := getattr(error, "sqlstate", None)) is not None:
+        return bool(state == _TOO_MANY_CONNECTIONS)
+    # libpq does not tell the state of a connection that was refused.
+    refused = isinstance(error, psycopg.OperationalError)
+    return refused and any(words in str(error) for words in _CROWDED_WORDS)
 
 
 def lost_the_server(error: BaseException) -> bool:

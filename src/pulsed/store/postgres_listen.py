@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from pulsed.errors import TooManyConnections
 from pulsed.store.base import Listener
-from pulsed.store.postgres_errors import DRIVER_ERRORS, with_type
+from pulsed.store.postgres_errors import DRIVER_ERRORS, is_crowded, with_type
 
 CHECK_EVERY = 15.0
 CHECK_WITHIN = 5.0
@@ -73,9 +74,10 @@ class ChannelListener(Wanted):
         while True:
             try:
                 await self._listen()
-            except DRIVER_ERRORS as error:
+            except (*DRIVER_ERRORS, TooManyConnections) as error:
                 failures = 1 if self._healthy else failures + 1
-                level = logging.WARNING if failures == 1 else logging.DEBUG
+                is_known = failures > 1 or is_crowded(error)  # of the latter, the store tells
+                level = logging.DEBUG if is_known else logging.WARNING
                 log.log(level, "wake-ups stopped, polling goes on: %s", with_type(error))
             finally:
                 self._healthy = False

@@ -7,6 +7,7 @@ The few verbs that may look at the whole table get the planner's freedom back fo
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -14,9 +15,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from pulsed.errors import TransientStorageError
+from pulsed.errors import TooManyConnections
 from pulsed.store.postgres_address import PostgresOptions
 from pulsed.store.postgres_confirm import COMMIT, COMMIT_WRITTEN
+from pulsed.store.postgres_errors import is_crowded
+from pulsed.store.throttle import Throttle
 from pulsed.store.verb import Kind, Verb
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -38,10 +41,11 @@ TRIES_IN_TIME = 3
 SHORTEST_TRY = 0.5
 """…unless that is too short to tell a slow server from a dead one."""
 
-TOO_MANY_CONNECTIONS = "53300"
-
 KEEP_IDLE = 30.0
 """Seconds that a pool keeps more idle connections than one, for the next burst."""
+
+REFUSALS_QUIET = 60.0
+"""Seconds between two lines about refused connections, in one process."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds in which nothing is opened after the server had no connection left, doubled each time."""
@@ -63,6 +67,9 @@ _ANY_PLAN = {
     "enable_bitmapscan": "on",
     "plan_cache_mode": "auto",
 }
+
+
+_ADVICE = "Raise its max_connections, or lower --max-connections of pulsed's processes."
 
 
 class Lane(Enum):
@@ -89,6 +96,11 @@ def lane_of(verb: Verb[Any]) -> Lane:
     return Lane.CLAIM if verb.apart else Lane.WORK
 
 
+log = logging.getLogger("pulsed.store")
+
+_refusals = Throttle(REFUSALS_QUIET)
+
+
 class Crowding:
     """Keeps a process from asking a full server for connections again and again.
 
@@ -97,8 +109,11 @@ class Crowding:
     Only heartbeats ask on: the pause may be longer than a lease, and they need one connection.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, refusals: Throttle = _refusals
+    ) -> None:
         self._clock = clock
+        self._refusals = refusals
         self._pause = 0.0
         self._until = -math.inf
 
@@ -106,18 +121,31 @@ class Crowding:
         """Raise if the server is to be left alone."""
         left = self._until - self._clock()
         if left > 0:
-            raise TransientStorageError(
-                "The server has no connection left: none is opened for another "
-                f"{left:.0f} s. Raise its max_connections, or lower max_connections here."
+            raise TooManyConnections(
+                "The PostgreSQL server has no connection left: none is opened for another "
+                f"{left:.1f} s. {_ADVICE}"
             )
 
     def note(self, error: BaseException | None) -> None:
         """Take note of how an attempt to connect ended."""
         if error is None:
             self._pause = 0.0
-        elif getattr(error, "sqlstate", None) == TOO_MANY_CONNECTIONS:
+        elif is_crowded(error):
             self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
-            self._until = self._clock() + self._pause * random.uniform(0.5, 1.5)  # noqa: S311
+            pause = self._pause * random.uniform(0.5, 1.5)  # noqa: S311
+            self._until = self._clock() + pause
+            self._tell(pause)
+
+    def _tell(self, pause: float) -> None:
+        if (kept_back := self._refusals.add()) is None:
+            return
+        more = f" ({kept_back:,} more refusals since the last line)" if kept_back else ""
+        log.warning(
+            "the PostgreSQL server has no connection left; opening none for %.1f s. %s%s",
+            pause,
+            _ADVICE,
+            more,
+        )
 
 
 class Sessions:

@@ -7,7 +7,6 @@ pass through at once. Verbs are idempotent, so a try whose answer was lost does 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageBusy, TransientStorageError
 from pulsed.store.blocking import pause
+from pulsed.store.throttle import Throttle, level_of
 
 T = TypeVar("T")
 
@@ -71,23 +71,19 @@ class Complaints:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._quiet_until = -math.inf
-        self._kept_back = 0
+        self._lines = Throttle(QUIET, clock)
 
     def add(self, what: str, error: TransientStorageError, delay: float) -> None:
         """Log that ``what`` is tried again after ``delay`` seconds."""
         reason = str(error).removesuffix(".")
         # Most errors say themselves what has failed.
         told = reason if reason.startswith(what) else f"{what} failed ({reason})"
-        if self._clock() < self._quiet_until:
-            self._kept_back += 1
+        level = level_of(error)
+        if level < logging.WARNING or (kept_back := self._lines.add()) is None:
             log.debug("%s; trying again in %.2f s", told, delay)
             return
-        more = f" ({self._kept_back:,} more retries since the last time)" if self._kept_back else ""
-        log.warning("%s; trying again in %.2f s%s", told, delay, more)
-        self._quiet_until = self._clock() + QUIET
-        self._kept_back = 0
+        more = f" ({kept_back:,} more retries since the last time)" if kept_back else ""
+        log.log(level, "%s; trying again in %.2f s%s", told, delay, more)
 
 
 complaints = Complaints()

@@ -8,7 +8,7 @@ the answer says where that ended. Counts end at the same bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,9 @@ from pulsed.store.verb import Kind, Script, Statement, Verb
 
 SKEW = timedelta(hours=1)
 """How far the clock of a producer, which an id begins with, may be ahead of the database's."""
+
+END = datetime.max.replace(tzinfo=UTC)
+"""The last instant that there is."""
 
 FUTURE = timedelta(days=1)
 """An id that begins with a later time than this was not made from a clock."""
@@ -143,7 +146,7 @@ class _Search:
         future = _first_id(self._d.time(now) + FUTURE)
         if (yield Statement(sql, {"future": future})):
             return before
-        last = _first_id(until + SKEW)
+        last = _first_id(min(until, END - SKEW) + SKEW)
         return last if before is None else min(before, last)
 
     def _range(self, start: UUID | None, floor: UUID | None) -> tuple[list[str], dict[str, Any]]:

@@ -181,6 +181,12 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         updated_at = {d.now}"""
 
 
+def _due_again_in(d: Dialect) -> str:
+    """Return the queue of a job whose run has ended, if it or the next suspect is to run at once."""
+    soon = f"{_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
+    return f"CASE WHEN {soon} OR crashes >= {SUSPECT_AFTER} THEN queue END"
+
+
 def success(d: Dialect) -> str:
     """Return how runs of one worker end that succeeded.
 
@@ -344,7 +350,7 @@ class Statements:
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM {d.rows_of(REPORT, lock="wait")} WHERE {held}
             RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker,
-                CASE WHEN {self._may_start_soon()} OR crashes >= {SUSPECT_AFTER} THEN queue END""",
+                {_due_again_in(d)}""",
             REPORT,
         )
 
@@ -409,7 +415,7 @@ class Statements:
                 last_worker = :act::uuid, last_outcome = 'REPLAYED', updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {this_job} AND j.status IN {words(REPLAYABLE)}
-            RETURNING id""",
+            RETURNING id, queue""",
             JOB,
         )
 
@@ -427,7 +433,7 @@ class Statements:
         # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
         # deleted: a dead letter may have been replayed in between. As in a reap, that second look
         # is written so that no planner takes the index of finished jobs for it, once for each job.
-        # Whoever prunes on says where the last batch ended: while an old snapshot is held, the
+        # A prune that goes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
         # Whose children have yet to be told is needed for that.
@@ -474,7 +480,7 @@ class Statements:
             JOB,
         )
 
-        # For whoever must know whose a job is, and nothing else: a row can have megabytes.
+        # For checks of access, which need no payload: a row can have megabytes.
         self.places = d.sql(
             f"""SELECT j.id, j.topic, j.queue, j.parent_id
             FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
@@ -562,7 +568,7 @@ class Statements:
             WHERE {this_job} AND j.status = 'RUNNING'
               AND coalesce(j.lease_until, {d.now}) < r.before
             RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic,
-                last_outcome, CASE WHEN {self._may_start_soon()} THEN queue END""",
+                last_outcome, {_due_again_in(d)}""",
             EXPIRY,
         )
         # What else the workers held that were just found silent. A row that is locked just now is
@@ -656,10 +662,6 @@ class Statements:
             SELECT * FROM ({next_queue.format(after="")}) AS first
             UNION ALL
             SELECT ({next_queue.format(after=after)}) FROM queues WHERE queue IS NOT NULL)"""
-
-    def _may_start_soon(self) -> str:
-        d = self.dialect
-        return f"{_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
 
     def _candidates(self, *, suspects: bool) -> tuple[str, str]:
         """Return where a claim finds its jobs: a table and a condition.

@@ -104,7 +104,7 @@ def refuse_inherited(path: Path) -> None:
 
 
 def _note_inherited() -> None:
-    """Note which files a forked child has open, whoever opened them, and close none of them."""
+    """Note which files a forked child has open, our own or not, and close none of them."""
     _inherited.update(_open_files())
     for connection in _connections:
         keep_for_ever(connection)

@@ -362,7 +362,9 @@ class SqlStore(Store):
         if fresh:
             await self._tell_children()  # the first ones: those to come are not meant
         verb = operator_verbs.replay(self._statements, self.workflows, ids, fresh=fresh)
-        return await self.act(verb, by, "retry jobs", _done)
+        answers, queues = await self.act(verb, by, "retry jobs", lambda done: _done(done[0]))
+        await self._hint(queues)
+        return answers
 
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None

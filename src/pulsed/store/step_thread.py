@@ -20,7 +20,7 @@ class StepThread:
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        """For those who share it: who has the turn is alone with his transaction."""
+        """Held by the one transaction that may use the thread."""
         self._rest_until = 0.0
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="pulsed-step-tx")
 

@@ -27,7 +27,7 @@ from pulsed.lifecycle import outcome_name
 from pulsed.store.insertion import as_json, insertion
 from pulsed.store.sql import Statements
 from pulsed.store.verb import Kind, Row, Script, Statement, Verb, one_column
-from pulsed.store.waking import Effects, Settled, effects, lock_families, wake
+from pulsed.store.waking import Effects, Settled, lock_families, run_effects, wake
 from pulsed.store.workflow_sql import WorkflowStatements
 
 
@@ -135,13 +135,11 @@ def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> V
             yield from record_failures(s, _failures_among(s, ended, failed))
         if done := forgotten & accepted:
             yield Statement(w.forget_steps, {}, one_column(lease.job_id for lease in done))
-        told = yield from effects(w, ended, locked=locked)
+        told = yield from run_effects(w, ended, locked=locked)
         missing = [report for report in reports if report.lease not in accepted]
         if missing:
             accepted |= yield from settled_before(s, missing)
-        # A retry without a delay is due now, and must not wait for a poll.
-        again = frozenset(row[-1] for row in ended if row[-1] is not None)
-        return Settled(accepted, told._replace(queues=told.queues | again))
+        return Settled(accepted, told)
 
     return Verb("settle", Kind.TRANSACTION, script, splits=True)
 

@@ -18,7 +18,7 @@ class Effects(NamedTuple):
     """What has to happen once the transaction has committed."""
 
     queues: frozenset[str] = frozenset()
-    """Jobs in these were woken."""
+    """Jobs in these were woken, or are due again."""
     cascades: bool = False
     """There are children that have yet to be told."""
 
@@ -45,6 +45,18 @@ def effects(
     waiters = yield from _waiters(w, [row[0] for row in over if row[3]])
     woken = yield from wake(w, parents | waiters, locked=locked and not waiters)
     return Effects(woken, bool(marked))
+
+
+def run_effects(
+    w: WorkflowStatements, ended: Sequence[Row], *, locked: bool = False
+) -> Script[Effects]:
+    """Tell all who have to hear of the end of runs; of each, the last column is a queue or None.
+
+    That is the queue of a job which is due again at once: it must not wait for a poll.
+    """
+    told = yield from effects(w, ended, locked=locked)
+    again = frozenset(row[-1] for row in ended if row[-1] is not None)
+    return told._replace(queues=told.queues | again)
 
 
 def wake_waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[frozenset[str]]:

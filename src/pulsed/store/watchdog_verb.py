@@ -11,7 +11,7 @@ from pulsed.store.sql import Statements
 from pulsed.store.ticks import Tick, Ticks
 from pulsed.store.verb import Kind, Rows, Script, Statement, Verb, one_column
 from pulsed.store.verbs import record_failures
-from pulsed.store.waking import Effects, effects
+from pulsed.store.waking import Effects, run_effects
 from pulsed.store.workflow_sql import WorkflowStatements
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
@@ -46,10 +46,7 @@ def watchdog(
             yield Statement(s.note_shared, {}, one_column(row[7] for row in ended))
         uid = s.dialect.uuid
         reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
-        told = yield from effects(w, ended)
-        again = frozenset(row[10] for row in ended if row[10] is not None)
-        told = told._replace(queues=told.queues | again)
-        return WatchdogTick(reaped, in_grace=in_grace), told
+        return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(w, ended))
 
     return Verb("watchdog", Kind.TRANSACTION, script)
 

@@ -1,0 +1,49 @@
+"""Run the tests with the oldest dependencies that pyproject.toml allows; run by ``dev.py lowest``.
+
+They go into ``.venv-lowest``, which is kept. The tools that tests need have their usual versions.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv-lowest"
+PYTHON = VENV / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+
+def lower_bounds(requirements: list[str]) -> list[str]:
+    """Return the requirements as pip's constraints, each at the lowest version it allows."""
+    found = (re.match(r"([\w.-]+)(?:\[.*?\])?>=([\w.]+)", each) for each in requirements)
+    return [f"{match[1]}=={match[2]}" for match in found if match]
+
+
+def install(constraints: Path, *wanted: str) -> None:
+    """Install into the environment; a dependency that is there already stays as it is."""
+    command = [str(PYTHON), "-m", "pip", "install", "-q", "-c", str(constraints), *wanted]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Bring the environment up to date, then run pytest in it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    tools = extras.pop("dev")
+    bounds = lower_bounds(sum(extras.values(), start=project["dependencies"]))
+    if not PYTHON.exists():
+        venv.EnvBuilder(with_pip=True).create(VENV)
+    with tempfile.TemporaryDirectory() as folder:
+        lowest = Path(folder) / "lowest.txt"
+        lowest.write_text("\n".join(bounds), encoding="utf-8")
+        install(lowest, "-e", ".[all]")
+    install(ROOT / "constraints.txt", *tools)
+    command = [str(PYTHON), "-m", "pytest", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
