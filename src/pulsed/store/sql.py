@@ -182,7 +182,7 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
 
 
 def _due_again_in(d: Dialect) -> str:
-    """Return the queue of a job whose run has ended, if it or the next suspect is to run at once."""
+    """Return the queue of a job whose run has ended, if that or the next suspect can run now."""
     soon = f"{_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
     return f"CASE WHEN {soon} OR crashes >= {SUSPECT_AFTER} THEN queue END"
 
