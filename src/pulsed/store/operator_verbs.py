@@ -23,6 +23,9 @@ from pulsed.timetable import EPOCH
 
 T = TypeVar("T")
 
+MOST_QUEUES = 100
+"""Queues that one check for unserved ones reads."""
+
 
 def cancel(
     s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
@@ -236,7 +239,7 @@ def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime
         found = yield Statement(s.queues, {})
         others = [name for (name,) in found if name is not None and name not in besides]
         due = {}
-        for queue in others:
+        for queue in others[:MOST_QUEUES]:
             [(oldest,)] = yield Statement(s.oldest_due, {"queue": queue})
             if oldest is not None:
                 due[queue] = s.dialect.time(oldest)
