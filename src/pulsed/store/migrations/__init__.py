@@ -48,10 +48,11 @@ class Applied(NamedTuple):
 
 # What code of an older schema version can live with; a migration not named here breaks it.
 # Code from before workflows (5) ends a child without waking its parent.
-# Code from before 10 leaves `updated_at` as it was, which nothing depends on.
-# Code from before 11 keeps no audit log.
-# Code from before 14 claims suspects like any other job, and charges what it reaps.
-OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 10: 5, 11: 5, 13: 5, 14: 5}
+# Code from before the ticks of watchdogs (6) reads columns that are gone.
+# Code from before 7 leaves `updated_at` as it was, which nothing depends on.
+# Code from before 8 keeps no audit log.
+# Code from before 10 claims suspects like any other job, and charges what it reaps.
+OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6}
 
 
 @cache
