@@ -136,6 +136,20 @@ async def test_a_note_of_company_is_about_one_lease(store, clock):
     assert (await row(store, kept)).last_outcome == EXPIRED
 
 
+async def test_a_dead_worker_is_no_company_for_the_jobs_of_others(store, clock):
+    short, long = [a_policy("a", lease=10.0), a_policy("b", lease=40.0)]
+    await submitted(store, topic="a")
+    await claim_one(store, ALICE, topics=[short])
+    alone = await submitted(store, topic="b")
+    await claim_one(store, BOB, topics=[long])
+    clock.advance(11)
+    assert len(await reap(store)) == 1
+    clock.advance(30)
+    assert await reap(store) == [alone]
+    found = await row(store, alone)
+    assert (found.last_outcome, found.attempts) == (EXPIRED, 1)
+
+
 async def test_a_reap_in_parts_takes_nobody_for_alone(store, clock):
     await store.submit([a_job(max_attempts=1) for _ in range(5)])
     assert len(await claim(store, ALICE)) == 5
@@ -167,6 +181,20 @@ async def test_a_worker_runs_one_suspect_at_a_time(store, clock):
     third = await claim_one(store, ALICE)
     assert {run.job_id for run in (first, second, third)} == jobs
     assert {run.attempt for run in (first, second, third)} == {1}
+
+
+@pytest.mark.embedded("a server hints at its own store")
+async def test_the_end_of_a_suspect_is_announced_for_the_next_one(store, clock):
+    await suspects(store, clock, 2)
+    run = await claim_one(store, ALICE)
+    heard: list[set[str]] = []
+
+    async def hint(queues: set[str]) -> None:
+        heard.append(queues)
+
+    store.hint = hint
+    assert await settle(store, run, Succeeded())
+    assert heard == [{"default"}]
 
 
 async def test_a_suspect_runs_beside_ordinary_jobs(store, clock):
