@@ -60,7 +60,7 @@ class Jobs:
         await self.chance.pause()
         return [_assignment(lease, queue) for lease in leases]
 
-    async def settle(self, reports: list[Report]) -> None:
+    async def settle_free(self, reports: list[Report]) -> tuple[set[Lease], set[Lease]]:
         await self.chance.pause()
         if self.chance.happens(self.failing):
             raise TransientStorageError("away")
@@ -68,6 +68,7 @@ class Jobs:
             if self.leases.get(lease.job_id) == lease:
                 del self.leases[lease.job_id]
                 self.queues[self.chance.choice(list(self.queues))].append(lease.job_id)
+        return {lease for lease, _ in reports}, set()
 
 
 def _assignment(lease: Lease, queue: str) -> Assignment:
