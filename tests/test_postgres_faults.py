@@ -19,6 +19,7 @@ from tests.support.jobs import (
     BOB,
     EVERYTHING,
     a_job,
+    a_worker_id,
     claim,
     claim_one,
     reap,
@@ -195,7 +196,7 @@ async def test_a_row_locked_by_another_session_is_unknown_not_lost(backend, cloc
 async def test_a_locked_row_does_not_hold_up_claims_or_the_watchdog(backend, clock):
     store = backend.open()
     held = await running(store)
-    silent = await running(store)
+    silent = await running(store, a_worker_id())  # alone: it pays, and waits for its retry
     waiting, free = await submitted(store), await submitted(store)
     clock.advance(31)
     with contextlib.closing(backend.connect()) as other, other.transaction():

@@ -133,6 +133,8 @@ async def test_a_zombie_is_fenced_by_whatever_server_it_asks(
             suspend(process)
             zombies = [await row(store, job_id) for job_id in ids]
             assert {each.status for each in zombies} == {Status.RUNNING}
+            # As if they had died in company before: their attempts count from now on.
+            backend.execute("UPDATE pulse_jobs SET crashes = 2")
 
             known, unknown = (one, other) if one.server.dispatcher.streams else (other, one)
             near = RemoteStore(unknown.url)

@@ -51,7 +51,7 @@ class JobLog:
                 if log.isEnabledFor(logging.INFO):
                     self._succeeded(run)
             case _ if self._mode != "failures" and log.isEnabledFor(logging.INFO):
-                log.info("%s %s", run, _interim(outcome), extra=run.log_fields())
+                log.info("%s %s", str(run), _interim(outcome), extra=run.log_fields())
             case _:
                 pass
 
@@ -71,7 +71,9 @@ class JobLog:
                 self._summary = loop.call_later(WINDOW, self._sum_up)
             return
         extra = run.log_fields() | {"duration_ms": run.milliseconds()}
-        log.info("%s succeeded in %s%s", run, in_words(run.seconds()), _attempt(run), extra=extra)
+        log.info(
+            "%s succeeded in %s%s", str(run), in_words(run.seconds()), _attempt(run), extra=extra
+        )
 
     def _may_log(self) -> bool:
         now = time.monotonic()
@@ -108,14 +110,14 @@ def _failed(run: Run, outcome: Failed) -> None:
     if dead:
         log.error(
             "%s is dead-lettered, attempt %d of %d failed: %s%s; see `pulsed jobs show %s`",
-            *(run, job.attempt, job.max_attempts, error, where, job.job_id),
+            *(str(run), job.attempt, job.max_attempts, error, where, job.job_id),
             exc_info=_exc_info(run.error),
             extra=extra,
         )
     else:
         log.warning(
             "%s failed and will be retried, attempt %d of %d: %s%s",
-            *(run, job.attempt, job.max_attempts, error, where),
+            *(str(run), job.attempt, job.max_attempts, error, where),
             exc_info=_exc_info(run.error) if log.isEnabledFor(logging.DEBUG) else None,
             extra=extra,
         )
