@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import traceback
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from pulsed.handler import clean_text
+from pulsed.handler.function import code_of
 
 OURS = f"{Path(__file__).parents[1]}{os.sep}"
 """Where the code of pulsed is."""
@@ -41,7 +41,7 @@ def trace(error: BaseException) -> str:
 
 def handler_line(error: BaseException, handler: Callable[..., Any]) -> str:
     """Return the innermost line of the handler's own file that the error passed: ``jobs.py:12``."""
-    code = getattr(inspect.unwrap(handler), "__code__", None)
+    code = code_of(handler)
     file = code.co_filename if code is not None else ""
     found = ""
     here = error.__traceback__

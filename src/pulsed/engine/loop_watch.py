@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 from pulsed.handler import Registry
+from pulsed.handler.function import code_of
 
 log = logging.getLogger("pulsed.worker")
 
@@ -33,7 +33,7 @@ class LoopWatch:
     """Pings an event loop from a thread. Made and started in the loop's own thread."""
 
     def __init__(self, registry: Registry, is_busy: Callable[[], bool]) -> None:
-        self._handlers = {_code(handler.fn): handler.topic for handler in registry}
+        self._handlers = {code_of(handler.fn): handler.topic for handler in registry}
         self._is_busy = is_busy
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -98,8 +98,3 @@ class LoopWatch:
 
 def _line(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-
-
-def _code(fn: Callable[..., object]) -> CodeType | None:
-    code = getattr(inspect.unwrap(fn), "__code__", None)
-    return code if isinstance(code, CodeType) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any, Generic, TypeVar, Unpack
 
 from pulsed.backoff import Backoff
@@ -91,10 +92,16 @@ class Handler(Generic[R_co]):
         return f"<Handler {self.topic!r}: {self.location}>"
 
 
+def code_of(fn: Callable[..., Any]) -> CodeType | None:
+    """Return the code of a function below its decorators; a callable object may have none."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
 def describe(fn: Callable[..., Any]) -> str:
     """Name a function and the line it is written on."""
     name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
-    code = getattr(inspect.unwrap(fn), "__code__", None)
+    code = code_of(fn)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
