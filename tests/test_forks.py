@@ -14,11 +14,11 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store import fork
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlite_file import _open_files
+from pulsed.store.sqlite.file import _open_files
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import Backend, close_blocking
 from tests.support.forking import CHILDREN, ENDS, MOMENTS
 from tests.support.jobs import EVERYTHING, a_job, claim_one
@@ -215,7 +215,12 @@ def test_a_signal_handler_may_fork_while_the_hooks_of_a_fork_run(file_store, dat
 
 def test_the_child_of_a_signal_handlers_fork_goes_through_with_the_outer_fork(file_store):
     """It returns from the handler into hooks that began in its parent."""
-    forked = Interrupted("pause", lambda: (fork._before(), fork._in_child()))
+
+    def fork_and_go_on_in_the_child() -> None:
+        fork._before()
+        fork._in_child()
+
+    forked = Interrupted("pause", fork_and_go_on_in_the_child)
     with forking():
         pass
     assert not file_store._uses._is_shut
@@ -227,7 +232,7 @@ REFUSED = """
     import os, sqlite3, sys
     from pulsed import Pulse
     from pulsed.errors import StorageError
-    from pulsed.job import Status
+    from pulsed.model.job import Status
 
     app = Pulse(f"sqlite:///{sys.argv[1]}")
 
