@@ -1,4 +1,4 @@
-"""Upkeep: recovering the jobs of silent workers, stopping orphans, announcing this process.
+"""Watchdog: recovering the jobs of silent workers, stopping orphans, announcing this process.
 
 Any number of processes do this at once; the database sees to it that nothing happens twice.
 """
@@ -30,7 +30,7 @@ def pause(tick: float) -> float:
     return tick * random.uniform(0.7, 0.9)  # noqa: S311
 
 
-class Upkeep:
+class Watchdog:
     """The watchdog and this process's presence, on one timer."""
 
     def __init__(

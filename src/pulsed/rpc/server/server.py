@@ -21,7 +21,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
-from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import PulsedError, StorageError
 from pulsed.model.retention import Retention
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -176,7 +176,7 @@ class Server:
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
-            upkeep = Upkeep(self.store, tick=self.options.tick, on_reaped=self.dispatcher.hint)
+            upkeep = Watchdog(self.store, tick=self.options.tick, on_reaped=self.dispatcher.hint)
             loops += [self._scheduler.run(), upkeep.run(), pruner.run()]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
