@@ -14,11 +14,12 @@ from rich.text import Text
 from pulsed.cli.job_tree import Node
 from pulsed.cli.output import one_line, print_hanging, status_of
 from pulsed.cli.plain import harmless, in_line
-from pulsed.cli.times import iso
-from pulsed.cli.tree_report import moment, print_tree, wait_line
+from pulsed.cli.times import iso, moment
+from pulsed.cli.tree_report import print_tree, wait_line
 from pulsed.job import Failure, JobRow, Status
 from pulsed.lifecycle import REPLAYABLE
 from pulsed.step import StepKind
+from pulsed.wording import format_duration
 from pulsed.workflow import fan_out_of
 
 LABEL = 12
@@ -120,7 +121,7 @@ def _print_failure(to: Console, failure: Failure, job: JobRow, now: datetime) ->
     head = Text(f"attempt {failure.attempt}{limit} failed", style="bold red")
     took = ""
     if failure.started_at is not None:
-        took = f" after {(failure.ended_at - failure.started_at).total_seconds():.2f} s"
+        took = f" after {format_duration((failure.ended_at - failure.started_at).total_seconds())}"
     to.print(head.append(f"{took}, {moment(failure.ended_at, now)}", style="dim"))
     text = failure.traceback or failure.error
     to.print(Text(_indented(harmless(text.rstrip()))), soft_wrap=True)

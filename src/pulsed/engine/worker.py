@@ -36,7 +36,7 @@ from pulsed.engine import runner
 from pulsed.engine.cancel_watch import CancelWatch
 from pulsed.engine.claiming import Claimer
 from pulsed.engine.context import Context
-from pulsed.engine.job_log import JobLog, in_words
+from pulsed.engine.job_log import JobLog
 from pulsed.engine.leases import Fence, Leases
 from pulsed.engine.loop_watch import LoopWatch
 from pulsed.engine.options import WorkerOptions
@@ -55,7 +55,7 @@ from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
-from pulsed.wording import counted
+from pulsed.wording import counted, format_duration
 
 log = logging.getLogger("pulsed.worker")
 
@@ -270,7 +270,9 @@ class Worker:
                 # What cannot be handed back by then will expire.
                 await asyncio.wait([finished], timeout=runner.UNSTOPPABLE_AFTER)
             elif running:
-                log.info("drained in %s: every job has ended", in_words(time.monotonic() - began))
+                log.info(
+                    "drained in %s: every job has ended", format_duration(time.monotonic() - began)
+                )
 
     async def _log_drain(self) -> None:
         while True:
