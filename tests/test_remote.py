@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -22,11 +24,12 @@ from pulsed.errors import (
 )
 from pulsed.job import Lease, Report, Status, Succeeded
 from pulsed.rpc import claims, remote
-from pulsed.rpc.access import unauthenticated
+from pulsed.rpc.access import Caller, unauthenticated
 from pulsed.rpc.address import Address
 from pulsed.rpc.gate import Gate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.remote import RemoteStore
+from pulsed.rpc.wire import METHODS
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import SqliteStore
 from tests.support.apps import declare_add, work_off
@@ -365,3 +368,42 @@ class TestClaims:
         await answer
         await asyncio.sleep(0)
         assert stream._quiet == {}  # so the next claim asks
+
+
+class TestWhatErrorsSay:
+    """They name what somebody did, as those of a database do, and no method of the contract."""
+
+    ACTS: ClassVar[dict[str, Callable[[RemoteStore], Awaitable[object]]]] = {
+        "enqueueing": lambda store: store.submit([a_job()]),
+        "checking the database": lambda store: store.check(),
+        "listing jobs": lambda store: store.list_jobs(EVERYTHING),
+        "cancelling jobs": lambda store: store.cancel([uuid4()]),
+        "retry": lambda store: store.replay([uuid4()]),
+        "pausing a schedule": lambda store: store.pause_schedule("default", "report"),
+        "claiming jobs": lambda store: store.claim(uuid4(), "default", POLICIES, 1),
+        "listing workers": lambda store: store.workers(),
+    }
+
+    @pytest.mark.parametrize("what", ACTS)
+    async def test_when_no_server_answers(self, what):
+        store = RemoteStore("pulse://127.0.0.1:1", QUICK)
+        with pytest.raises(TransientStorageError) as refused:
+            await self.ACTS[what](store)
+        assert str(refused.value).startswith(f"{what} failed: the pulsed server at 127.0.0.1:1")
+        await store.aclose()
+
+    @pytest.mark.parametrize("what", sorted(ACTS.keys() - {"claiming jobs"}))
+    async def test_when_the_server_refuses(self, database, what):
+        class Closed(Gate):
+            async def admit(self, context: object) -> Caller:
+                return Caller("nobody", frozenset())
+
+        with ServerThread(lambda: SqliteStore(database), gate=Closed()) as server:
+            store = RemoteStore(server.url, QUICK)
+            with pytest.raises(AccessDenied) as refused:
+                await self.ACTS[what](store)
+            await store.aclose()
+        text = str(refused.value)
+        assert text.startswith(f"{what} was refused by the pulsed server at {server.host}")
+        assert f": {what.capitalize()} needs the role " in text
+        assert not [name for name in METHODS if f"{name} " in text]

@@ -553,7 +553,7 @@ async def test_the_upkeep_of_a_worker_asks_for_nothing_that_it_may_not_have(worl
 async def test_a_remote_store_says_why_it_was_refused(world):
     url = f"pulse://me:{world.secrets['work']}@{world.server.host}"
     store = RemoteStore(url, RemoteOptions(**AT_ONCE_OPTIONS))
-    with pytest.raises(AccessDenied, match="SubmitJobs needs the role admin or produce"):
+    with pytest.raises(AccessDenied, match="Enqueueing needs the role admin or produce"):
         await store.submit([a_job()])
     await store.aclose()
 

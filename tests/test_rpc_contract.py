@@ -11,7 +11,7 @@ import pytest
 
 from pulsed.rpc.access import ROLES
 from pulsed.rpc.service import Service
-from pulsed.rpc.wire import METHODS
+from pulsed.rpc.wire import METHODS, VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto/pulse/v1/pulse.proto"
@@ -36,6 +36,13 @@ def test_every_method_has_a_function_and_a_role():
     assert set(ROLES) == set(METHODS)
     for method in METHODS.values():
         assert method.streams or callable(getattr(Service, method.function)), method.name
+
+
+def test_every_method_says_what_it_does():
+    assert set(VERBS) == set(METHODS)
+    for method in METHODS.values():
+        assert method.action.islower(), method.name
+        assert method.action != method.name.lower()
 
 
 def test_every_method_and_message_is_explained():
