@@ -8,23 +8,20 @@ from typing import Any
 
 import msgspec
 
-from pulsed.errors import InvalidPayload
 from pulsed.handler.options import checked_name
-from pulsed.handler.payload import MAX_PAYLOAD
 from pulsed.job import Lease, NewJob
 from pulsed.rpc import checks
 from pulsed.rpc import convert as to
 from pulsed.rpc import convert_workflows as to_workflow
 from pulsed.rpc.access import Caller
-from pulsed.rpc.checks_workflows import check_checkpoint, check_family
-from pulsed.rpc.failures import invalid
+from pulsed.rpc.checks_workflows import check_family, checked_checkpoint
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.json_text import checked_json
 from pulsed.rpc.parcel import Parcel
 from pulsed.rpc.scopes import Scopes
 from pulsed.rpc.turns import Turns
 from pulsed.rpc.wire import LARGEST_ANSWER
-from pulsed.step import Checkpoint, StepKind
+from pulsed.step import Checkpoint
 from pulsed.store.base import Store
 from pulsed.workflow import Record
 
@@ -142,14 +139,7 @@ def _record(message: Any) -> Record:
 def _checkpoint(message: Any) -> Checkpoint:
     """Return the checkpoint of a message, if it can be stored."""
     checkpoint: Checkpoint = checks.converted(to_workflow.checkpoint_of, message)
-    check_checkpoint(checkpoint)
-    if checkpoint.value is not None:
-        most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
-        try:
-            checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
-        except InvalidPayload as error:
-            raise invalid(str(error)) from None
-    return checkpoint
+    return checked_checkpoint(checkpoint)
 
 
 def _child(lease: Lease, message: Any) -> NewJob:
