@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pulsed.batches import Limits
-from pulsed.rpc.answers import ANSWERED_ONCE, Answers, Request
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import METHODS
+from pulsed.rpc.messages.contract import METHODS
+from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, Request
 
 
 class Work:

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from pulsed.audit import LONGEST_DETAIL, printable
 from pulsed.errors import PulsedError
 from pulsed.handler.payload import MAX_PAYLOAD, MAX_TEXT
-from pulsed.job import Status
-from pulsed.rpc.access import ANYBODY
-from pulsed.rpc.failures import Refusal
+from pulsed.model.audit import LONGEST_DETAIL, printable
+from pulsed.model.job import Status
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.service import Service
-from pulsed.rpc.weight import CHECKED_AS_JSON, CUT_TO_LENGTH, NOT_STORED, check_weight
-from pulsed.rpc.wire import LARGEST_BATCH, METHODS
-from pulsed.store.sqlite import SqliteStore
+from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
+from pulsed.rpc.messages.errors import Refusal
+from pulsed.rpc.server.access import ANYBODY
+from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.weight import CHECKED_AS_JSON, CUT_TO_LENGTH, NOT_STORED, check_weight
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import row, running
 from tests.support.raw_streams import raw_client
 from tests.support.servers import ServerThread

@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from pulsed.job import Report, Succeeded
-from pulsed.step import StepKind
-from pulsed.store.sqlite_values import execute
-from pulsed.store.verb import Statement, named
+from pulsed.model.outcome import Report, Succeeded
+from pulsed.model.step import StepKind
+from pulsed.store.sql.statement import Statement, named
+from pulsed.store.sqlite.values import execute
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import a_family, suspended
 from tests.support.jobs import (

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, Generic, TypeVar, Unpack
 
-from pulsed.backoff import Backoff
 from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec
 from pulsed.handler.options import (
@@ -17,7 +16,8 @@ from pulsed.handler.options import (
     checked_options,
     refuse_options_of_one_job,
 )
-from pulsed.job import DEFAULT_QUEUE, TopicPolicy
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
 
 R_co = TypeVar("R_co", covariant=True)
 

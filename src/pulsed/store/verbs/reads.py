@@ -1,0 +1,117 @@
+"""Reading jobs and how things stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from pulsed.model.job import Failure, JobPlace, JobRow
+from pulsed.store.base import Audit, Backlog
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sql.statement import ANY_NUMBER, Row, Statement, one_column
+from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.ticks import Ticks
+from pulsed.store.verbs.watchdog import read_ticks
+
+T = TypeVar("T")
+
+MOST_QUEUES = 100
+"""Queues that one check for unserved ones reads."""
+
+
+def now(s: Statements) -> Verb[datetime]:
+    """Read the clock."""
+    return Verb("now", Kind.READ, lambda: clock(s))
+
+
+def clock(s: Statements) -> Script[datetime]:
+    """Read the clock, as part of a verb."""
+    return s.dialect.time((yield Statement(s.read_clock, {}))[0][0])
+
+
+def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+    """Read jobs by id."""
+
+    def script() -> Script[dict[UUID, JobRow]]:
+        found = yield Statement(s.get, {}, one_column(ids))
+        jobs = [decode.job(s.dialect, row) for row in found]
+        return {job.id: job for job in jobs}
+
+    return Verb("get", Kind.READ, script)
+
+
+def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
+    """Read where jobs belong."""
+    to_uuid = s.dialect.uuid
+
+    def script() -> Script[dict[UUID, JobPlace]]:
+        found = yield Statement(s.places, {}, one_column(ids))
+        return {
+            to_uuid(job_id): JobPlace(topic, queue, None if parent is None else to_uuid(parent))
+            for job_id, topic, queue, parent in found
+        }
+
+    return Verb("places", Kind.READ, script, urgent=urgent)
+
+
+def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
+    """Read a job's failed attempts, oldest first."""
+    params = {"job": job_id, "after": after, "most": ANY_NUMBER if limit is None else limit}
+    return read_all("failures", s, Statement(s.read_failures, params), decode.failure)
+
+
+def read_all(
+    name: str, s: Statements, statement: Statement, one: Callable[[Any, Row], T]
+) -> Verb[list[T]]:
+    """Return the verb that runs one statement and reads each of its rows."""
+
+    def script() -> Script[list[T]]:
+        return [one(s.dialect, row) for row in (yield statement)]
+
+    return Verb(name, Kind.READ, script)
+
+
+def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
+    """Count the jobs that break an invariant."""
+
+    def script() -> Script[Audit]:
+        counted = (yield Statement(s.audit, {"slack": slack}))[0]
+        running, leaseless, overspent, overdue, longest_ms = counted
+        found, now, _ = read_ticks(s.dialect, (yield Statement(s.read_ticks, {})))
+        longest = timedelta(milliseconds=longest_ms or 0)
+        in_grace = Ticks.known(found, now).reaped_before(longest) < now
+        last_tick = max((tick.at for tick in found), default=None)
+        waits = (yield Statement(w.audit, {"slack": slack}))[0]
+        return Audit(running, leaseless, overspent, overdue, last_tick, in_grace, *waits)
+
+    return Verb("audit", Kind.READ, script, broad=True)
+
+
+def backlog(s: Statements) -> Verb[list[Backlog]]:
+    """Count the due jobs by queue and topic."""
+
+    def script() -> Script[list[Backlog]]:
+        found = yield Statement(s.backlog, {})
+        return [Backlog(row[0], row[1], row[2], s.dialect.time(row[3])) for row in found]
+
+    return Verb("backlog", Kind.READ, script, broad=True)
+
+
+def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
+    """Find the queues that have due jobs, and the oldest due instant of each."""
+
+    def script() -> Script[dict[str, datetime]]:
+        found = yield Statement(s.queues, {})
+        others = [name for (name,) in found if name is not None and name not in besides]
+        due = {}
+        for queue in others[:MOST_QUEUES]:
+            [(oldest,)] = yield Statement(s.oldest_due, {"queue": queue})
+            if oldest is not None:
+                due[queue] = s.dialect.time(oldest)
+        return due
+
+    return Verb("due_queues", Kind.READ, script)

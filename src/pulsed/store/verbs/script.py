@@ -1,0 +1,135 @@
+"""A verb without its I/O: a generator that yields statements and is sent their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeAlias, TypeVar
+
+from pulsed.store.sql.statement import Rows, Statement
+
+T = TypeVar("T")
+
+Script: TypeAlias = Generator[Statement, Rows, T]
+
+
+class Kind(Enum):
+    """What a runner has to put around a verb."""
+
+    READ = "read"
+    SINGLE = "single"
+    """One writing statement, perhaps reads after it: it commits by itself."""
+    TRANSACTION = "transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Verb(Generic[T]):
+    """A transition, ready to run, and to run again after a lost connection."""
+
+    name: str
+    kind: Kind
+    script: Callable[[], Script[T]]
+    urgent: bool = False
+    """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
+    within: float | None = None
+    """Seconds until an urgent verb is of no use any more."""
+    splits: bool = False
+    """Gives up on a lock after a moment and is not tried again: its caller then asks for less."""
+    apart: bool = False
+    """Has connections of its own: the next jobs do not wait behind the reports of the last."""
+    broad: bool = False
+    """May look at the whole table: its plan should follow the statistics, not the hot path's."""
+
+    @property
+    def action(self) -> str:
+        """What it does, in words for an error or a log line."""
+        return action_of(self.name)
+
+
+def action_of(verb: str) -> str:
+    """Return what a verb does, in the words of a user."""
+    return ACTIONS.get(verb, verb.replace("_", " "))
+
+
+ACTIONS = {
+    "about_to_wait": "waiting for a job",
+    "add_children": "a fan-out",
+    "announce": "a worker's presence",
+    "audit": "checking all jobs",
+    "audit_log": "reading the audit log",
+    "backlog": "counting due jobs",
+    "beat": "a heartbeat",
+    "cancel": "cancelling jobs",
+    "cascade": "cancelling children",
+    "check": "checking the database",
+    "claim": "claiming jobs",
+    "counts": "counting jobs",
+    "declare_schedules": "storing schedules",
+    "delete": "deleting jobs",
+    "delete_schedule": "deleting a schedule",
+    "due_queues": "checking queues",
+    "due_schedules": "checking schedules",
+    "failures": "reading failures",
+    "find_schedule": "reading a schedule",
+    "fire": "firing schedules",
+    "fires": "listing a schedule's jobs",
+    "get": "reading a job",
+    "get_schedule": "reading a schedule",
+    "held": "listing leases",
+    "history": "reading steps",
+    "list": "listing jobs",
+    "list_schedules": "listing schedules",
+    "migrate": "migration",
+    "now": "reading the clock",
+    "outcomes": "reading results",
+    "park_schedule": "parking a schedule",
+    "pause_schedule": "pausing a schedule",
+    "places": "reading jobs",
+    "prunable": "counting finished jobs",
+    "prune": "pruning",
+    "put_schedule": "storing a schedule",
+    "record": "storing steps",
+    "replay": "retry",
+    "resume_schedule": "resuming a schedule",
+    "retire": "a worker's goodbye",
+    "run_schedule": "running a schedule",
+    "schema_check": "checking the tables",
+    "set_progress": "storing progress",
+    "settle": "reporting results",
+    "settle_free": "reporting results",
+    "signal": "sending a signal",
+    "submit": "enqueueing",
+    "suspend": "storing a wait",
+    "take_signal": "taking a signal",
+    "take_turn": "pruning",
+    "was_recorded": "storing steps",
+    "watch": "waiting for a job",
+    "watchdog": "recovering jobs",
+    "workers": "listing workers",
+}
+"""For verbs whose own name is not what a user calls it."""
+
+
+def drive(verb: Verb[T], execute: Callable[[Statement], Rows]) -> T:
+    """Run a verb's statements one after the other, in this thread."""
+    script = verb.script()
+    try:
+        statement = next(script)
+        while True:
+            statement = script.send(execute(statement))
+    except StopIteration as finished:
+        value: T = finished.value
+        return value
+
+
+async def adrive(verb: Verb[T], execute: Callable[[Statement], Awaitable[Rows]]) -> T:
+    """Run a verb's statements one after the other, in this task."""
+    script = verb.script()
+    try:
+        statement = next(script)
+        while True:
+            statement = script.send(await execute(statement))
+    except StopIteration as finished:
+        value: T = finished.value
+        return value
