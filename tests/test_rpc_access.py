@@ -579,14 +579,14 @@ class TestCommands:
         (kept,) = run_blocking(tokens.read(live))
         assert kept.is_proven_by(secret)
         again = run("token", "new", "shop", "--role", "work", PULSED_URL=url)
-        assert (again.exit_code, "already" in again.output) == (1, True)
+        assert (again.exit_code, "already" in again.stderr) == (1, True)
         assert run("token", "revoke", "shop", PULSED_URL=url).exit_code == 0
         assert run("token", "revoke", "shop", PULSED_URL=url).exit_code == 3
         assert run_blocking(tokens.read(live)) == []
 
     def test_a_server_keeps_no_tokens_for_its_clients(self):
         refused = run("token", "list", "--url", "pulse://127.0.0.1:1")
-        assert (refused.exit_code, "database" in refused.output) == (2, True)
+        assert (refused.exit_code, "database" in refused.stderr) == (2, True)
 
 
 class TestTLS:
