@@ -582,7 +582,7 @@ async def refused_calls(world: World) -> int:
 async def test_a_remote_store_says_why_it_was_refused(world):
     url = f"pulse://me:{world.secrets['work']}@{world.server.host}"
     store = RemoteStore(url, RemoteOptions(**AT_ONCE_OPTIONS))
-    with pytest.raises(AccessDenied, match="SubmitJobs needs the role admin or produce"):
+    with pytest.raises(AccessDenied, match="Enqueueing needs the role admin or produce"):
         await store.submit([a_job()])
     await store.aclose()
 

@@ -40,7 +40,7 @@ from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.engine.worker import runs as runner
 from pulsed.engine.worker.cancel_watch import CancelWatch
 from pulsed.engine.worker.claimer import Claimer
-from pulsed.engine.worker.job_log import JobLog, in_words
+from pulsed.engine.worker.job_log import JobLog
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
 from pulsed.engine.worker.options import WorkerOptions
@@ -56,7 +56,7 @@ from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
-from pulsed.wording import counted
+from pulsed.wording import counted, format_duration
 
 log = logging.getLogger("pulsed.worker")
 
@@ -275,7 +275,9 @@ class Worker:
                 # What cannot be handed back by then will expire.
                 await asyncio.wait([finished], timeout=LAST_WRITES)
             elif running:
-                log.info("drained in %s: every job has ended", in_words(time.monotonic() - began))
+                log.info(
+                    "drained in %s: every job has ended", format_duration(time.monotonic() - began)
+                )
 
     async def _log_drain(self) -> None:
         while True:
