@@ -50,8 +50,8 @@ class WorkerOptions:
     drain_timeout: float | None = None
     """Seconds a drain may take before what still runs is handed back; None waits for ever."""
     fence: bool | None = None
-    """Whether a run is stopped when its lease could not be confirmed in time, for another worker may
-    have the job by now. None: when no server answers; with a database, never."""
+    """Whether a run is stopped when its lease could not be confirmed in time: another worker
+    may have the job by now. None: when no server answers; with a database, never."""
     schedules: bool = True
     """Whether it writes the declared schedules and fires what is due."""
     retention: Retention = field(default_factory=Retention)
