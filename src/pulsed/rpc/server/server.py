@@ -305,12 +305,11 @@ class Server:
             caller = await self._gate.admit(context)
             caller.check_method("StreamJobs")
             self._check_not_draining()
-            with self._admission.stream(caller):
+            with self._admission.stream(caller) as account:
                 await context.send_initial_metadata(((WELCOME, "1"),))
+                check = self._scopes.check_worker
                 await self._serve_stream(
-                    JobStream(
-                        self.dispatcher, self._gate, self._scopes.check_worker, caller, context
-                    )
+                    JobStream(self.dispatcher, self._gate, check, caller, account, context)
                 )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await self._abort(context, error, "StreamJobs", caller)
