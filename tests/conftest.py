@@ -15,7 +15,7 @@ from psycopg import sql
 from pulsed import Pulse
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import BACKENDS, QUICK, Backend, close_blocking
 from tests.support.clock import Clock

@@ -74,20 +74,20 @@ async def test_what_did_nothing_is_not_recorded(store):
     done = await running(store)
     await settle(store, done, Succeeded("1"))
     await store.replay([done.job_id], by=ANNA)
-    await store.delete_schedule("default", "none", by=ANNA)
+    await store.schedules.delete("default", "none", by=ANNA)
     await store.prune(dict.fromkeys(FINISHED, 1e6), limit=5, by=ANNA)
     assert await acts(store) == []
 
 
 async def test_acts_on_schedules_are_recorded(store, clock):
     for act in (
-        store.put_schedule("shop", "tea", a_spec(), by=ANNA),
-        store.put_schedule("shop", "tea", a_spec(), by=ANNA),  # says the same
-        store.declare_schedules("shop", {"tea": a_spec(topic="other")}, by=ANNA),
-        store.pause_schedule("shop", "tea", by=ANNA),
-        store.resume_schedule("shop", "tea", by=ANNA),
-        store.run_schedule("shop", "tea", a_job(), by=ANNA),
-        store.delete_schedule("shop", "tea", by=ANNA),
+        store.schedules.put("shop", "tea", a_spec(), by=ANNA),
+        store.schedules.put("shop", "tea", a_spec(), by=ANNA),  # says the same
+        store.schedules.declare("shop", {"tea": a_spec(topic="other")}, by=ANNA),
+        store.schedules.pause("shop", "tea", by=ANNA),
+        store.schedules.resume("shop", "tea", by=ANNA),
+        store.schedules.run_now("shop", "tea", a_job(), by=ANNA),
+        store.schedules.delete("shop", "tea", by=ANNA),
     ):
         await act
         clock.advance(1)
@@ -114,7 +114,7 @@ async def test_a_prune_by_hand_is_recorded_and_the_pruners_own_is_not(store, clo
 async def test_what_a_workflow_cancels_is_nobodys_act(store):
     parent = await running(store)
     children = [a_job(parent_id=parent.job_id, parent_step="all|1", id=child_id(n)) for n in (1, 2)]
-    await store.add_children(parent.lease, children)
+    await store.workflows.add_children(parent.lease, children)
     await store.cancel([child.id for child in children])
     assert await acts(store) == []
     await store.cancel([children[0].id], by=ANNA)

@@ -25,9 +25,10 @@ from pulsed.model.job import Lease, NewJob, Status
 from pulsed.model.outcome import Beat, Failed, Report, Succeeded
 from pulsed.rpc.client import store as remote
 from pulsed.rpc.client import workflows as remote_workflows
-from pulsed.rpc.client.store import RemoteOptions, RemoteStore
+from pulsed.rpc.client.connection import RemoteOptions
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import Store
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job, claim

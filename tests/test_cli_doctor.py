@@ -19,7 +19,7 @@ from pulsed.model.outcome import Failed, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.place import file_system
 from tests.support.backends import Backend
 from tests.support.checkpoints import a_family, children_of, send, suspended
@@ -292,7 +292,7 @@ class TestDoctorOfWorkflows(Doctor):
         backend.execute(f"UPDATE pulse_jobs SET completed_at = completed_at - {hour} {this}")
         found = self.findings(url, 6)["children"]
         assert "the children of 1 failed or cancelled job" in found["detail"]
-        assert run_blocking(live.cascade()) == 1
+        assert run_blocking(live.workflows.cascade()) == 1
         self.findings(url, 0)
 
 
@@ -309,7 +309,7 @@ async def _waiting(store: Store, kind: StepKind, **wait: Any) -> Assignment:
         target = UUID(wait["key"])
         if target not in await store.get([target]):
             await submitted(store, id=target, delay=3600)
-        assert await store.watch(run.lease, target)
+        assert await store.workflows.watch(run.lease, target)
     assert await suspended(store, run, kind, **wait)
     return run
 
@@ -317,7 +317,7 @@ async def _waiting(store: Store, kind: StepKind, **wait: Any) -> Assignment:
 def _parent_with_a_child(store: Store) -> UUID:
     async def make() -> UUID:
         parent = await running(store)
-        await store.add_children(parent.lease, children_of(parent.job_id, 1))
+        await store.workflows.add_children(parent.lease, children_of(parent.job_id, 1))
         assert await suspended(store, parent, StepKind.FAN_OUT)
         return parent.job_id
 

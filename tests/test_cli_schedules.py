@@ -14,7 +14,7 @@ from pulsed.engine.upkeep.scheduler import Scheduler, job_of
 from pulsed.handler import Registry
 from pulsed.model.schedule import ScheduleRow, ScheduleState
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.commands import lines_of, present, run
 
@@ -36,11 +36,11 @@ def a_schedule(store: SqlStore, name: str = "report", *, app: str = "default", *
     options = options if kinds else {"every": 3600, **options}
     declared = options.pop("declared", False)
     spec = make_spec(options.pop("topic", "email"), options, Registry())
-    return run_blocking(store.put_schedule(app, name, spec, declared=declared)).row
+    return run_blocking(store.schedules.put(app, name, spec, declared=declared)).row
 
 
 def read(store: SqlStore, name: str = "report", app: str = "default") -> ScheduleRow:
-    found = run_blocking(store.get_schedule(app, name))
+    found = run_blocking(store.schedules.get(app, name))
     assert found is not None
     return found
 
@@ -138,7 +138,7 @@ class TestAdd:
         result = run("schedules", "add", "report", "email", *args, PULSED_URL=url)
         assert result.exit_code == 2
         assert said in result.stderr
-        assert run_blocking(live.list_schedules()) == []
+        assert run_blocking(live.schedules.list_page()) == []
 
     def test_with_an_app_topic_and_arguments_are_checked(self, url, live, shop):
         base = ("--every", "5m", "--app", shop, "--url", url)
@@ -236,8 +236,8 @@ class TestLook:
         a_schedule(live, "report", cron="0 9 * * MON-FRI", tz="Europe/Berlin")
         a_schedule(live, "a_schedule_with_a_name_of_quite_some_length_" * 2)
         row = a_schedule(live, "broken")
-        run_blocking(live.park_schedule(row, "Oops: \x1b[31m" + "long " * 40))
-        run_blocking(live.pause_schedule("default", "report"))
+        run_blocking(live.schedules.park(row, "Oops: \x1b[31m" + "long " * 40))
+        run_blocking(live.schedules.pause("default", "report"))
         text = run("schedules", "list", PULSED_URL=url, COLUMNS=str(columns)).stdout
         assert max(map(len, text.splitlines())) <= columns
         for word in (
@@ -345,7 +345,7 @@ class TestNext:
         a_schedule(live, every=60)
         hour = "3600000000" if backend.engine == "sqlite" else "interval '1 hour'"
         backend.execute(f"UPDATE pulse_schedules SET next_run_at = next_run_at - {hour}")
-        run_blocking(live.pause_schedule("default", "report"))
+        run_blocking(live.schedules.pause("default", "report"))
         result = run("schedules", "next", "report", PULSED_URL=url)
         rows = lines_of(result)
         assert len(rows) == 10
@@ -407,7 +407,7 @@ class TestActs:
         assert read(live).name == "report"
         result = run("schedules", "delete", "report", "--yes", PULSED_URL=url)
         assert (result.exit_code, result.stdout) == (0, "report\n")
-        assert run_blocking(live.list_schedules()) == []
+        assert run_blocking(live.schedules.list_page()) == []
 
     @pytest.mark.parametrize("answer, left", [("n\n", 1), ("y\n", 0)])
     def test_a_person_is_asked(self, url, live, monkeypatch, answer, left):
@@ -415,7 +415,7 @@ class TestActs:
         a_schedule(live)
         result = run("schedules", "delete", "report", stdin=answer, PULSED_URL=url)
         assert "Delete the schedule 'report'" in result.stderr
-        assert len(run_blocking(live.list_schedules())) == left
+        assert len(run_blocking(live.schedules.list_page())) == left
         assert result.exit_code == left
 
 
@@ -429,7 +429,7 @@ class TestElsewhere:
         present(live)
         row = a_schedule(live)
         assert self.doctor(url, 0)["schedules"]["detail"] == "1 active, none is overdue"
-        run_blocking(live.park_schedule(row, "InvalidOption: no"))
+        run_blocking(live.schedules.park(row, "InvalidOption: no"))
         found = self.doctor(url, 6)["schedules"]
         assert found["level"] == "fail"
         assert "'report' of 'default': InvalidOption: no" in found["detail"]
@@ -440,17 +440,17 @@ class TestElsewhere:
         minutes = "180000000" if backend.engine == "sqlite" else "interval '3 minutes'"
         backend.execute(f"UPDATE pulse_schedules SET next_run_at = next_run_at - {minutes}")
         assert "'report' of 'default'" in self.doctor(url, 6)["overdue schedules"]["detail"]
-        run_blocking(live.pause_schedule("default", "report"))
+        run_blocking(live.schedules.pause("default", "report"))
         assert "overdue schedules" not in self.doctor(url, 0)
 
     def test_a_job_knows_where_it_comes_from(self, url, live, people, monkeypatch):
         a_schedule(live, "once", at=PAST)
         fire(live)
         row = read(live, "once")
-        (made,) = run_blocking(live.fires(row.id))
+        (made,) = run_blocking(live.schedules.fires(row.id))
         text = run("jobs", "show", str(made.id), PULSED_URL=url).stdout
         assert "once, occurrence 2026-01-01T00:00:00Z" in text
-        run_blocking(live.delete_schedule("default", "once"))
+        run_blocking(live.schedules.delete("default", "once"))
         text = run("jobs", "show", str(made.id), PULSED_URL=url).stdout
         assert f"{row.id}, which is deleted" in text
         monkeypatch.undo()

@@ -57,7 +57,7 @@ def a_waiting_parent(store: Store, count: int, **wait: Any) -> Family:
     async def make() -> Family:
         parent = await running(store)
         assert await recorded(store, parent, a_step("charge", took=2.5, tries=3))
-        await store.add_children(parent.lease, children_of(parent.job_id, count))
+        await store.workflows.add_children(parent.lease, children_of(parent.job_id, count))
         children = await claimed_children(store, parent.job_id, count)
         begun = opened(StepKind.FAN_OUT, seq=2)
         waits = Waiting(Wait(kind=StepKind.FAN_OUT, key=FAMILY, **wait), begun)
@@ -385,13 +385,13 @@ class TestRetry:
         job_id = self.dead(live)
         assert run("jobs", "retry", *args, str(job_id), PULSED_URL=url).exit_code == 0
         assert status_of(live, job_id) is Status.PENDING
-        assert len(run_blocking(live.history(job_id)).checkpoints) == steps
+        assert len(run_blocking(live.workflows.history(job_id)).checkpoints) == steps
 
     def test_many_of_them_from_the_beginning(self, url, live):
         job_id = self.dead(live)
         args = ["--fresh", "--all-matching", "--status", "dead", "--yes"]
         assert run("jobs", "retry", *args, PULSED_URL=url).stdout == f"{job_id}\n"
-        assert not run_blocking(live.history(job_id)).checkpoints
+        assert not run_blocking(live.workflows.history(job_id)).checkpoints
 
     def test_only_a_retry_can_be_fresh(self, url, live):
         assert run("jobs", "cancel", "--fresh", NOBODY, PULSED_URL=url).exit_code == 2

@@ -19,7 +19,7 @@ from pulsed.model.job import Status, TopicPolicy
 from pulsed.store.open import open_store
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock

@@ -11,7 +11,7 @@ from pulsed.model.outcome import Released
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs import claim as claim_verb
 from pulsed.store.verbs.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
 from pulsed.store.verbs.script import Verb, drive

@@ -117,7 +117,7 @@ async def test_a_fork_waits_for_a_step_to_commit(file_store, database):
         with forking():
             open_at_fork.append(identity(database) in _open_files())
 
-    async with file_store.transaction(lease, plain=False):
+    async with file_store.workflows.transaction(lease, plain=False):
         forker = asyncio.get_running_loop().run_in_executor(None, fork_elsewhere)
         await until(lambda: file_store.steps._is_shut)
         assert (await file_store.counts(EVERYTHING))[Status.RUNNING] == 1  # others go on
@@ -141,7 +141,7 @@ async def test_a_fork_does_not_wait_for_a_step_that_waits_for_it(
         return fork_here()
 
     outside = copy_context()
-    async with file_store.transaction(lease, plain=False):
+    async with file_store.workflows.transaction(lease, plain=False):
         match where:
             case "in its task":
                 assert fork_here()

@@ -18,7 +18,7 @@ from pulsed.model.step import StepKind
 from pulsed.model.workflow import child_id
 from pulsed.store.sql.dialect import HAS_WAITED
 from pulsed.store.sql.jobs import LOWEST_ID
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import PostgresBackend, SqliteBackend, only_postgres
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -290,7 +290,7 @@ async def test_a_child_that_has_children_ends_in_the_order_of_ids(postgres, cloc
         async def meet(stores: list[SqlStore], held: Held) -> list[Act]:
             store = stores[0]
             top, (inner, sibling) = await a_family(store, 2, lease=1e6)
-            await store.add_children(inner.lease, children_of(inner.job_id, 1, lease=1e6))
+            await store.workflows.add_children(inner.lease, children_of(inner.job_id, 1, lease=1e6))
             (left,) = await claimed_children(store, inner.job_id, 1)
             await suspended(store, inner, StepKind.FAN_OUT, delay=5)
             await suspended(store, top, StepKind.FAN_OUT)
@@ -348,7 +348,7 @@ async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_lik
     """The choice is made once: re-run for each outer row, its LIMIT would not be one."""
     store = postgres.open()
     await store.submit([a_job(priority=n % 3) for n in range(50)])
-    sql = store._statements.claim
+    sql = store.statements.claim
     assert "picked AS MATERIALIZED" in sql.text
     params = {
         "worker": ALICE,

@@ -12,7 +12,7 @@ import pytest
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Beat, Failed, Snoozed, Succeeded
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.guards import (
     STILL_CLAIMABLE,
     a_self_zombie,
@@ -201,8 +201,8 @@ async def test_only_expired_leases_are_reaped(backend, clock):
     now = {"sqlite": ":now", "postgres": "$1::timestamptz"}[backend.engine]
 
     async def scenario(store, backend):
-        expired, over = store._statements.expired, f"lease_until < {now}"
-        store._statements.expired = unguarded(expired, over, f"(status = 'RUNNING' OR {over})")
+        expired, over = store.statements.expired, f"lease_until < {now}"
+        store.statements.expired = unguarded(expired, over, f"(status = 'RUNNING' OR {over})")
         run = await running(store)
         clock.advance(20)
         await never_away(store)
@@ -235,11 +235,11 @@ async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
 
     async def removes_a_young_job(*looks: str) -> bool:
         store = backend.open()
-        sql = store._statements.prune
+        sql = store.statements.prune
         for look in looks:
             assert sql.text.count(f"{look} <") == 1
             sql = unguarded(sql, f"{look} <", f"{look} <>")
-        store._statements.prune = sql
+        store.statements.prune = sql
         run = await running(store)
         await settle(store, run, Succeeded())
         clock.advance(60)

@@ -88,7 +88,7 @@ async def test_a_heartbeat_through_a_server_waits_for_no_other_work(
         (run,) = await claim(far)
         with holding(postgres_url, "LOCK TABLE pulse_schedules"):
             reads = [
-                asyncio.create_task(far.list_schedules(ScheduleFilter("default")))
+                asyncio.create_task(far.schedules.list_page(ScheduleFilter("default")))
                 for _ in range(POOL + 2)
             ]
             await until(lambda: blocked(admin) == POOL)
@@ -103,7 +103,7 @@ async def test_who_calls_a_server_is_known_without_waiting_for_other_work(
 ):
     store = a_small_store(postgres_url)
     with holding(postgres_url, "LOCK TABLE pulse_schedules"):
-        reads = [asyncio.create_task(store.list_schedules()) for _ in range(POOL + 2)]
+        reads = [asyncio.create_task(store.schedules.list_page()) for _ in range(POOL + 2)]
         await until(lambda: blocked(admin) == POOL)
         async with asyncio.timeout(6.0):
             assert await tokens.read(store) == []
@@ -151,7 +151,7 @@ async def test_a_report_that_waits_for_a_locked_row_is_busy(store: Store, postgr
         with holding(postgres_url, rows(run.job_id)), pytest.raises(StorageBusy):
             await store.settle([Report(run.lease, outcome)])
     with holding(postgres_url, rows(run.job_id)), pytest.raises(StorageBusy):
-        await store.record([Record(run.lease, a_step())])
+        await store.workflows.record([Record(run.lease, a_step())])
 
 
 async def test_what_is_not_locked_is_settled_and_the_rest_is_named(store: Store, postgres_url: str):
@@ -159,7 +159,7 @@ async def test_what_is_not_locked_is_settled_and_the_rest_is_named(store: Store,
     await suspended(store, parent, StepKind.FAN_OUT)
     other_parent, (child,) = await a_family(store, 1)
     waiter, target, mine, failed = [await running(store) for _ in range(4)]
-    await store.watch(waiter.lease, target.job_id)
+    await store.workflows.watch(waiter.lease, target.job_id)
     await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
     gone = Lease(new_job_id(), 1, ALICE)
     reports = [

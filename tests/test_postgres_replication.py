@@ -115,18 +115,18 @@ async def suspend(local: PostgresStore) -> Act:
 
 async def record(local: PostgresStore) -> Act:
     run = await running(local)
-    return lambda store: store.record([Record(run.lease, a_step())])
+    return lambda store: store.workflows.record([Record(run.lease, a_step())])
 
 
 async def add_children(local: PostgresStore) -> Act:
     parent = await running(local)
     children = children_of(parent.job_id, 1)
-    return lambda store: store.add_children(parent.lease, children)
+    return lambda store: store.workflows.add_children(parent.lease, children)
 
 
 async def signal(local: PostgresStore) -> Act:
     sent = Signal(id=new_job_id(), job_id=await submitted(local), name="go", payload="1")
-    return lambda store: store.signal(sent)
+    return lambda store: store.workflows.signal(sent)
 
 
 async def take_signal(local: PostgresStore) -> Act:
@@ -152,23 +152,23 @@ async def delete(local: PostgresStore) -> Act:
 
 
 async def put_schedule(_: PostgresStore) -> Act:
-    return lambda store: store.put_schedule(APP, "s", a_spec())
+    return lambda store: store.schedules.put(APP, "s", a_spec())
 
 
 async def pause_schedule(local: PostgresStore) -> Act:
     await put(local)
-    return lambda store: store.pause_schedule(APP, "s")
+    return lambda store: store.schedules.pause(APP, "s")
 
 
 async def delete_schedule(local: PostgresStore) -> Act:
     await put(local)
-    return lambda store: store.delete_schedule(APP, "s")
+    return lambda store: store.schedules.delete(APP, "s")
 
 
 async def fire(local: PostgresStore) -> Act:
     row = (await put(local)).row
     due = decide(row, row.created_at + MINUTE)
-    return lambda store: store.fire([due])
+    return lambda store: store.schedules.fire([due])
 
 
 async def add_token(_: PostgresStore) -> Act:

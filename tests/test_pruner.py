@@ -15,7 +15,7 @@ from pulsed.errors import TransientStorageError
 from pulsed.model.job import Status
 from pulsed.model.outcome import Failed, Report, Succeeded
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import EVERYTHING, a_job, claim
 from tests.support.workers import until, working

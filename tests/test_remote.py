@@ -160,7 +160,7 @@ class TestRepetition:
         """Lose the first answer."""
 
         def start():
-            channels = store._here().channels
+            channels = store.connection.here().channels
             call = channels.call
             lost: list[str] = []
 
@@ -236,7 +236,7 @@ class TestServers:
         first = ServerThread(lambda: SqliteStore(database))
         second = ServerThread(lambda: SqliteStore(database))
         store = RemoteStore(f"pulse://{first.host},{second.host}", QUICK)
-        store._endpoints._hosts[:] = [first.host, second.host]
+        store.connection.endpoints._hosts[:] = [first.host, second.host]
 
         async def job(n: int) -> int:
             return n
@@ -364,7 +364,7 @@ class TestClaims:
         """The worker hears of the offer before it has looked at the batch."""
         worker_id = uuid4()
         await listening.claim(worker_id, "default", POLICIES, 1)
-        stream = listening._here().streams[worker_id]
+        stream = listening.connection.here().streams[worker_id]
         answer = asyncio.get_running_loop().create_future()
         stream._asked[7] = claims.Asked(stream._call, ["default"], 2, answer)
         stream._receive("", stream._call, pb.StreamJobsResponse(batch=pb.Batch(grant_id=7)))
@@ -383,7 +383,7 @@ class TestWhatErrorsSay:
         "listing jobs": lambda store: store.list_jobs(EVERYTHING),
         "cancelling jobs": lambda store: store.cancel([uuid4()]),
         "retry": lambda store: store.replay([uuid4()]),
-        "pausing a schedule": lambda store: store.pause_schedule("default", "report"),
+        "pausing a schedule": lambda store: store.schedules.pause("default", "report"),
         "claiming jobs": lambda store: store.claim(uuid4(), "default", POLICIES, 1),
         "listing workers": lambda store: store.workers(),
     }

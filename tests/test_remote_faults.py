@@ -17,7 +17,8 @@ import pytest
 from pulsed.batches import Limits
 from pulsed.model.job import Assignment, Status
 from pulsed.rpc.client import store as remote_store
-from pulsed.rpc.client.store import LONGEST_REPORT, RemoteOptions, RemoteStore
+from pulsed.rpc.client.connection import RemoteOptions
+from pulsed.rpc.client.store import LONGEST_REPORT, RemoteStore
 from pulsed.rpc.server import dispatcher
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store.sqlite.store import SqliteStore

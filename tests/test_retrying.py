@@ -22,7 +22,7 @@ from pulsed.model.outcome import Report, Succeeded
 from pulsed.store import retrying as module
 from pulsed.store.blocking import blocking, run_blocking
 from pulsed.store.retrying import QUIET, Complaints, retrying
-from pulsed.store.sql_store import StoreOptions
+from pulsed.store.sql_store.store import StoreOptions
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.jobs import ALICE, POLICIES, a_job
 from tests.support.waiting import until

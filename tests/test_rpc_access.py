@@ -16,7 +16,8 @@ from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.model.job import TopicPolicy, WorkerInfo
 from pulsed.model.outcome import Report, Succeeded
-from pulsed.rpc.client.store import RemoteOptions, RemoteStore
+from pulsed.rpc.client.connection import RemoteOptions
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import columns
 from pulsed.rpc.messages import jobs as convert
@@ -82,7 +83,7 @@ class World:
             )
             self.waiting[tenant] = await submitted(self.store, **options)
             spec = a_spec(**options)
-            put = await self.store.put_schedule("default", tenant, spec)
+            put = await self.store.schedules.put("default", tenant, spec)
             self.schedules[tenant] = put.row
             await self.store.announce(
                 WorkerInfo(
@@ -501,12 +502,12 @@ async def test_a_limited_sync_neither_names_nor_pauses_what_others_declared(tmp_
     await world.fill()
     for tenant in (MINE, OTHERS):
         spec = a_spec(topic=tenant, queue=tenant)
-        await world.store.put_schedule("default", f"{tenant} too", spec, declared=True)
+        await world.store.schedules.put("default", f"{tenant} too", spec, declared=True)
     try:
         async with raw_client(world.server.host, world.secrets["my admin"]) as client:
             asked = pb.SyncSchedulesRequest(pause_removed=True)
             assert (await client("SyncSchedules", asked)).removed == [f"{MINE} too"]
-        states = {row.name: row.state.value for row in await world.store.list_schedules()}
+        states = {row.name: row.state.value for row in await world.store.schedules.list_page()}
         assert {states[f"{MINE} too"], states[f"{OTHERS} too"]} == {"PAUSED", "ACTIVE"}
     finally:
         world.server.stop()
@@ -563,7 +564,7 @@ async def test_a_worker_that_may_not_do_the_servers_upkeep_says_so_once(world, c
     for _ in range(3):
         assert await upkeep.tick() == []
         assert await remote.take_turn(length=1.0) is False
-        assert (await remote.due_schedules(10)).rows == []
+        assert (await remote.schedules.due(10)).rows == []
     assert await refused_calls(world) == before + 1
     (line,) = [record for record in caplog.records if record.name == "pulsed.upkeep"]
     assert "--no-upkeep" in line.getMessage()
@@ -574,7 +575,7 @@ async def test_a_worker_that_may_not_do_the_servers_upkeep_says_so_once(world, c
 
 async def refused_calls(world: World) -> int:
     store = RemoteStore(f"pulse://me:{world.secrets['admin']}@{world.server.host}")
-    answer = await store._call("GetServer", pb.GetServerRequest())
+    answer = await store.connection.call("GetServer", pb.GetServerRequest())
     await store.aclose()
     return int(answer.refused_calls)
 

@@ -382,7 +382,7 @@ class TestStreams:
             await client("FireSchedules", pb.FireSchedulesRequest(fires=[fire]))
         ids = [UUID(each.id) for each in (job, child, fired)]
         leases = [each.lease_seconds for each in (await near.get(ids)).values()]
-        leases += [each.spec.lease for each in await near.list_schedules()]
+        leases += [each.spec.lease for each in await near.schedules.list_page()]
         assert leases == [checks.LONGEST_LEASE] * 5
 
     async def test_who_says_no_hello_is_not_waited_for(self, guarded, keys, monkeypatch):

@@ -15,7 +15,8 @@ from pulsed.engine.worker.worker import Exit
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import Status
 from pulsed.rpc.client import claim_stream as claims
-from pulsed.rpc.client.store import RemoteOptions, RemoteStore
+from pulsed.rpc.client.connection import RemoteOptions
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.server import dispatcher as dispatch
 from pulsed.rpc.server import job_stream as streams
@@ -371,7 +372,7 @@ def counted(monkeypatch, owner, name):
 
 def lingers(far, worker):
     """Whether a worker may be handed jobs, or is about to let that happen."""
-    return worker._claimer._was_busy or far._here().streams[worker.id]._asked
+    return worker._claimer._was_busy or far.connection.here().streams[worker.id]._asked
 
 
 class TestWorkers:

@@ -12,7 +12,8 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.outcome import Failed
 from pulsed.model.workflow import History
-from pulsed.rpc.client.store import RemoteOptions, RemoteStore
+from pulsed.rpc.client.connection import RemoteOptions
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_ANSWER
 from pulsed.rpc.server import sized_page as parcel
@@ -76,11 +77,11 @@ async def test_a_history(store, reads):
     steps = [a_step(f"s{seq}", seq=seq, value=LARGE) for seq in range(1, ITEMS + 1)]
     assert await recorded(store, run, *steps)
     numbers = reads("history")
-    history = await store.history(run.job_id)
+    history = await store.workflows.history(run.job_id)
     assert [found.name for found in history.checkpoints] == [step.name for step in steps]
     assert all(found.value == LARGE for found in history.checkpoints)
     check_reads(numbers)
-    page = await store.history(run.job_id, skip=7, limit=9)
+    page = await store.workflows.history(run.job_id, skip=7, limit=9)
     assert page.checkpoints == history.checkpoints[7:16]
 
 
@@ -116,11 +117,11 @@ async def test_the_failures_of_a_job(store, reads):
 
 async def test_the_jobs_of_a_schedule(store, reads):
     spec = a_spec(payload=json.dumps({"x": LARGE}))
-    row, _ = await store.put_schedule(APP, "s", spec)
+    row, _ = await store.schedules.put(APP, "s", spec)
     jobs = [template(row, row.spec, new_job_id()) for _ in range(ITEMS)]
     await store.submit(jobs)  # all at one moment: it does not say where to go on
     numbers = reads("fires")
-    found = await store.fires(row.id, limit=10_000)
+    found = await store.schedules.fires(row.id, limit=10_000)
     assert [job.id for job in found] == sorted((job.id for job in jobs), reverse=True)
     check_reads(numbers)
 

@@ -98,18 +98,18 @@ async def test_another_timetable_takes_effect_at_its_next_instant(store, clock):
 
 async def test_schedules_of_two_apps_may_have_the_same_name(store):
     mine = await put(store)
-    theirs = await store.put_schedule("other", "s", a_spec())
+    theirs = await store.schedules.put("other", "s", a_spec())
     assert theirs.effect == "created"
     assert theirs.row.id != mine.row.id
-    assert [row.app for row in await store.list_schedules()] == [APP, "other"]
-    assert await store.list_schedules(ScheduleFilter("other")) == [theirs.row]
-    assert await store.get_schedule("nobody", "s") is None
+    assert [row.app for row in await store.schedules.list_page()] == [APP, "other"]
+    assert await store.schedules.list_page(ScheduleFilter("other")) == [theirs.row]
+    assert await store.schedules.get("nobody", "s") is None
 
 
 async def test_what_would_never_run_is_refused_and_changes_nothing(store, clock):
     with pytest.raises(InvalidOption, match="never run"):
         await put(store, end=clock.after(30))
-    assert await store.list_schedules() == []
+    assert await store.schedules.list_page() == []
     row, _ = await put(store)
     with pytest.raises(InvalidOption, match="never run again"):
         await put(store, end=clock.after(30))
@@ -139,15 +139,15 @@ async def test_a_schedule_that_is_done_starts_again_when_it_is_given_new_times(s
 async def test_a_paused_schedule_is_not_fired_and_goes_on_with_what_is_to_come(store, clock):
     row, _ = await put(store, catch_up=CatchUp.ALL)
     clock.advance(90)  # due when it is paused
-    paused = await store.pause_schedule(APP, "s")
+    paused = await store.schedules.pause(APP, "s")
     assert (paused.state, paused.next_run_at) == (PAUSED, row.next_run_at)
-    assert await store.pause_schedule(APP, "s") == paused
+    assert await store.schedules.pause(APP, "s") == paused
     clock.advance(600)
     assert await tick(store) == []
-    resumed = await store.resume_schedule(APP, "s")
+    resumed = await store.schedules.resume(APP, "s")
     assert (resumed.state, resumed.missed) == (ACTIVE, 0)
     assert resumed.next_run_at == row.anchor + 12 * MINUTE  # in phase, later than now
-    assert await store.resume_schedule(APP, "s") == resumed
+    assert await store.schedules.resume(APP, "s") == resumed
     assert await tick(store) == []
     clock.advance(30)
     assert len(await tick(store)) == 1
@@ -155,7 +155,7 @@ async def test_a_paused_schedule_is_not_fired_and_goes_on_with_what_is_to_come(s
 
 async def test_an_edit_of_a_paused_schedule_leaves_it_paused(store, clock):
     await put(store)
-    await store.pause_schedule(APP, "s")
+    await store.schedules.pause(APP, "s")
     row, _ = await put(store, every=5 * MINUTE)
     assert row.state is PAUSED
     clock.advance(3600)
@@ -164,34 +164,34 @@ async def test_an_edit_of_a_paused_schedule_leaves_it_paused(store, clock):
 
 async def test_an_instant_that_passed_during_a_pause_is_due_on_resume(store, clock):
     await put(store, at=clock.after(60))
-    await store.pause_schedule(APP, "s")
+    await store.schedules.pause(APP, "s")
     clock.advance(3600)
-    await store.resume_schedule(APP, "s")
+    await store.schedules.resume(APP, "s")
     assert len(await tick(store)) == 1
 
 
 async def test_resuming_after_the_end_is_the_end(store, clock):
     await put(store, end=clock.after(120))
-    await store.pause_schedule(APP, "s")
+    await store.schedules.pause(APP, "s")
     clock.advance(600)
-    row = await store.resume_schedule(APP, "s")
+    row = await store.schedules.resume(APP, "s")
     assert (row.state, row.next_run_at) == (DONE, None)
-    assert await store.resume_schedule(APP, "s") == row
-    assert await store.pause_schedule(APP, "s") == row
+    assert await store.schedules.resume(APP, "s") == row
+    assert await store.schedules.pause(APP, "s") == row
 
 
 async def test_acts_on_a_schedule_that_is_not_there(store):
-    assert await store.pause_schedule(APP, "s") is None
-    assert await store.resume_schedule(APP, "s") is None
-    assert await store.delete_schedule(APP, "s") is False
+    assert await store.schedules.pause(APP, "s") is None
+    assert await store.schedules.resume(APP, "s") is None
+    assert await store.schedules.delete(APP, "s") is False
 
 
 async def test_a_deleted_schedule_leaves_its_jobs_and_a_new_one_is_another(store, clock):
     old, _ = await put(store)
     clock.advance(60)
     await tick(store)
-    assert await store.delete_schedule(APP, "s") is True
-    assert await store.get_schedule(APP, "s") is None
+    assert await store.schedules.delete(APP, "s") is True
+    assert await store.schedules.get(APP, "s") is None
     assert [job.schedule_id for job in await all_jobs(store)] == [old.id]
     new, effect = await put(store)
     assert (effect, new.id != old.id) == ("created", True)
@@ -205,31 +205,31 @@ async def test_a_version_is_changed_once(store, clock):
     seen = (await put(store)).row.version
     clock.advance(61)
     await tick(store)
-    changed = await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)  # a fire is none
+    changed = await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)  # a fire is none
     assert (changed.effect, changed.row.spec.priority) == ("changed", 7)
     with pytest.raises(ScheduleChanged, match="'s' of app"):
-        await store.put_schedule(APP, "s", a_spec(priority=8), seen=seen)
+        await store.schedules.put(APP, "s", a_spec(priority=8), seen=seen)
     assert await read(store) == changed.row
 
 
 @pytest.mark.parametrize("act", ["pause_schedule", "resume_schedule"])
 async def test_a_version_ends_with_a_pause_and_with_a_resume(store, act):
     await put(store)
-    seen = (await store.pause_schedule(APP, "s")).version
+    seen = (await store.schedules.pause(APP, "s")).version
     if act == "pause_schedule":
-        seen = (await store.resume_schedule(APP, "s")).version
+        seen = (await store.schedules.resume(APP, "s")).version
     row = await getattr(store, act)(APP, "s")
     with pytest.raises(ScheduleChanged):
-        await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+        await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)
     assert await read(store) == row
 
 
 async def test_a_schedule_that_was_deleted_meanwhile_is_not_made_again(store):
     seen = (await put(store)).row.version
-    await store.delete_schedule(APP, "s")
+    await store.schedules.delete(APP, "s")
     with pytest.raises(ScheduleChanged, match="deleted"):
-        await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
-    assert await store.get_schedule(APP, "s") is None
+        await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)
+    assert await store.schedules.get(APP, "s") is None
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -239,17 +239,17 @@ async def test_what_is_due_comes_with_the_longest_waiting_first(store, clock):
     for name, seconds in (("b", 20), ("a", 30), ("c", 10)):
         await put(store, name, every=seconds * SECOND)
     await put(store, "paused", every=SECOND)
-    await store.pause_schedule(APP, "paused")
-    due = await store.due_schedules(10)
+    await store.schedules.pause(APP, "paused")
+    due = await store.schedules.due(10)
     assert (due.rows, due.next_run_at, due.now) == ([], clock.after(10), clock.now)
     clock.advance(25)
-    due = await store.due_schedules(10)
+    due = await store.schedules.due(10)
     assert [row.name for row in due.rows] == ["c", "b"]
-    assert [row.name for row in (await store.due_schedules(1)).rows] == ["c"]
+    assert [row.name for row in (await store.schedules.due(1)).rows] == ["c"]
 
 
 async def test_without_schedules_nothing_is_next(store):
-    assert (await store.due_schedules(10)).next_run_at is None
+    assert (await store.schedules.due(10)).next_run_at is None
 
 
 async def out_of_turn(store, row) -> UUID:
@@ -260,12 +260,14 @@ async def out_of_turn(store, row) -> UUID:
 
 async def in_pages(store, row, limit: int) -> list[UUID]:
     found: list[UUID] = []
-    page = await store.fires(row.id, limit=limit)
+    page = await store.schedules.fires(row.id, limit=limit)
     while page:
         assert len(page) <= limit
         found += [job.id for job in page]
         last = page[-1]
-        page = await store.fires(row.id, limit=limit, before=last.moment, before_id=last.id)
+        page = await store.schedules.fires(
+            row.id, limit=limit, before=last.moment, before_id=last.id
+        )
     return found
 
 
@@ -285,6 +287,6 @@ async def test_fires_are_read_in_pages_and_runs_out_of_turn_stand_where_they_wer
     expected = [*at_one_moment, *occurrences[1:7], between, *occurrences[7:]]
     for limit in (1, 2, 3, 4, 50):
         assert await in_pages(store, row, limit) == expected
-    earlier = await store.fires(row.id, limit=2, before=clock.now)
+    earlier = await store.schedules.fires(row.id, limit=2, before=clock.now)
     assert [job.id for job in earlier] == occurrences[1:3]
     assert (await read(store)).next_run_at == row.anchor + 11 * MINUTE

@@ -77,7 +77,7 @@ async def test_an_ambiguous_put_of_a_new_schedule(store, when, times):
     fault = Fault(store, "put_schedule", when, times)
     row, effect = await put(store)
     assert (fault.hits, effect, row.revision) == (times, "created", 0)
-    assert await store.list_schedules() == [row]
+    assert await store.schedules.list_page() == [row]
 
 
 async def test_an_ambiguous_put_of_a_changed_schedule(store, when, times):
@@ -91,7 +91,7 @@ async def test_an_ambiguous_put_of_a_changed_schedule(store, when, times):
 async def test_an_ambiguous_change_of_a_version(store, when, times):
     seen = (await put(store)).row.version
     fault = Fault(store, "put_schedule", when, times)
-    row, effect = await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+    row, effect = await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)
     assert (fault.hits, effect, row.revision) == (times, "changed", 1)
 
 
@@ -106,28 +106,28 @@ async def test_ambiguous_declarations(store, when, times):
     await put(store, "same", declared=True)
     specs = {"new": a_spec(), "old": a_spec(priority=7), "same": a_spec()}
     fault = Fault(store, "declare_schedules", when, times)
-    effects = await store.declare_schedules(APP, specs)
+    effects = await store.schedules.declare(APP, specs)
     assert effects == {"new": "created", "old": "changed", "same": "unchanged"}
     assert fault.hits == times
-    assert [row.revision for row in await store.list_schedules()] == [0, 1, 0]
+    assert [row.revision for row in await store.schedules.list_page()] == [0, 1, 0]
 
 
 async def test_an_ambiguous_pause_and_resume(store, when, times):
     await put(store)
     Fault(store, "pause_schedule", when, times)
-    paused = await store.pause_schedule(APP, "s")
+    paused = await store.schedules.pause(APP, "s")
     assert (paused.state, paused.revision) == (PAUSED, 1)
     Fault(store, "resume_schedule", when, times)
-    resumed = await store.resume_schedule(APP, "s")
+    resumed = await store.schedules.resume(APP, "s")
     assert (resumed.state, resumed.revision) == (ACTIVE, 2)
 
 
 async def test_an_ambiguous_delete(store, when, times):
     await put(store)
     Fault(store, "delete_schedule", when, times)
-    assert await store.delete_schedule(APP, "s") is True
-    assert await store.list_schedules() == []
-    assert await store.delete_schedule(APP, "s") is False
+    assert await store.schedules.delete(APP, "s") is True
+    assert await store.schedules.list_page() == []
+    assert await store.schedules.delete(APP, "s") is False
 
 
 async def test_an_ambiguous_fire(store, clock, when, times):
@@ -144,7 +144,7 @@ async def test_an_ambiguous_fire(store, clock, when, times):
 async def test_an_ambiguous_park(store, when, times):
     await put(store)
     Fault(store, "park_schedule", when, times)
-    await store.park_schedule(await read(store), "because")
+    await store.schedules.park(await read(store), "because")
     row = await read(store)
     assert (row.state, row.error, row.revision) == (ERROR, "because", 1)
 

@@ -17,7 +17,7 @@ from pulsed.engine.upkeep.scheduler import decide
 from pulsed.model.job import Status
 from pulsed.model.outcome import Succeeded
 from pulsed.model.schedule import CatchUp, Overlap, occurrence_id
-from pulsed.store.base import Fire
+from pulsed.store.schedules import Fire
 from tests.support.jobs import claim, claim_one, settle
 from tests.support.schedules import (
     APP,
@@ -139,8 +139,8 @@ async def test_two_schedulers_that_see_different_latest_occurrences_fire_one(sto
     late = decide(row, clock.after(3_600 + 1))
     assert early.plan.fire != late.plan.fire
     clock.advance(3_602)
-    assert len(await store.fire([late])) == 1
-    assert await store.fire([early]) == []
+    assert len(await store.schedules.fire([late])) == 1
+    assert await store.schedules.fire([early]) == []
     after = await read(store)
     assert occurrences(await jobs_of(store)) == [row.anchor + HOUR]
     assert (after.last_occurrence, after.missed) == (row.anchor + HOUR, 59)
@@ -151,8 +151,8 @@ async def test_the_order_of_two_schedulers_does_not_matter(store, clock):
     row = await read(store)
     early, late = decide(row, clock.after(3_599)), decide(row, clock.after(3_601))
     clock.advance(3_602)
-    assert len(await store.fire([early])) == 1
-    assert await store.fire([late]) == []
+    assert len(await store.schedules.fire([early])) == 1
+    assert await store.schedules.fire([late]) == []
     (job,) = await tick(store)  # what came after the early one's look is due by itself
     assert job.occurrence == row.anchor + HOUR
     assert len(await jobs_of(store)) == 2
@@ -274,8 +274,8 @@ async def test_no_act_moves_the_cursor_before_what_was_fired(store, clock, act):
     fired = (await read(store)).last_occurrence
     clock.advance(-7200)
     if act == "resume":
-        await store.pause_schedule(APP, "s")
-        row = await store.resume_schedule(APP, "s")
+        await store.schedules.pause(APP, "s")
+        row = await store.schedules.resume(APP, "s")
     elif act == "edit":
         row = (await put(store, every=7 * SECOND)).row
     else:
@@ -290,7 +290,7 @@ async def test_a_plan_made_before_the_clock_went_back_changes_nothing_after(stor
     await tick(store)
     before = await read(store)
     clock.advance(-300)
-    assert await store.fire([stale]) == []
+    assert await store.schedules.fire([stale]) == []
     assert await read(store) == before
 
 
@@ -334,13 +334,13 @@ async def test_catching_up_writes_many_small_transactions(store, clock, monkeypa
     for number in range(12):
         await put(store, f"s{number}", every=MINUTE, catch_up=CatchUp.ALL)
     clock.advance(120 * 60)
-    written, fire = [], store.fire
+    written, fire = [], store.schedules.fire
 
     async def watched(fires: list[Fire]) -> Any:
         written.append([job for each in fires for job in each.jobs])
         return await fire(fires)
 
-    store.fire = watched
+    store.schedules.fire = watched
     made = await tick(store)
     assert len(made) == 12 * 120
     assert max(map(len, written)) <= TRANSACTION.items
@@ -353,13 +353,13 @@ async def test_large_jobs_of_schedules_are_written_a_few_at_a_time(store, clock)
     await put(store, "large", every=MINUTE, catch_up=CatchUp.ALL, payload=payload)
     await put(store, "also", every=MINUTE, catch_up=CatchUp.ALL, payload=payload)
     clock.advance(6 * 60)
-    written, fire = [], store.fire
+    written, fire = [], store.schedules.fire
 
     async def watched(fires: list[Fire]) -> Any:
         written.append(sum(len(job.payload) for each in fires for job in each.jobs))
         return await fire(fires)
 
-    store.fire = watched
+    store.schedules.fire = watched
     assert len(await tick(store)) == 12
     assert max(written) <= TRANSACTION.bytes
 

@@ -26,9 +26,9 @@ from pulsed.engine.upkeep.scheduler import decide
 from pulsed.model.job import NewJob
 from pulsed.model.schedule import CatchUp, Overlap, ScheduleRow, ScheduleState
 from pulsed.model.timetable import Every
-from pulsed.store.base import Fire
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.schedules import Fire
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.faults import Fault
@@ -77,7 +77,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=NAMES, says=SPECS)
     def put(self, name: str, says: dict[str, Any]) -> None:
-        done = run_blocking(self.store.put_schedule(APP, name, a_spec(**says)))
+        done = run_blocking(self.store.schedules.put(APP, name, a_spec(**says)))
         if done.effect == "created":
             self.alone.add(done.row.id)
         elif done.effect == "changed":
@@ -85,34 +85,34 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def pause(self, name: str) -> None:
-        run_blocking(self.store.pause_schedule(APP, name))
+        run_blocking(self.store.schedules.pause(APP, name))
 
     @rule(name=NAMES)
     def resume(self, name: str) -> None:
-        before = run_blocking(self.store.get_schedule(APP, name))
-        row = run_blocking(self.store.resume_schedule(APP, name))
+        before = run_blocking(self.store.schedules.get(APP, name))
+        row = run_blocking(self.store.schedules.resume(APP, name))
         if row is not None and row != before:
             self.alone.discard(row.id)
 
     @rule(name=NAMES, says=SPECS)
     def delete_and_make_anew(self, name: str, says: dict[str, Any]) -> None:
-        run_blocking(self.store.delete_schedule(APP, name))
+        run_blocking(self.store.schedules.delete(APP, name))
         self.put(name, says)
 
     def look(self) -> None:
-        due = run_blocking(self.store.due_schedules(10))
+        due = run_blocking(self.store.schedules.due(10))
         self.plans += [decide(row, due.now) for row in due.rows]
 
     @precondition(lambda self: self.plans)
     @rule(data=st.data())
     def act_on_what_was_seen(self, data: st.DataObject) -> None:
-        self.note(run_blocking(self.store.fire([data.draw(st.sampled_from(self.plans))])))
+        self.note(run_blocking(self.store.schedules.fire([data.draw(st.sampled_from(self.plans))])))
 
     @precondition(lambda self: self.plans)
     @rule(data=st.data(), when=st.sampled_from(["before", "after"]))
     def act_and_lose_the_answer(self, data: st.DataObject, when: Any) -> None:
         Fault(self.store, "fire", when)
-        run_blocking(self.store.fire([data.draw(st.sampled_from(self.plans))]))
+        run_blocking(self.store.schedules.fire([data.draw(st.sampled_from(self.plans))]))
         self.mend()
         self.note_what_is_there()
 
@@ -120,7 +120,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(data=st.data())
     def park(self, data: st.DataObject) -> None:
         row = data.draw(st.sampled_from(self.plans)).row
-        run_blocking(self.store.park_schedule(row, "because"))
+        run_blocking(self.store.schedules.park(row, "because"))
 
     @rule()
     def fire_all(self) -> None:
@@ -165,7 +165,7 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def cursors_only_go_forward(self) -> None:
-        for row in run_blocking(self.store.list_schedules()):
+        for row in run_blocking(self.store.schedules.list_page()):
             before = self.rows.get(row.id, row)
             assert row.missed >= before.missed
             assert row.revision >= before.revision
@@ -177,7 +177,7 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_missed_by_who_makes_up_for_all(self) -> None:
-        for row in run_blocking(self.store.list_schedules()):
+        for row in run_blocking(self.store.schedules.list_page()):
             spec = row.spec
             if row.id not in self.alone or spec.catch_up is not CatchUp.ALL or spec.limit:
                 continue

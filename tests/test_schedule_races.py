@@ -21,7 +21,7 @@ from pulsed.errors import ScheduleChanged, StorageError
 from pulsed.model.schedule import CatchUp, ScheduleState
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql.schedules import NOT_ACTIVE
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend, PostgresBackend, close_blocking
 from tests.support.guards import unguarded as unguarded_sql
 from tests.support.processes import together
@@ -131,7 +131,7 @@ def due(calm: SqlStore, backend: Backend, **says: Any) -> Any:
 
 
 def a_fire(fire: Any) -> Act:
-    return lambda store: store.fire([fire])
+    return lambda store: store.schedules.fire([fire])
 
 
 def edit_payload(store: SqlStore) -> Coroutine[Any, Any, Any]:
@@ -143,11 +143,11 @@ def edit_times(store: SqlStore) -> Coroutine[Any, Any, Any]:
 
 
 def pause(store: SqlStore) -> Coroutine[Any, Any, Any]:
-    return store.pause_schedule(APP, "s")
+    return store.schedules.pause(APP, "s")
 
 
 def delete(store: SqlStore) -> Coroutine[Any, Any, Any]:
-    return store.delete_schedule(APP, "s")
+    return store.schedules.delete(APP, "s")
 
 
 ACTS: dict[str, tuple[Act, str, int]] = {
@@ -169,7 +169,7 @@ def test_an_act_that_comes_during_a_fire_finds_the_cursor_moved(race, calm, back
     assert (job.id, job.payload) == (made[0].id, "{}")
     assert now(tick(calm)) == []
     if what == "delete":
-        assert now(calm.get_schedule(APP, "s")) is None
+        assert now(calm.schedules.get(APP, "s")) is None
         return
     row = now(read(calm))
     assert row.last_occurrence == job.occurrence
@@ -206,7 +206,7 @@ def test_a_fire_that_was_rolled_back_leaves_the_cursor_to_the_other(race, calm, 
     async def failing(store: SqlStore) -> Any:
         with contextlib.suppress(ZeroDivisionError):
             after_statements(store, "fire", 2, lambda: 1 / 0)  # type: ignore[arg-type]
-            return await store.fire([fire])
+            return await store.schedules.fire([fire])
 
     first, second = race.run("fire", 1, failing, a_fire(fire))
     assert (first, len(second)) == (None, 1)
@@ -215,7 +215,7 @@ def test_a_fire_that_was_rolled_back_leaves_the_cursor_to_the_other(race, calm, 
 
 def test_parking_waits_for_a_fire_and_then_leaves_the_schedule_alone(race, calm, backend):
     fire = due(calm, backend)
-    race.run("fire", 1, a_fire(fire), lambda store: store.park_schedule(fire.row, "I could not"))
+    race.run("fire", 1, a_fire(fire), lambda store: store.schedules.park(fire.row, "I could not"))
     row = now(read(calm))
     assert (row.state, row.error, row.next_run_at) == (
         ScheduleState.ACTIVE,
@@ -226,10 +226,10 @@ def test_parking_waits_for_a_fire_and_then_leaves_the_schedule_alone(race, calm,
 
 def test_a_fire_waits_for_parking_and_then_does_nothing(race, calm, backend):
     fire = due(calm, backend)
-    park: Act = lambda store: store.park_schedule(fire.row, "because")  # noqa: E731
+    park: Act = lambda store: store.schedules.park(fire.row, "because")  # noqa: E731
     if not isinstance(backend, PostgresBackend):  # one statement that commits by itself
         now(park(race.first))
-        assert now(race.second.fire([fire])) == []
+        assert now(race.second.schedules.fire([fire])) == []
     else:
         with contextlib.closing(backend.connect()) as holder, holder.transaction():
             holder.execute("UPDATE pulse_schedules SET state = 'ERROR', revision = revision + 1")
@@ -245,18 +245,18 @@ def test_two_processes_that_create_the_same_schedule(race, calm):
     assert first.effect == "created"
     assert second.effect == "unchanged"
     assert second.row == first.row
-    assert now(calm.list_schedules()) == [first.row]
+    assert now(calm.schedules.list_page()) == [first.row]
 
 
 def declare(store: SqlStore) -> Coroutine[Any, Any, Any]:
-    return store.declare_schedules(APP, {"s": a_spec(priority=7), "t": a_spec()})
+    return store.schedules.declare(APP, {"s": a_spec(priority=7), "t": a_spec()})
 
 
 def test_two_processes_that_declare_the_same_schedules(race, calm):
     first, second = race.run("declare_schedules", 3, declare, declare)
     assert first == dict.fromkeys("st", "created")
     assert second == dict.fromkeys("st", "unchanged")
-    assert len(now(calm.list_schedules())) == 2
+    assert len(now(calm.schedules.list_page())) == 2
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -287,7 +287,7 @@ def test_an_edit_that_comes_during_another_finds_its_version_gone(race, calm):
 
     async def edit_what_was_seen(store: SqlStore) -> bool:
         try:
-            await store.put_schedule(APP, "s", a_spec(priority=7), seen=row.version)
+            await store.schedules.put(APP, "s", a_spec(priority=7), seen=row.version)
         except ScheduleChanged:
             return False
         return True
@@ -311,7 +311,10 @@ def test_batches_in_opposite_order_do_not_deadlock(race, calm, backend):
     backend.clock.advance(61)
     fires = [now(decided(calm, name)) for name in "abc"]
     first, second = race.run(
-        "fire", 1, lambda store: store.fire(fires), lambda store: store.fire(fires[::-1])
+        "fire",
+        1,
+        lambda store: store.schedules.fire(fires),
+        lambda store: store.schedules.fire(fires[::-1]),
     )
     assert (len(first), second) == (3, [])
 
@@ -322,7 +325,7 @@ def sync_in_a_process(where: str) -> list[str]:
 
     store = open_store(where)
     effects = [
-        run_blocking(store.put_schedule(APP, f"s{n}", a_spec(), declared=True)).effect
+        run_blocking(store.schedules.put(APP, f"s{n}", a_spec(), declared=True)).effect
         for n in range(20)
     ]
     run_blocking(store.aclose())
@@ -336,7 +339,7 @@ def test_processes_that_start_at_once_declare_each_schedule_once(backend, calm):
     assert sorted(effect for effects in zip(*answers, strict=True) for effect in effects) == (
         ["created"] * 20 + ["unchanged"] * 20
     )
-    assert len(now(calm.list_schedules())) == 20
+    assert len(now(calm.schedules.list_page())) == 20
 
 
 # -- guards ---------------------------------------------------------------------------------------
@@ -350,7 +353,7 @@ STATE = f"AND s.state NOT IN {NOT_ACTIVE}"
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
     for guard in guards:
-        there = store._schedules.schedules
+        there = store.schedule_statements.schedules
         sql = getattr(there, statement)
         assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
         setattr(there, statement, unguarded_sql(sql, guard))
@@ -379,7 +382,7 @@ async def stale_fire_does_nothing(store: SqlStore, backend: Backend) -> None:
     backend.clock.advance(600)
     await tick(store)
     before, there = await read(store), await jobs_of(store)
-    assert await store.fire([stale]) == []
+    assert await store.schedules.fire([stale]) == []
     assert await read(store) == before
     assert await jobs_of(store) == there
 
@@ -395,7 +398,7 @@ async def test_the_revision_fences_a_fire_that_was_decided_before_an_edit(backen
         backend.clock.advance(61)
         stale = await decided(store)
         await put(store, payload='{"n":1}')
-        assert await store.fire([stale]) == []
+        assert await store.schedules.fire([stale]) == []
 
     assert await passes(backend, scenario, "advance")
     assert not await passes(backend, scenario, "advance", REVISION)
@@ -407,7 +410,7 @@ async def test_the_state_fences_a_fire_of_what_somebodys_hand_has_paused(backend
         backend.clock.advance(61)
         stale = await decided(store)
         backend.execute("UPDATE pulse_schedules SET state = 'PAUSED'")
-        assert await store.fire([stale]) == []
+        assert await store.schedules.fire([stale]) == []
 
     assert await passes(backend, scenario, "advance")
     assert not await passes(backend, scenario, "advance", STATE)
@@ -415,7 +418,7 @@ async def test_the_state_fences_a_fire_of_what_somebodys_hand_has_paused(backend
 
 def guard_of_updates(backend: Backend, pattern: str) -> str:
     """Return a guard of the statement that changes schedules, as this engine has it."""
-    found = re.search(pattern, backend.open()._schedules.schedules.update.text)
+    found = re.search(pattern, backend.open().schedule_statements.schedules.update.text)
     assert found is not None
     return found[0]
 
@@ -425,7 +428,7 @@ async def test_the_revision_fences_an_edit_that_was_decided_before_another(backe
         seen = (await put(store)).row.version
         row = (await put(store, queue="theirs")).row
         with pytest.raises(ScheduleChanged, match=r"'s' of app .* read it again"):
-            await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+            await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)
         assert await read(store) == row
 
     revision = guard_of_updates(backend, r"AND revision = \S+")
@@ -436,11 +439,11 @@ async def test_the_revision_fences_an_edit_that_was_decided_before_another(backe
 async def test_the_id_fences_an_edit_of_a_schedule_that_was_made_anew(backend):
     async def scenario(store: SqlStore, backend: Backend) -> None:
         seen = (await put(store)).row.version
-        await store.delete_schedule(APP, "s")
+        await store.schedules.delete(APP, "s")
         row = (await put(store, queue="theirs")).row
         assert row.revision == seen.revision
         with pytest.raises(ScheduleChanged):
-            await store.put_schedule(APP, "s", a_spec(priority=7), seen=seen)
+            await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)
         assert await read(store) == row
 
     its_id = guard_of_updates(backend, r"id = \S+ AND(?= revision)")
@@ -453,8 +456,8 @@ async def test_a_pause_is_fenced_by_the_state_and_by_the_revision(backend):
         await put(store)
         backend.clock.advance(61)
         stale = await decided(store)
-        await store.pause_schedule(APP, "s")
-        assert await store.fire([stale]) == []
+        await store.schedules.pause(APP, "s")
+        assert await store.schedules.fire([stale]) == []
 
     assert await passes(backend, scenario, "advance", STATE)
     assert await passes(backend, scenario, "advance", REVISION)
@@ -474,7 +477,7 @@ async def test_what_changed_is_not_parked(backend, guard):
         else:
             await tick(store)
         before = await read(store)
-        await store.park_schedule(stale, "too late")
+        await store.schedules.park(stale, "too late")
         assert await read(store) == before
 
     postgres = isinstance(backend, PostgresBackend)
@@ -529,7 +532,7 @@ async def test_without_every_other_defence_the_table_refuses(store, backend, clo
     if not same_id:
         backend.execute(f"UPDATE pulse_jobs SET id = {backend.literal(uuid4())}")
     set_back(backend)
-    statements = store._schedules.jobs
+    statements = store.schedule_statements.jobs
     submit = statements.submit
 
     def unguarded(*columns):
@@ -539,7 +542,7 @@ async def test_without_every_other_defence_the_table_refuses(store, backend, clo
 
     statements.submit = unguarded
     with pytest.raises(StorageError):
-        await store.fire([stale])
+        await store.schedules.fire([stale])
     assert len(await jobs_of(store)) == 1
 
 

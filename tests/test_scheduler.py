@@ -77,7 +77,7 @@ async def test_it_sleeps_no_longer_than_its_longest_sleep(store):
 
 async def test_what_is_paused_does_not_wake_it(store):
     await put(store, every=SECOND)
-    await store.pause_schedule(APP, "s")
+    await store.schedules.pause(APP, "s")
     (seconds,) = await naps(Scheduler(store))
     assert seconds > 1
 
@@ -99,14 +99,14 @@ async def test_what_the_budget_leaves_is_looked_at_without_a_pause(store, clock,
 async def test_a_wake_up_ends_the_sleep(store):
     looked = asyncio.Semaphore(0)
     scheduler = Scheduler(store, longest_sleep=3600)
-    due = store.due_schedules
+    due = store.schedules.due
 
     async def looking(*args: Any, **options: Any) -> Any:
         answer = await due(*args, **options)
         looked.release()
         return answer
 
-    store.due_schedules = looking
+    store.schedules.due = looking
     task = asyncio.create_task(scheduler.run())
     async with asyncio.timeout(60):
         await looked.acquire()
@@ -141,14 +141,14 @@ async def test_hints_without_end_do_not_make_it_look_without_end(store, monkeypa
 async def test_the_loop_survives_whatever_happens(store, clock, caplog, error):
     await put(store)
     clock.advance(61)
-    due, failures = store.due_schedules, [error, error]
+    due, failures = store.schedules.due, [error, error]
 
     async def failing(*args: Any, **options: Any) -> Any:
         if failures:
             raise failures.pop()
         return await due(*args, **options)
 
-    store.due_schedules = failing
+    store.schedules.due = failing
     with caplog.at_level(logging.WARNING):
         assert (await naps(Scheduler(store), 3))[:2] == [1.0, 1.0]
     assert len(await jobs_of(store)) == 1
@@ -165,11 +165,11 @@ async def test_a_database_in_trouble_does_not_park_a_schedule(store, clock, trou
     async def in_trouble(fires: Any) -> Any:
         raise trouble
 
-    fire = store.fire
-    store.fire = in_trouble
+    fire = store.schedules.fire
+    store.schedules.fire = in_trouble
     with pytest.raises(StorageError):
         await tick(store)
-    store.fire = fire
+    store.schedules.fire = fire
     assert (await read(store)).state is ScheduleState.ACTIVE
     assert len(await tick(store)) == 1
 
@@ -248,9 +248,9 @@ async def test_a_schedule_of_another_process_wakes_who_listens(backend):
         woken.clear()
         await put(there, "new")
         await woken.wait()
-        await there.pause_schedule(APP, "s")
+        await there.schedules.pause(APP, "s")
         woken.clear()
-        await there.resume_schedule(APP, "s")
+        await there.schedules.resume(APP, "s")
         await woken.wait()
     await here.aclose()
     await there.aclose()
@@ -340,7 +340,7 @@ async def test_ten_thousand_at_once_are_fired_in_large_batches_and_the_broken_on
     }
     assert performed.statements["fire"] == 2 * batches
     assert (await store.counts(EVERYTHING))[Status.PENDING] == MANY - BROKEN
-    parked = await store.list_schedules(ScheduleFilter(state=ScheduleState.ERROR))
+    parked = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ERROR))
     assert len(parked) == BROKEN
     assert all(row.error for row in parked)
 
@@ -385,7 +385,7 @@ async def test_sqlite_looks_schedules_up_by_their_indexes(tmp_path, clock, analy
 def test_postgres_looks_schedules_up_by_their_indexes(postgres_url, believed_active):
     """Also when statistics say that none is active, and the index of what is due looks empty."""
     store = PostgresStore(postgres_url, PostgresOptions(schema=SCHEMA))
-    run_blocking(store.put_schedule(APP, "template", a_spec()))
+    run_blocking(store.schedules.put(APP, "template", a_spec()))
     run_blocking(store.aclose())
     statements = ScheduleStatements(PostgresDialect(SCHEMA))
     with psycopg.connect(postgres_url, autocommit=True) as connection:

@@ -45,7 +45,7 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
                     (index, f"{rows} 1 1 1 1"),
                 )
             connection.execute("ANALYZE sqlite_schema")  # makes this connection read them
-        owner = store._statements if hasattr(store._statements, statement) else store.workflows
+        owner = store.statements if hasattr(store.statements, statement) else store.workflows
         sql = getattr(owner, statement)
         plans = [
             connection.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(named(text).names))

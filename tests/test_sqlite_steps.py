@@ -28,7 +28,7 @@ async def test_a_write_that_waits_goes_before_the_next_step(backend):
     order: list[str] = []
 
     async def step(name: str, until_then: asyncio.Event) -> None:
-        async with store.transaction(lease, plain=False):
+        async with store.workflows.transaction(lease, plain=False):
             order.append(name)
             await until_then.wait()
 
@@ -60,12 +60,12 @@ async def test_another_process_gets_the_file_between_two_steps(backend, monkeypa
         order.append("other")
         other.execute("COMMIT")
 
-    async with store.transaction(lease, plain=False):
+    async with store.workflows.transaction(lease, plain=False):
         order.append("step")
         thread = threading.Thread(target=write_elsewhere)
         thread.start()
         await asyncio.sleep(0.5)  # until SQLite asks no more often than that
-    async with store.transaction(lease, plain=False):
+    async with store.workflows.transaction(lease, plain=False):
         order.append("step")
     thread.join()
     assert order == ["step", "other", "step"]

@@ -32,7 +32,7 @@ async def test_a_checkpoint_is_read_as_it_was_written(store, clock):
     written = a_step(value='{"a":[1,null,"ü"]}', input_hash="abc", tries=3, took=2.5)
     assert await recorded(store, run, written)
     clock.advance(7)
-    history = await store.history(run.job_id)
+    history = await store.workflows.history(run.job_id)
     (found,) = history.checkpoints
     assert (found.name, found.nth, found.seq, found.kind) == ("charge", 1, 1, StepKind.STEP)
     assert (found.state, found.value, found.input_hash) == (
@@ -49,7 +49,7 @@ async def test_a_history_is_in_the_order_of_the_calls_and_the_jobs_own(store):
     steps = [a_step(f"s{10 - seq}", seq=seq) for seq in (3, 12, 1, 2)]
     assert await recorded(store, run, *steps)
     assert await recorded(store, other, a_step("of another"))
-    history = await store.history(run.job_id)
+    history = await store.workflows.history(run.job_id)
     assert [checkpoint.seq for checkpoint in history.checkpoints] == [1, 2, 3, 12]
 
 
@@ -60,7 +60,7 @@ async def test_a_history_is_read_in_pages(store, clock):
     assert await recorded(store, await running(store), a_step("of another"))
 
     async def page(skip: int, limit: int | None) -> list[str | None]:
-        found = await store.history(run.job_id, skip=skip, limit=limit)
+        found = await store.workflows.history(run.job_id, skip=skip, limit=limit)
         assert (found.generation, found.now) == (0, clock.now)
         return [checkpoint.value for checkpoint in found.checkpoints]
 
@@ -72,13 +72,13 @@ async def test_a_history_is_read_in_pages(store, clock):
 
 async def test_a_job_without_steps_and_no_job_at_all_have_an_empty_history(store, clock):
     for job_id in (await submitted(store), new_job_id()):
-        assert await store.history(job_id) == ([], 0, clock.now)
+        assert await store.workflows.history(job_id) == ([], 0, clock.now)
 
 
 async def test_uses_of_a_name_are_kept_apart(store):
     run = await running(store)
     assert await recorded(store, run, a_step(nth=1, seq=1), a_step(nth=2, seq=2, value="2"))
-    history = await store.history(run.job_id)
+    history = await store.workflows.history(run.job_id)
     assert [(one.nth, one.value) for one in history.checkpoints] == [(1, "1"), (2, "2")]
 
 
@@ -87,7 +87,7 @@ async def test_what_a_step_came_to_is_never_overwritten(store):
     assert await recorded(store, run, a_step(value="1"))
     for other in (a_step(value="2"), a_step(state=StepState.FAILED, value=None, error="no")):
         assert await recorded(store, run, other)
-    (found,) = (await store.history(run.job_id)).checkpoints
+    (found,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (found.state, found.value, found.error) == (StepState.DONE, "1", None)
 
 
@@ -96,7 +96,7 @@ async def test_a_failed_step_keeps_its_error_and_stays_failed(store):
     failed = a_step(state=StepState.FAILED, value=None, error="no\x00 way", tries=5)
     assert await recorded(store, run, failed)
     assert await recorded(store, run, a_step())
-    (found,) = (await store.history(run.job_id)).checkpoints
+    (found,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (found.state, found.tries, found.value) == (StepState.FAILED, 5, None)
     assert found.error is not None
     assert found.error.startswith("no")
@@ -107,14 +107,14 @@ async def test_a_wait_that_is_open_can_still_be_decided_once(store, clock):
     run = await running(store)
     await suspended(store, run, StepKind.FAN_OUT, delay=60)
     run = await claim_one(store)  # it has no children: nothing to wait for
-    (found,) = (await store.history(run.job_id)).checkpoints
+    (found,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (found.state, found.until, found.ended_at) == (StepState.OPEN, clock.after(60), None)
     begun = found.started_at
     clock.advance(3)
     done = a_step("fan_out", kind=StepKind.FAN_OUT, value='{"ok":3}')
     assert await recorded(store, run, done)
     assert await recorded(store, run, a_step("fan_out", kind=StepKind.FAN_OUT, value="null"))
-    (found,) = (await store.history(run.job_id)).checkpoints
+    (found,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (found.state, found.value) == (StepState.DONE, '{"ok":3}')
     assert (found.started_at, found.ended_at) == (begun, clock.now)
 
@@ -124,8 +124,10 @@ async def test_a_stale_and_the_current_checkpoint_of_a_job_each_get_their_answer
     await settle(store, old, Released())
     new = await claim_one(store)
     records = [Record(old.lease, a_step("theirs")), Record(new.lease, a_step("ours"))]
-    assert await store.record(records) == {new.lease}
-    assert [each.name for each in (await store.history(new.job_id)).checkpoints] == ["ours"]
+    assert await store.workflows.record(records) == {new.lease}
+    assert [each.name for each in (await store.workflows.history(new.job_id)).checkpoints] == [
+        "ours"
+    ]
 
 
 async def test_each_lease_of_a_batch_is_answered_for_itself(store):
@@ -133,11 +135,11 @@ async def test_each_lease_of_a_batch_is_answered_for_itself(store):
     runs = await claim(store)
     await settle(store, runs[1], Released())
     await settle(store, runs[3], Succeeded())
-    answer = await store.record([Record(run.lease, a_step()) for run in runs])
+    answer = await store.workflows.record([Record(run.lease, a_step()) for run in runs])
     assert answer == {runs[0].lease, runs[2].lease}
     for run, count in zip(runs, (1, 0, 1, 0), strict=True):
-        assert len((await store.history(run.job_id)).checkpoints) == count
-    assert await store.record([]) == set()
+        assert len((await store.workflows.history(run.job_id)).checkpoints) == count
+    assert await store.workflows.record([]) == set()
 
 
 async def test_a_zombies_checkpoint_is_refused(store, clock):
@@ -148,7 +150,7 @@ async def test_a_zombies_checkpoint_is_refused(store, clock):
     assert not await recorded(store, zombie, a_step(value="1"))
     assert await recorded(store, run, a_step(value="2"))
     assert not await recorded(store, zombie, a_step(value="1"))
-    (found,) = (await store.history(run.job_id)).checkpoints
+    (found,) = (await store.workflows.history(run.job_id)).checkpoints
     assert found.value == "2"
 
 
@@ -159,7 +161,7 @@ async def test_a_later_run_finds_what_an_earlier_one_has_written(store, clock):
     await reap(store)
     second = await claim_one(store)
     await recorded(store, second, a_step("b", seq=2))
-    history = await store.history(first.job_id)
+    history = await store.workflows.history(first.job_id)
     assert [one.name for one in history.checkpoints] == ["a", "b"]
 
 
@@ -168,8 +170,8 @@ async def test_a_success_for_good_forgets_the_checkpoints_and_a_plain_one_keeps_
     for run, outcome in ((kept, Succeeded("1")), (forgotten, SucceededForGood("2"))):
         await recorded(store, run, a_step())
         assert await settle(store, run, outcome)
-    assert len((await store.history(kept.job_id)).checkpoints) == 1
-    assert (await store.history(forgotten.job_id)).checkpoints == []
+    assert len((await store.workflows.history(kept.job_id)).checkpoints) == 1
+    assert (await store.workflows.history(forgotten.job_id)).checkpoints == []
     found = await row(store, forgotten.job_id)
     assert (found.status, found.result) == (Status.SUCCEEDED, "2")
 
@@ -181,7 +183,7 @@ async def test_a_stale_success_does_not_remove_the_checkpoints_of_the_current_ru
     await recorded(store, new, a_step("one"))
     stale = Report(old.lease, SucceededForGood("1"))
     assert await store.settle([stale, Report(new.lease, Released())]) == {new.lease}
-    assert len((await store.history(new.job_id)).checkpoints) == 1
+    assert len((await store.workflows.history(new.job_id)).checkpoints) == 1
 
 
 async def test_a_success_for_good_that_lost_its_lease_forgets_nothing(store):
@@ -190,7 +192,7 @@ async def test_a_success_for_good_that_lost_its_lease_forgets_nothing(store):
     await settle(store, zombie, Released())
     await claim_one(store)
     assert not await settle(store, zombie, SucceededForGood())
-    assert len((await store.history(zombie.job_id)).checkpoints) == 1
+    assert len((await store.workflows.history(zombie.job_id)).checkpoints) == 1
 
 
 @pytest.mark.embedded("counts statements")

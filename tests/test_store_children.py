@@ -31,9 +31,9 @@ from tests.support.jobs import (
 async def test_children_are_inserted_once_however_often_they_are_added(store):
     run = await running(store)
     children = children_of(run.job_id, 3)
-    await store.add_children(run.lease, children[:2])
-    await store.add_children(run.lease, children)
-    await store.add_children(run.lease, children)
+    await store.workflows.add_children(run.lease, children[:2])
+    await store.workflows.add_children(run.lease, children)
+    await store.workflows.add_children(run.lease, children)
     found = await store.get([child.id for child in children])
     assert len(found) == 3
     assert {child.parent_id for child in found.values()} == {run.job_id}
@@ -43,7 +43,7 @@ async def test_children_are_inserted_once_however_often_they_are_added(store):
 async def test_a_child_that_has_ended_is_left_alone_by_a_repeated_fan_out(store):
     run, (first, _) = await a_family(store, 2)
     await settle(store, first, Succeeded("1"))
-    await store.add_children(run.lease, children_of(run.job_id, 2))
+    await store.workflows.add_children(run.lease, children_of(run.job_id, 2))
     assert (await row(store, first.job_id)).result == "1"
 
 
@@ -53,7 +53,7 @@ async def test_a_zombie_makes_no_children(store):
     run = await claim_one(store)
     for lease in (zombie.lease, run.lease._replace(worker_id=BOB), Lease(new_job_id(), 1, ALICE)):
         with pytest.raises(LeaseLost):
-            await store.add_children(lease, children_of(run.job_id, 2))
+            await store.workflows.add_children(lease, children_of(run.job_id, 2))
     assert await store.get([child.id for child in children_of(run.job_id, 2)]) == {}
 
 
@@ -62,7 +62,7 @@ async def test_outcomes_tell_how_far_jobs_are(store):
     await settle(store, good, Succeeded('{"n":1}'))
     await settle(store, bad, Failed("boom"))
     asked = [good.job_id, bad.job_id, living.job_id, new_job_id(), good.job_id]
-    answers = await store.outcomes(asked)
+    answers = await store.workflows.outcomes(asked)
     assert set(answers) == set(asked[:3])
     told = [answers[job_id] for job_id in asked[:3]]
     assert [one.status for one in told] == [
@@ -71,7 +71,7 @@ async def test_outcomes_tell_how_far_jobs_are(store):
     assert [one.result for one in told] == ['{"n":1}', None, None]
     assert [one.error for one in told] == [None, "boom", None]
     assert {one.topic for one in told} == {"child"}
-    assert await store.outcomes([]) == {}
+    assert await store.workflows.outcomes([]) == {}
 
 
 STRATEGIES = {
@@ -145,7 +145,7 @@ async def test_what_was_decided_before_the_suspension_wakes_at_once(store, clock
     parent, (run,) = await a_family(store, 1)
     target = await running(store)
     waiter, signalled = await running(store), await running(store)
-    await store.watch(waiter.lease, target.job_id)
+    await store.workflows.watch(waiter.lease, target.job_id)
     await settle(store, run, Succeeded())
     await settle(store, target, Succeeded())
     await send(store, signalled.job_id)
@@ -156,7 +156,7 @@ async def test_what_was_decided_before_the_suspension_wakes_at_once(store, clock
     for one in (parent, waiter, signalled):
         found = await row(store, one.job_id)
         assert (found.status, found.next_run_at) == (Status.PENDING, clock.now)
-        (open_wait,) = (await store.history(one.job_id)).checkpoints
+        (open_wait,) = (await store.workflows.history(one.job_id)).checkpoints
         assert open_wait.state is StepState.OPEN
     assert len(await claim(store)) == 3
 

@@ -39,7 +39,7 @@ async def three_levels(store, **options):
     await suspended(store, top, StepKind.FAN_OUT)
     grandchildren = []
     for run in children:
-        await store.add_children(run.lease, children_of(run.job_id, 2, **options))
+        await store.workflows.add_children(run.lease, children_of(run.job_id, 2, **options))
         await suspended(store, run, StepKind.FAN_OUT)
         grandchildren += [child.id for child in children_of(run.job_id, 2)]
     return top.job_id, [run.job_id for run in children], grandchildren
@@ -58,7 +58,7 @@ async def test_cancelling_a_parent_cancels_its_whole_subtree(store):
     await store.cancel([top])
     everyone = [top, *children, *grandchildren]
     assert await statuses(store, everyone) == [Status.CANCELLED] * 7
-    assert await store.cascade() == 0
+    assert await store.workflows.cascade() == 0
 
 
 async def test_a_failed_parent_takes_its_children_with_it(store):
@@ -83,7 +83,9 @@ async def test_a_parent_that_tries_again_or_succeeds_leaves_its_children_alone(s
 async def test_children_that_outlive_a_failed_parent_do_not_outlive_a_cancelled_one(store):
     for end, expected in (("failed", Status.PENDING), ("cancelled", Status.CANCELLED)):
         parent = await running(store)
-        await store.add_children(parent.lease, children_of(parent.job_id, 2, outlives=True))
+        await store.workflows.add_children(
+            parent.lease, children_of(parent.job_id, 2, outlives=True)
+        )
         if end == "cancelled":
             await store.cancel([parent.job_id])
         await fail(store, parent)
@@ -93,8 +95,8 @@ async def test_children_that_outlive_a_failed_parent_do_not_outlive_a_cancelled_
 
 async def test_a_reaped_parent_without_attempts_left_takes_its_children_with_it(store, clock):
     parent = await running(store, max_attempts=1)
-    await store.add_children(parent.lease, [])
-    await store.add_children(parent.lease, children_of(parent.job_id, 2))
+    await store.workflows.add_children(parent.lease, [])
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 2))
     clock.advance(31)
     assert await reap(store) == [parent.job_id]
     children = [child.id for child in children_of(parent.job_id, 2)]
@@ -103,7 +105,7 @@ async def test_a_reaped_parent_without_attempts_left_takes_its_children_with_it(
 
 async def test_a_running_child_is_asked_and_passes_it_on_when_it_ends(store):
     parent, (run,) = await a_family(store, 1)
-    await store.add_children(run.lease, children_of(run.job_id, 2))
+    await store.workflows.add_children(run.lease, children_of(run.job_id, 2))
     await suspended(store, parent, StepKind.FAN_OUT)
     await store.cancel([parent.job_id])
     grandchildren = [child.id for child in children_of(run.job_id, 2)]
@@ -118,7 +120,7 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     store = backend.open()
     top, children, grandchildren = await three_levels(store)
     everyone = [top, *children, *grandchildren]
-    cascade = store.cascade
+    cascade = store.workflows.cascade
     store._tell_children = _nothing  # the process is gone as soon as the first level is done
     await store.cancel([top])
     assert (
@@ -142,8 +144,8 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
     store = backend.open()
     parent = await running(store)
     children = children_of(parent.job_id, 25)
-    await store.add_children(parent.lease, children)
-    cascade = store.cascade
+    await store.workflows.add_children(parent.lease, children)
+    cascade = store.workflows.cascade
     store._tell_children = _nothing
     await fail(store, parent)
     ids = [child.id for child in children]
@@ -159,10 +161,10 @@ async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, m
     """Not even on a worker that looks rarely."""
     monkeypatch.setattr("pulsed.engine.upkeep.watchdog.BATCH", 2)
     monkeypatch.setattr("pulsed.engine.upkeep.watchdog.MOST_BATCHES", 2)
-    monkeypatch.setattr("pulsed.store.sql_store.MOST_ROUNDS", 0)
+    monkeypatch.setattr("pulsed.store.sql_store.store.MOST_ROUNDS", 0)
     parent = await running(store)
     children = children_of(parent.job_id, 15)
-    await store.add_children(parent.lease, children)
+    await store.workflows.add_children(parent.lease, children)
     await fail(store, parent)
     ids = [child.id for child in children]
     assert await statuses(store, ids) == [Status.PENDING] * 15
@@ -188,8 +190,8 @@ async def test_upkeep_does_not_wait_for_children_that_others_hold(postgres):
         other.execute(
             f"SELECT FROM pulse_jobs WHERE id = {postgres.literal(child.job_id)} FOR UPDATE"
         )
-        assert await store.cascade() == 0
-    assert await store.cascade() == 1
+        assert await store.workflows.cascade() == 0
+    assert await store.workflows.cascade() == 1
     await store.aclose()
 
 
@@ -197,15 +199,15 @@ async def test_a_job_without_children_is_not_looked_after(store, backend):
     run = await running(store)
     await fail(store, run)
     assert backend.row(run.job_id)["cascades"] is None
-    assert await store.cascade() == 0
+    assert await store.workflows.cascade() == 0
 
 
 async def test_a_cancelled_child_wakes_whoever_waits_for_it(store):
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 1))
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 1))
     (child,) = children_of(parent.job_id, 1)
     waiter = await running(store)
-    await store.watch(waiter.lease, child.id)
+    await store.workflows.watch(waiter.lease, child.id)
     await suspended(store, waiter, StepKind.JOB, key=str(child.id))
     await fail(store, parent)
     assert await statuses(store, [child.id, waiter.job_id]) == [
@@ -229,7 +231,7 @@ async def test_a_replay_keeps_what_was_done_and_tries_again_what_failed(store, l
     await recorded(store, run, a_step("a", seq=1), last)
     await fail(store, run)
     assert await store.replay([run.job_id]) == {run.job_id: (True, Status.PENDING)}
-    history = await store.history(run.job_id)
+    history = await store.workflows.history(run.job_id)
     assert [one.name for one in history.checkpoints] == ["a"]
     assert history.generation == 0
 
@@ -242,7 +244,7 @@ async def test_a_fresh_replay_begins_again_with_children_of_its_own(store):
     for generation in (1, 2):
         replayed = await store.replay([parent.job_id], fresh=True)
         assert replayed == {parent.job_id: (True, Status.PENDING)}
-        history = await store.history(parent.job_id)
+        history = await store.workflows.history(parent.job_id)
         assert (history.checkpoints, history.generation) == ([], generation)
         await fail(store, await claim_one(store))
     assert await statuses(store, [run.job_id]) == [Status.SUCCEEDED]
@@ -267,7 +269,7 @@ async def test_a_replay_reopens_a_failed_fan_out_and_replays_its_unsuccessful_ch
     ids = [run.job_id for run in runs]
     await store.replay([parent.job_id])
     assert await statuses(store, ids) == [Status.SUCCEEDED, Status.PENDING, Status.PENDING]
-    (reopened,) = (await store.history(parent.job_id)).checkpoints
+    (reopened,) = (await store.workflows.history(parent.job_id)).checkpoints
     assert (reopened.state, reopened.error, reopened.until) == (StepState.OPEN, None, None)
     parent = await claim_one(store)
     await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
@@ -287,7 +289,7 @@ async def test_a_replay_goes_down_the_whole_tree(store):
 
 async def test_a_replay_brings_children_back_whose_parent_had_not_come_to_wait_for_them(store):
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 2))
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 2))
     ids = [child.id for child in children_of(parent.job_id, 2)]
     await fail(store, parent)
     assert await statuses(store, ids) == [Status.CANCELLED] * 2
@@ -315,7 +317,7 @@ async def test_a_replay_after_a_fresh_one_finds_the_children_of_that_generation(
         id=child_id(parent.job_id, family, 0), topic=CHILD, payload="{}",
         parent_id=parent.job_id, parent_step=family,
     )  # fmt: skip
-    await store.add_children(parent.lease, [new])
+    await store.workflows.add_children(parent.lease, [new])
     await suspended(store, parent, StepKind.FAN_OUT, key=family)
     await fail(store, (await claim(store, topics=CHILDREN_ONLY))[0])
     await fail(store, await claim_one(store))
@@ -330,8 +332,8 @@ async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(bac
     """What was left to do when it ended is no longer wanted once it runs again."""
     store = backend.open()
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 1))
-    cascade = store.cascade
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 1))
+    cascade = store.workflows.cascade
     store._tell_children = _nothing
     await fail(store, parent)
     await store.replay([parent.job_id])
@@ -373,18 +375,18 @@ async def test_a_dead_letter_can_be_replayed_however_long_ago_its_children_succe
     assert (await store.prune(week, limit=100)).total == 0
     assert sum((await store.prunable(week)).values()) == 0
     assert (await store.replay([parent.job_id]))[parent.job_id][0]
-    found = await store.outcomes([run.job_id for run in runs])
+    found = await store.workflows.outcomes([run.job_id for run in runs])
     assert [each.result for each in found.values()] == ["1", "1"]
 
 
 async def test_a_job_that_another_one_waits_for_is_kept_until_that_has_ended(store, clock):
     """Also after the waiter was woken: it has yet to read what it waited for."""
     waiter, target = await running(store, lease=YEAR), await running(store)
-    assert await store.watch(waiter.lease, target.job_id)
+    assert await store.workflows.watch(waiter.lease, target.job_id)
     await settle(store, target, Succeeded("7"))
     clock.advance(3600)
     assert (await store.prune(EVERY_END, limit=100)).total == 0
-    assert (await store.outcomes([target.job_id]))[target.job_id].result == "7"
+    assert (await store.workflows.outcomes([target.job_id]))[target.job_id].result == "7"
     await settle(store, waiter, Succeeded())
     assert (await store.prune(EVERY_END, limit=100)).total >= 1
     assert await store.get([target.job_id]) == {}
@@ -402,8 +404,8 @@ async def test_a_parent_with_living_children_is_not_deleted(store):
 async def test_a_parent_is_not_pruned_before_its_children_have_been_told(backend, clock):
     store = backend.open()
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 2))
-    cascade = store.cascade
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 2))
+    cascade = store.workflows.cascade
     store._tell_children = _nothing
     await fail(store, parent)
     clock.advance(3600)
@@ -459,7 +461,7 @@ async def test_a_worker_that_takes_over_a_child_wakes_the_parent_as_well(store, 
 
 async def test_all_children_can_be_claimed_together(store):
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 4))
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 4))
     assert len(await claimed_children(store, parent.job_id, 4)) == 4
 
 
@@ -468,7 +470,7 @@ async def test_a_fresh_start_leaves_no_child_of_the_first_untold(backend):
     store = backend.open()
     parent = await running(store)
     children = children_of(parent.job_id, 2)
-    await store.add_children(parent.lease, children)
+    await store.workflows.add_children(parent.lease, children)
     tell, store._tell_children = store._tell_children, _nothing
     await fail(store, parent)
     store._tell_children = tell

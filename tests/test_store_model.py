@@ -21,7 +21,7 @@ from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, S
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
 from pulsed.model.workflow import Signal
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, EVERYTHING, a_job, a_policy
@@ -170,7 +170,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def signal(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(self.ids))
         sent = Signal(id=new_job_id(), job_id=job_id, name="go", payload="1")
-        assert self.run(self.store.signal(sent)) == self.model.signal(job_id)
+        assert self.run(self.store.workflows.signal(sent)) == self.model.signal(job_id)
 
     @rule(data=st.data())
     def set_progress(self, data: st.DataObject) -> None:

@@ -32,6 +32,6 @@ async def test_one_worker_is_found_among_others(store):
 
 
 async def test_a_schedule_is_found_by_its_id(store):
-    puts = [await store.put_schedule("app", name, a_spec(topic=name)) for name in ("a", "b")]
-    assert await store.find_schedule(puts[1].row.id) == puts[1].row
-    assert await store.find_schedule(uuid4()) is None
+    puts = [await store.schedules.put("app", name, a_spec(topic=name)) for name in ("a", "b")]
+    assert await store.schedules.find(puts[1].row.id) == puts[1].row
+    assert await store.schedules.find(uuid4()) is None

@@ -277,7 +277,7 @@ async def test_an_old_snapshot_does_not_slow_the_next_batch(postgres, clock):
     clock.advance(60)
 
     def blocks_read(connection, since):
-        sql = store._statements.prune
+        sql = store.statements.prune
         values = {"status": "'SUCCEEDED'", "age": "0", "most": "10"}
         values |= {"now": f"'{clock.now}'", "since": f"'{since}'"}
         connection.execute(f"PREPARE pruning AS {sql.text}")

@@ -80,7 +80,7 @@ async def test_running_jobs_dead_letters_and_children_are_found_below_any_number
     dead = await running(store, **one_attempt())
     await settle(store, dead, Failed("no", final=True))
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 6))
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 6))
     await store.submit([a_job() for _ in range(10)])
 
     async def found(**where: Any) -> tuple[int, bool]:
@@ -138,7 +138,7 @@ async def test_counts_of_a_filter_look_at_the_newest(store):
     await a_rare_one_below(store, 10)
     counted = await store.counts(RARE)
     assert (sum(counted.values()), counted.at_least) == (0, set(Status))
-    await store.add_children(parent.lease, children_of(parent.job_id, 6))
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 6))
     counted = await store.counts(JobFilter(parent=parent.job_id))
     assert (counted[Status.PENDING], counted.at_least) == (6, set())
 
@@ -179,8 +179,8 @@ async def test_no_search_on_sqlite_visits_more_than_its_bound(sqlite, monkeypatc
             connection.execute("ANALYZE")
         for where in EVERY_FILTER:
             for verb in (
-                search.list_jobs(store._statements, where, 50, None),
-                search.counts(store._statements, where),
+                search.list_jobs(store.statements, where, 50, None),
+                search.counts(store.statements, where),
             ):
                 assert steps(connection, verb) < 20_000, (verb.name, where)
     await store.aclose()

@@ -15,8 +15,8 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Released
 from pulsed.model.step import StepState
-from pulsed.store.base import CommitUnknown
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.workflows import CommitUnknown
 from tests.support.backends import AT_ONCE_OPTIONS, Backend, PostgresBackend
 from tests.support.checkpoints import a_step, recorded
 from tests.support.cutting_proxy import CuttingProxy
@@ -57,32 +57,32 @@ Act = Callable[[Any], Awaitable[Any]]
 
 async def step(store: Any, lease: Lease, plain: bool, *acts: Act) -> None:
     """Do things in a step's transaction, and commit it."""
-    async with store.transaction(lease, plain=plain) as transaction:
+    async with store.workflows.transaction(lease, plain=plain) as transaction:
         for act in acts:
             await act(transaction.connection)
         await transaction.commit(a_step())
 
 
 async def names(store: Any, lease: Lease) -> list[str]:
-    return [one.name for one in (await store.history(lease.job_id)).checkpoints]
+    return [one.name for one in (await store.workflows.history(lease.job_id)).checkpoints]
 
 
 @both_drivers
 async def test_effect_and_checkpoint_are_committed_together(store, effects, plain):
     run = await running(store)
-    async with store.transaction(run.lease, plain=plain) as transaction:
+    async with store.workflows.transaction(run.lease, plain=plain) as transaction:
         await write(transaction.connection)
         assert effects() == 0
         await transaction.commit(a_step(value='{"n":1}'))
     assert effects() == 1
-    (found,) = (await store.history(run.job_id)).checkpoints
+    (found,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (found.state, found.value) == (StepState.DONE, '{"n":1}')
 
 
 @both_drivers
 async def test_a_transaction_that_is_left_without_a_commit_is_undone(store, effects, plain):
     run = await running(store)
-    async with store.transaction(run.lease, plain=plain) as transaction:
+    async with store.workflows.transaction(run.lease, plain=plain) as transaction:
         await write(transaction.connection)
     with pytest.raises(ZeroDivisionError):
         await step(store, run.lease, plain, write, fail)
@@ -113,7 +113,7 @@ async def test_a_lease_that_is_lost_during_the_step_undoes_it(store, backend, ef
     """On PostgreSQL others go on meanwhile; on SQLite they cannot, and find the job as it was."""
     run = await running(store)
     if backend.engine == "sqlite":
-        async with store.transaction(run.lease, plain=False) as transaction:
+        async with store.workflows.transaction(run.lease, plain=False) as transaction:
             other = asyncio.create_task(settle(store, run, Released()))
             await write(transaction.connection)
             await transaction.commit(a_step())
@@ -150,7 +150,7 @@ async def test_a_database_in_memory_has_no_transaction_for_steps():
     store = SqliteStore(None)
     run = await running(store)
     with pytest.raises(StorageError, match="in memory"):
-        async with store.transaction(run.lease, plain=False):
+        async with store.workflows.transaction(run.lease, plain=False):
             pass
     await store.aclose()
 
@@ -190,7 +190,7 @@ async def test_a_commit_whose_answer_is_lost_can_be_looked_up(cut, plain, moment
     with pytest.raises(CommitUnknown):
         await step(store, run.lease, plain, write, arm)
     committed = moment == "after"
-    async with store.transaction(run.lease, plain=plain) as transaction:
+    async with store.workflows.transaction(run.lease, plain=plain) as transaction:
         pass
     assert await transaction.was_committed(a_step()) is committed
     expected = (1, ["charge"]) if committed else (0, [])
@@ -217,6 +217,6 @@ async def test_a_database_that_is_away_is_said_to_be_so(plain):
     """As an error of its own kind: a run waits for the database, and loses no try to it."""
     store = PostgresStore("postgresql://127.0.0.1:1/nobody")
     with pytest.raises(TransientStorageError, match=r"127\.0\.0\.1"):
-        async with store.transaction(Lease(new_job_id(), 1, BOB), plain=plain):
+        async with store.workflows.transaction(Lease(new_job_id(), 1, BOB), plain=plain):
             raise AssertionError
     await store.aclose()

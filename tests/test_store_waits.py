@@ -41,7 +41,7 @@ async def test_a_suspended_job_waits_without_a_lease_and_has_its_attempt_back(st
     assert (found.locked_by, found.lease_until) == (None, None)
     assert found.next_run_at == clock.after(60)
     assert (found.wait_kind, found.wait_key) == ("SIGNAL", "go")
-    (open_wait,) = (await store.history(run.job_id)).checkpoints
+    (open_wait,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (open_wait.state, open_wait.until) == (StepState.OPEN, clock.after(60))
     assert await claim(store) == []
 
@@ -49,7 +49,7 @@ async def test_a_suspended_job_waits_without_a_lease_and_has_its_attempt_back(st
 async def test_a_wait_without_an_end_is_never_claimed(store, clock):
     run = await running(store)
     await suspended(store, run, StepKind.SIGNAL, key="go")
-    (open_wait,) = (await store.history(run.job_id)).checkpoints
+    (open_wait,) = (await store.workflows.history(run.job_id)).checkpoints
     assert open_wait.until is None
     clock.now += FOREVER_AWAY
     assert await claim(store) == []
@@ -91,7 +91,7 @@ async def test_a_wait_that_goes_on_keeps_when_it_began_and_takes_the_new_end(sto
     clock.advance(10)
     run = await claim_one(store)
     await suspended(store, run, StepKind.SIGNAL, key="go", delay=30)
-    (open_wait,) = (await store.history(run.job_id)).checkpoints
+    (open_wait,) = (await store.workflows.history(run.job_id)).checkpoints
     assert (open_wait.started_at, open_wait.until) == (begun, clock.after(30))
 
 
@@ -102,7 +102,7 @@ async def test_a_zombie_cannot_suspend(store, clock):
     await claim_one(store)
     assert not await suspended(store, zombie, StepKind.SLEEP, delay=1)
     assert (await row(store, zombie.job_id)).status is Status.RUNNING
-    assert (await store.history(zombie.job_id)).checkpoints == []
+    assert (await store.workflows.history(zombie.job_id)).checkpoints == []
 
 
 async def test_a_request_to_cancel_turns_a_suspension_into_cancelled(store):
@@ -112,7 +112,7 @@ async def test_a_request_to_cancel_turns_a_suspension_into_cancelled(store):
     found = await row(store, run.job_id)
     assert found.status is Status.CANCELLED
     assert found.completed_at is not None
-    assert (await store.history(run.job_id)).checkpoints == []
+    assert (await store.workflows.history(run.job_id)).checkpoints == []
 
 
 async def test_a_waiting_job_is_cancelled_at_once(store):
@@ -174,7 +174,7 @@ async def test_signals_are_taken_once_each_and_in_their_order(store, clock):
     await send(store, run.job_id, payload="3")
     taken = [await take(store, run.lease, nth=n, seq=n) for n in range(1, 6)]
     assert [one and one.value for one in taken] == ["0", "1", "2", "3", None]
-    history = await store.history(run.job_id)
+    history = await store.workflows.history(run.job_id)
     assert [one.value for one in history.checkpoints] == ["0", "1", "2", "3"]
 
 
@@ -277,7 +277,7 @@ async def test_every_end_of_a_watched_job_wakes_those_who_wait_for_it(store, clo
     target = await running(store, max_attempts=1)
     waiters = [await running(store, lease=600) for _ in range(2)]
     for waiter in waiters:
-        watched = await store.watch(waiter.lease, target.job_id)
+        watched = await store.workflows.watch(waiter.lease, target.job_id)
         assert watched is not None
         assert (watched.id, watched.status) == (target.job_id, Status.RUNNING)
         await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
@@ -300,10 +300,10 @@ async def test_every_end_of_a_watched_job_wakes_those_who_wait_for_it(store, clo
 async def test_watching_a_job_that_has_ended_says_what_it_came_to(store):
     target, waiter = await running(store), await running(store)
     await settle(store, target, Succeeded("7"))
-    ended = await store.watch(waiter.lease, target.job_id)
+    ended = await store.workflows.watch(waiter.lease, target.job_id)
     assert ended is not None
     assert (ended.status, ended.result) == (Status.SUCCEEDED, "7")
-    assert await store.watch(waiter.lease, new_job_id()) is None
+    assert await store.workflows.watch(waiter.lease, new_job_id()) is None
 
 
 async def test_a_zombie_watches_nobody(store):
@@ -311,12 +311,12 @@ async def test_a_zombie_watches_nobody(store):
     await settle(store, zombie, Released())
     await claim_one(store)
     with pytest.raises(LeaseLost):
-        await store.watch(zombie.lease, target.job_id)
+        await store.workflows.watch(zombie.lease, target.job_id)
 
 
 async def test_a_waiter_whose_deadline_passes_runs_again_and_is_not_woken_later(store, clock):
     target, waiter = await running(store, lease=600), await running(store)
-    await store.watch(waiter.lease, target.job_id)
+    await store.workflows.watch(waiter.lease, target.job_id)
     await suspended(store, waiter, StepKind.JOB, key=str(target.job_id), delay=60)
     clock.advance(60)
     again = await claim_one(store)
@@ -328,12 +328,12 @@ async def test_a_waiter_whose_deadline_passes_runs_again_and_is_not_woken_later(
 async def test_removing_a_job_that_is_waited_for_wakes_those_who_wait(store):
     target = await submitted(store, delay=60)
     waiter = await running(store)
-    await store.watch(waiter.lease, target)
+    await store.workflows.watch(waiter.lease, target)
     await suspended(store, waiter, StepKind.JOB, key=str(target))
     assert (await store.delete([target]))[target][0]
     run = await claim_one(store)
     assert run.job_id == waiter.job_id
-    assert await store.watch(run.lease, target) is None
+    assert await store.workflows.watch(run.lease, target) is None
 
 
 async def test_a_job_says_what_it_waits_for_only_while_it_does(store, clock):

@@ -16,7 +16,7 @@ from pulsed.errors import StorageFull
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Assignment, Lease, Status
 from pulsed.store.base import Listener
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.faults import Fault

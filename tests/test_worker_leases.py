@@ -16,7 +16,7 @@ from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.model.job import Assignment, Lease, Status
 from pulsed.model.outcome import Beat, Succeeded
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, NO_WAIT, a_policy, claim, reap, settle

@@ -12,7 +12,7 @@ from pulsed.engine.worker import settler as settling
 from pulsed.errors import NoRetry, RetryAfter, Snooze, StorageError, StorageRefused
 from pulsed.model.backoff import Backoff, RetryPolicy
 from pulsed.model.job import Status
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.clock import Clock
 from tests.support.workers import (
     finished,

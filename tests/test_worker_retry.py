@@ -3,7 +3,7 @@
 from pulsed.engine.context import Context
 from pulsed.model.backoff import RetryPolicy
 from pulsed.store.retrying import dequeue_retry_of, retry_of
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.workers import finished, handler, submit, until, working
 
 DEQUEUE = RetryPolicy(max_attempts=8)

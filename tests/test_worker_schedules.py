@@ -7,7 +7,7 @@ import pytest
 
 from pulsed import Pulse, ScheduleState, Status
 from pulsed.errors import InvalidOption, TransientStorageError
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.workers import Working, until
 
 PAST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ async def test_a_worker_told_so_leaves_schedules_alone(url):
 
 async def test_declarations_wait_for_a_database_that_is_away(url, monkeypatch):
     tries = 0
-    put = SqlStore.declare_schedules
+    put = SqlStore.schedules.declare
 
     async def away_at_first(*args: Any, **options: Any) -> Any:
         nonlocal tries

@@ -18,7 +18,7 @@ from pulsed.engine.worker.worker import Exit
 from pulsed.errors import StorageError
 from pulsed.model.job import Assignment, Status
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.faults import Fault
 from tests.support.workers import (

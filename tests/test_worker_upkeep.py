@@ -10,7 +10,7 @@ from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import StorageFull
 from pulsed.model.job import Status
 from pulsed.model.outcome import Beat
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.jobs import BOB, NO_WAIT, a_policy, claim_one, never_away

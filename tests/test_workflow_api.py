@@ -20,7 +20,7 @@ from pulsed import (
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import ConfigError, InvalidHandler
 from pulsed.model.job import JobFilter
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.apps import working
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import finished, handler, in_status, submit, until

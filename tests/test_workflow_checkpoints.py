@@ -19,7 +19,7 @@ from pulsed.model.backoff import Backoff, RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.model.workflow import Record
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.workers import (
     beat,
     finished,
@@ -41,7 +41,7 @@ class Gate:
     def __init__(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[list[Record]] = []
         self.open = asyncio.Event()
-        record = store.record
+        record = store.workflows.record
 
         async def gated(records: Any) -> Any:
             self.batches.append(list(records))
@@ -178,7 +178,7 @@ async def test_a_checkpoint_that_is_refused_does_not_take_others_with_it(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     gate = Gate(store, monkeypatch)
-    gated = store.record
+    gated = store.workflows.record
 
     async def picky(records: Any) -> Any:
         if any(record.checkpoint.name == "bad" for record in records):
@@ -207,7 +207,7 @@ async def test_a_history_is_read_once_for_each_run(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     reads: list[UUID] = []
-    history = store.history
+    history = store.workflows.history
 
     async def counted(job_id: UUID) -> Any:
         reads.append(job_id)

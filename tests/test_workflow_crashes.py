@@ -143,7 +143,7 @@ class World:
         await self._reap()
 
     async def _stored(self, job_id: UUID) -> set[str]:
-        history = await self.calm.history(job_id)
+        history = await self.calm.workflows.history(job_id)
         children = await self.calm.list_jobs(JobFilter(parent=job_id))
         shipped = {
             f"ship {json.loads(child.payload)['n']}"
@@ -162,7 +162,7 @@ class World:
         found = (await self.calm.get([job_id]))[job_id]
         if found.status is Status.WAITING and found.wait_kind == "SIGNAL":
             signal = Signal(id=self.signal_id, job_id=job_id, name="approved", payload="true")
-            assert (await self.calm.signal(signal)).stored
+            assert (await self.calm.workflows.signal(signal)).stored
         elif found.status is Status.WAITING and found.wait_kind == "SLEEP":
             self.backend.clock.advance(HOUR)
         else:  # what a lost claim has leased

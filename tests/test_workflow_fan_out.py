@@ -16,7 +16,7 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.step import StepState
 from pulsed.model.workflow import child_id, child_ids, collect_all, threshold
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
@@ -292,7 +292,7 @@ async def test_children_that_were_made_before_a_crash_are_not_made_twice(
 ):
     """The run ends between storing them and suspending."""
     crashes = [ConnectionError("the worker died")]
-    add_children = store.add_children
+    add_children = store.workflows.add_children
 
     async def add(*args: Any) -> None:
         await add_children(*args)

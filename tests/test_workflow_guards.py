@@ -11,7 +11,7 @@ from pulsed.model.outcome import Failed, Released, Report, Succeeded
 from pulsed.model.step import StepKind, StepState
 from pulsed.model.workflow import Record
 from pulsed.store.sql.workflows import _IS_WAITING
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support import guards
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -42,8 +42,8 @@ check = partial(guards.check, fails=(AssertionError, StorageError))
 
 
 async def record_is_refused(store: SqlStore, lease: Lease) -> None:
-    assert await store.record([Record(lease, a_step())]) == set()
-    assert (await store.history(lease.job_id)).checkpoints == []
+    assert await store.workflows.record([Record(lease, a_step())]) == set()
+    assert (await store.workflows.history(lease.job_id)).checkpoints == []
 
 
 async def suspension_is_refused(store: SqlStore, lease: Lease) -> None:
@@ -62,12 +62,12 @@ async def refused(write: Awaitable[object]) -> None:
 
 async def children_are_refused(store: SqlStore, lease: Lease) -> None:
     children = children_of(lease.job_id, 1)
-    await refused(store.add_children(lease, children))
+    await refused(store.workflows.add_children(lease, children))
     assert await store.get([children[0].id]) == {}
 
 
 async def watching_is_refused(store: SqlStore, lease: Lease) -> None:
-    await refused(store.watch(lease, lease.job_id))
+    await refused(store.workflows.watch(lease, lease.job_id))
 
 
 WRITES = {
@@ -151,7 +151,7 @@ async def test_a_child_that_somebody_else_waits_for_wakes_that_one_too(backend):
     async def scenario(store, backend):
         waiter = await running(store)
         parent, (child,) = await a_family(store, 1)
-        await store.watch(waiter.lease, child.job_id)
+        await store.workflows.watch(waiter.lease, child.job_id)
         await suspended(store, waiter, StepKind.JOB, key=str(child.job_id))
         await suspended(store, parent, StepKind.FAN_OUT)
         await settle(store, child, Succeeded())
@@ -181,7 +181,7 @@ async def test_what_is_decided_is_kept_by_the_state_alone(backend):
         run = await running(store)
         await recorded(store, run, a_step(value="1"))
         await recorded(store, run, a_step(value="2"))
-        assert (await store.history(run.job_id)).checkpoints[0].value == "1"
+        assert (await store.workflows.history(run.job_id)).checkpoints[0].value == "1"
 
     await check(backend, scenario, "record", "WHERE s.state = 'OPEN'")
 
@@ -191,9 +191,9 @@ async def test_a_wait_that_is_decided_is_not_opened_again(backend):
         run = await running(store)
         done = a_step("sleep", kind=StepKind.SLEEP, value=None)
         await recorded(store, run, done)
-        before = (await store.history(run.job_id)).checkpoints
+        before = (await store.workflows.history(run.job_id)).checkpoints
         await suspended(store, run, StepKind.SLEEP, delay=60)
-        assert (await store.history(run.job_id)).checkpoints == before
+        assert (await store.workflows.history(run.job_id)).checkpoints == before
 
     await check(backend, scenario, "open_waits", "WHERE s.state = 'OPEN'")
 
@@ -239,7 +239,7 @@ async def test_the_short_way_to_success_leaves_out_whom_others_wait_for(backend,
     async def scenario(store, backend):
         waiter, target = await running(store), await running(store)
         if guard == "watched IS NULL":
-            await store.watch(waiter.lease, target.job_id)
+            await store.workflows.watch(waiter.lease, target.job_id)
             await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
         else:  # a child whose id does not look like one
             await suspended(store, waiter, StepKind.FAN_OUT, key="f|1", delay=60)
@@ -275,7 +275,7 @@ async def test_whoever_outlives_its_parent_is_spared(backend, statement):
         spared, *others = children_of(parent.job_id, 2)
         spared = children_of(parent.job_id, 1, outlives=True)[0]
         family = [spared] if statement == "mark_cascades" else [spared, *others]
-        await store.add_children(parent.lease, family)
+        await store.workflows.add_children(parent.lease, family)
         if statement == "mark_cascades":
             marked = []
             tell = store._tell_children

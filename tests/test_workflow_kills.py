@@ -10,7 +10,7 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.model.job import JobFilter, Status
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support import crashing_app
 from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal

@@ -101,7 +101,11 @@ class LastTwo:
         parent = now(running(calm, lease=STAYS))
         children = children_of(parent.job_id, 2, max_attempts=1)
         made = zip(children, lease, strict=True)
-        now(calm.add_children(parent.lease, [replaced(one, lease=until) for one, until in made]))
+        now(
+            calm.workflows.add_children(
+                parent.lease, [replaced(one, lease=until) for one, until in made]
+            )
+        )
         # Each has a worker to itself: one that dies in company is not charged for it.
         each = (claim(calm, a_worker_id(), limit=1, topics=CHILDREN_ONLY) for _ in children)
         claimed = {run.job_id: run for (run,) in map(now, each)}
@@ -226,7 +230,7 @@ def test_a_job_that_ends_while_somebody_begins_to_wait_for_it(explorer, end):
         made.update(waiter=waiter.job_id)
 
         async def wait(store: Any) -> str:
-            found = await store.watch(waiter.lease, target)
+            found = await store.workflows.watch(waiter.lease, target)
             if found is None or found.status not in (Status.PENDING, Status.RUNNING):
                 return "ended"
             await suspended(store, waiter, StepKind.JOB, key=str(target))
@@ -351,7 +355,7 @@ def a_workflow_that_ends_before_its_children(explorer: Explorer) -> Callable[[],
     def prepare() -> list[Act]:
         calm = explorer.calm
         top, (inner, sibling) = now(a_family(calm, 2, lease=STAYS))
-        now(calm.add_children(inner.lease, children_of(inner.job_id, 1, lease=STAYS)))
+        now(calm.workflows.add_children(inner.lease, children_of(inner.job_id, 1, lease=STAYS)))
         (left,) = now(claimed_children(calm, inner.job_id, 1))
         now(suspended(calm, inner, StepKind.FAN_OUT, delay=5))
         now(suspended(calm, top, StepKind.FAN_OUT))

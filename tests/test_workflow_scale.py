@@ -33,7 +33,7 @@ async def test_ten_thousand_children_wake_their_parent_once(backend):
 
     parent = await running(store)
     for some in chunks(children_of(parent.job_id, CHILDREN), 1_000):
-        await store.add_children(parent.lease, some)
+        await store.workflows.add_children(parent.lease, some)
     await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
     store.perform = counting
     ended = 0

@@ -8,7 +8,7 @@ from pulsed.engine.context import Context
 from pulsed.errors import WorkflowError
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Status
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.workers import (
     beat,
     finished,

@@ -17,7 +17,7 @@ from pulsed.errors import (
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.step import StepState
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,

@@ -19,7 +19,7 @@ from pulsed.errors import (
 )
 from pulsed.model.job import Status
 from pulsed.model.step import StepKind, StepState
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,

@@ -17,7 +17,7 @@ from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.step import StepState
 from pulsed.store import retrying
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.step_thread import StepThread
 from tests.support.backends import Backend
@@ -127,7 +127,7 @@ async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
     """Nothing was written then; it does not count as a failure of the step, nor as an attempt."""
     monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
     errors = [TransientStorageError("it blinked")] * times
-    transaction = store.transaction
+    transaction = store.workflows.transaction
 
     async def at_once(_: float) -> None: ...
 

@@ -22,7 +22,7 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
 from pulsed.model.step import StepKind, StepState
 from pulsed.model.workflow import Signal
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
@@ -42,7 +42,7 @@ from tests.support.workflows import names_of, nothing, parked, steps_of
 
 async def signal(store: SqlStore, job_id: UUID, name: str, payload: str) -> None:
     message = Signal(id=new_job_id(), job_id=job_id, name=name, payload=payload)
-    assert (await store.signal(message)).stored
+    assert (await store.workflows.signal(message)).stored
 
 
 # -- sleeping -------------------------------------------------------------------------------------

@@ -28,7 +28,16 @@ LAYERS: dict[str, list[set[str]]] = {
         {"__init__", "__main__"},
     ],
     "pulsed.store": [
-        {"base", "blocking", "fork", "log_throttle", "per_loop", "step_thread"},
+        {
+            "base",
+            "blocking",
+            "fork",
+            "log_throttle",
+            "per_loop",
+            "schedules",
+            "step_thread",
+            "workflows",
+        },
         {"retrying"},
         {"sql"},
         {"verbs"},

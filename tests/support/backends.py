@@ -20,10 +20,11 @@ import psycopg
 import pytest
 
 from pulsed.model.backoff import RetryPolicy
-from pulsed.rpc.client.store import RemoteOptions, RemoteStore
+from pulsed.rpc.client.connection import RemoteOptions
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.clock import Clock
 from tests.support.kept_sessions import kept_session

@@ -9,7 +9,8 @@ from pulsed.model.job import Assignment, Lease, NewJob, Status
 from pulsed.model.outcome import Report, Waiting
 from pulsed.model.step import Checkpoint, StepKey, StepKind, StepState, Wait
 from pulsed.model.workflow import Record, Signal, child_id, family
-from pulsed.store.base import Signalled, Store
+from pulsed.store.base import Store
+from pulsed.store.workflows import Signalled
 from tests.support.jobs import ALICE, a_policy, claim, running
 
 CHILD = "child"
@@ -33,7 +34,7 @@ def opened(kind: StepKind, seq: int = 1, **says: Any) -> Checkpoint:
 async def recorded(store: Store, run: Assignment, *checkpoints: Checkpoint) -> bool:
     """Write a run's checkpoints; False if its lease is lost."""
     records = [Record(run.lease, checkpoint) for checkpoint in checkpoints]
-    return await store.record(records) == {run.lease}
+    return await store.workflows.record(records) == {run.lease}
 
 
 async def suspended(store: Store, run: Assignment, kind: StepKind, **says: Any) -> bool:
@@ -63,7 +64,7 @@ async def a_family(
 ) -> tuple[Assignment, list[Assignment]]:
     """Return the run of a parent, and those of all of its children."""
     run = await running(store, **parent or {})
-    await store.add_children(run.lease, children_of(run.job_id, count, **options))
+    await store.workflows.add_children(run.lease, children_of(run.job_id, count, **options))
     return run, await claimed_children(store, run.job_id, count)
 
 
@@ -86,7 +87,9 @@ async def send(
 ) -> Signalled:
     """Send a signal."""
     values: dict[str, Any] = {"id": new_job_id()}
-    return await store.signal(Signal(job_id=job_id, name=name, payload=payload, **values | says))
+    return await store.workflows.signal(
+        Signal(job_id=job_id, name=name, payload=payload, **values | says)
+    )
 
 
 async def take(
@@ -94,4 +97,4 @@ async def take(
 ) -> Checkpoint | None:
     """Consume a signal."""
     asked = Checkpoint(name="signal", nth=nth, seq=seq, kind=StepKind.SIGNAL)
-    return await store.take_signal(lease, name, asked)
+    return await store.workflows.take_signal(lease, name, asked)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pulsed import Backoff, Context, Pulse, Router
 from pulsed.store.sql.statement import Rows
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Script, Verb
 from tests.support import crashing_app
 from tests.support.crashing_app import TICK, Journal, die_at
@@ -68,7 +68,7 @@ async def shipment(ctx: Context) -> list[int]:
 
 def break_store(store: SqlStore) -> None:
     """Let the store die after, or in the middle of, the calls that a workflow makes."""
-    perform, transaction = store.perform, store.transaction
+    perform, transaction = store.perform, store.workflows.transaction
     after = {"record": "recorded", "suspend": "suspended", "add_children": "children"}
 
     async def dying_perform(verb: Verb[Any]) -> Any:

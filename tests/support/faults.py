@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from pulsed.errors import TransientStorageError
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Verb
 
 When = Literal["before", "after"]

@@ -9,7 +9,7 @@ from pulsed.model.job import Lease
 from pulsed.model.outcome import Released
 from pulsed.store.base import Store
 from pulsed.store.sql.statement import Sql
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.jobs import ALICE, BOB, claim_one, running, settle
 
@@ -32,7 +32,7 @@ def unguarded(sql: Sql, guard: str, instead: str = " ") -> Sql:
 def without(store: SqlStore, statement: str, *guards: str, instead: str = " ") -> None:
     """Take guards out of one of a store's statements, or of the look that goes before it."""
     names = [statement, LOOKS.get(statement, "")]
-    owners = [store.workflows, store._statements]
+    owners = [store.workflow_statements, store.statements]
     places = [(owner, name) for name in names for owner in owners if hasattr(owner, name)]
     for guard in guards:
         guarded = [place for place in places if guard in getattr(*place).text]

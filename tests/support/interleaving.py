@@ -18,7 +18,7 @@ from typing import Any
 from pulsed.errors import TransientStorageError
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Kind, Script, Verb
 from tests.support.backends import PostgresBackend, close_blocking
 
@@ -87,7 +87,7 @@ class Actor:
                 return finished.value
             self._stop()
             rows = yield statement
-            if statement.sql is self.store.workflows.wake:
+            if statement.sql is self.store.workflow_statements.wake:
                 self.woken += len(rows)
 
 

@@ -22,8 +22,8 @@ from pulsed.handler import Registry
 from pulsed.model.job import Assignment
 from pulsed.model.outcome import Outcome, Report
 from pulsed.rpc.client.store import RemoteStore
-from pulsed.store.base import CommitUnknown, Transaction
 from pulsed.store.verbs.script import Verb
+from pulsed.store.workflows import CommitUnknown, Transaction
 
 When = Literal["before", "after", "blinks before", "blinks after"]
 """Dies before or after the commit; or only loses its connection there, and lives."""
@@ -69,7 +69,7 @@ class Process:
             setattr(self.store, "claim", self._claiming)  # noqa: B010 - an instance's own methods
             setattr(self.store, "_call", self._calling)  # noqa: B010
         else:
-            self._perform, self._transaction = self.store.perform, self.store.transaction
+            self._perform, self._transaction = self.store.perform, self.store.workflows.transaction
             setattr(self.store, "perform", self._performing)  # noqa: B010
             setattr(self.store, "transaction", self._in_transaction)  # noqa: B010
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Script, Verb
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pulsed.model.job import Status
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING, POLICIES, a_job
 

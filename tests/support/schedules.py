@@ -10,9 +10,10 @@ from typing import Any
 from pulsed.engine.upkeep.scheduler import Scheduler, decide
 from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec, ScheduleState
-from pulsed.store.base import Fire, Put, Store
+from pulsed.store.base import Store
+from pulsed.store.schedules import Fire, Put
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Script, Verb
 from tests.support.jobs import EVERYTHING, TOPIC
 
@@ -33,12 +34,12 @@ def a_spec(**says: Any) -> ScheduleSpec:
 
 async def put(store: Store, name: str = "s", /, *, declared: bool = False, **says: Any) -> Put:
     """Create or change a schedule."""
-    return await store.put_schedule(APP, name, a_spec(**says), declared=declared)
+    return await store.schedules.put(APP, name, a_spec(**says), declared=declared)
 
 
 async def read(store: Store, name: str = "s") -> ScheduleRow:
     """Read a schedule that must exist."""
-    row = await store.get_schedule(APP, name)
+    row = await store.schedules.get(APP, name)
     assert row is not None
     return row
 
@@ -55,7 +56,7 @@ async def decided(store: Store, name: str = "s") -> Fire:
 
 async def jobs_of(store: Store, name: str = "s") -> list[JobRow]:
     """Read the jobs of a schedule, the earliest occurrence first."""
-    return (await store.fires((await read(store, name)).id, limit=10_000))[::-1]
+    return (await store.schedules.fires((await read(store, name)).id, limit=10_000))[::-1]
 
 
 async def all_jobs(store: Store) -> list[JobRow]:

@@ -16,7 +16,7 @@ def nothing() -> None:
 
 async def steps_of(store: Store, job_id: UUID) -> list[Checkpoint]:
     """Return the checkpoints of a job, in the order of their calls."""
-    return (await store.history(job_id)).checkpoints
+    return (await store.workflows.history(job_id)).checkpoints
 
 
 async def names_of(store: Store, job_id: UUID) -> list[str]:

@@ -187,7 +187,7 @@ class Schedules:
         """Create a schedule now, or change the one of this name."""
         checked_name("name of the schedule", name)
         spec = make_spec(target, options, self._client.registry())
-        put = await self._store.put_schedule(self._app, name, spec, by=operator())
+        put = await self._store.schedules.put(self._app, name, spec, by=operator())
         return Schedule(put.row)
 
     async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
@@ -203,14 +203,14 @@ class Schedules:
     async def _edited(self, name: str, options: ScheduleOptions) -> Schedule:
         old = (await self.aget(name)).row
         spec = _edited(old.spec, options, self._client.registry())
-        put = await self._store.put_schedule(
+        put = await self._store.schedules.put(
             self._app, name, spec, declared=old.declared, seen=old.version, by=operator()
         )
         return Schedule(put.row)
 
     async def aget(self, name: str) -> Schedule:
         """Read one schedule; raises ``ScheduleNotFound`` if there is none."""
-        return self._found(name, await self._store.get_schedule(self._app, name))
+        return self._found(name, await self._store.schedules.get(self._app, name))
 
     async def alist(
         self, *, all_apps: bool = False, limit: int = 1_000, after: Schedule | None = None
@@ -221,12 +221,12 @@ class Schedules:
         """
         checked_count("limit", limit, 1, LARGEST_LIMIT)
         key = None if after is None else after.row.key
-        rows = await self._store.list_schedules(self._where(all_apps), limit=limit, after=key)
+        rows = await self._store.schedules.list_page(self._where(all_apps), limit=limit, after=key)
         return [Schedule(row) for row in rows]
 
     async def aiterate(self, *, all_apps: bool = False) -> AsyncIterator[Schedule]:
         """Go through all schedules of this app, or of all apps, reading a page at a time."""
-        async for row in self._store.each_schedule(self._where(all_apps)):
+        async for row in self._store.schedules.each(self._where(all_apps)):
             yield Schedule(row)
 
     def iterate(self, *, all_apps: bool = False) -> Iterator[Schedule]:
@@ -242,24 +242,24 @@ class Schedules:
 
     async def apause(self, name: str) -> Schedule:
         """Stop making jobs; what is enqueued already stays."""
-        row = await self._store.pause_schedule(self._app, name, by=operator())
+        row = await self._store.schedules.pause(self._app, name, by=operator())
         return self._found(name, row)
 
     async def aresume(self, name: str) -> Schedule:
         """Go on with the next occurrence; those that passed meanwhile are not made up for."""
-        row = await self._store.resume_schedule(self._app, name, by=operator())
+        row = await self._store.schedules.resume(self._app, name, by=operator())
         return self._found(name, row)
 
     async def adelete(self, name: str) -> None:
         """Remove a schedule; the jobs it made stay."""
-        if not await self._store.delete_schedule(self._app, name, by=operator()):
+        if not await self._store.schedules.delete(self._app, name, by=operator()):
             raise self._missing(name)
 
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, out of turn; the cursor does not move."""
         schedule = await self.aget(name)
         job = template(schedule.row, schedule.spec, new_job_id())
-        await self._store.run_schedule(self._app, name, job, by=operator())
+        await self._store.schedules.run_now(self._app, name, job, by=operator())
         return Job(self._client, job, self._client.registry().find(job.topic))
 
     async def afires(
@@ -271,7 +271,7 @@ class Schedules:
         """
         checked_count("limit", limit, 1, 10_000)
         schedule = await self.aget(name)
-        rows = await self._store.fires(schedule.id, limit=limit, before=before)
+        rows = await self._store.schedules.fires(schedule.id, limit=limit, before=before)
         return [ScheduleFire(row.id, row.occurrence, row.submitted_at, row.status) for row in rows]
 
     async def anext(
@@ -287,14 +287,14 @@ class Schedules:
         paused with ``pause_removed``.
         """
         declared = self._declared()
-        effects = await self._store.declare_schedules(self._app, declared)
+        effects = await self._store.schedules.declare(self._app, declared)
         removed = [
             row.name
-            async for row in self._store.each_schedule(ScheduleFilter(self._app))
+            async for row in self._store.schedules.each(ScheduleFilter(self._app))
             if row.declared and row.name not in declared
         ]
         for name in removed if pause_removed else ():
-            await self._store.pause_schedule(self._app, name, by=operator())
+            await self._store.schedules.pause(self._app, name, by=operator())
         by_effect = {
             effect: [name for name in declared if effects[name] == effect]
             for effect in ("created", "changed", "unchanged")

@@ -19,7 +19,7 @@ async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> No
     text = encode_untyped(f"The payload of signal {name!r}", payload)
     # The id is made here, so that a storage retry cannot send it twice.
     signal = Signal(id=new_job_id(), job_id=job_id, name=name, payload=text)
-    stored, status = await store.signal(signal)
+    stored, status = await store.workflows.signal(signal)
     if status is None:
         raise not_found(job_id)
     if not stored:

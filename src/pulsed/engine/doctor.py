@@ -19,7 +19,8 @@ from pulsed.model.job import JobFilter, Status
 from pulsed.model.retention import Retention, described
 from pulsed.model.schedule import ScheduleFilter, ScheduleRow, ScheduleState
 from pulsed.model.timetable import zone_of
-from pulsed.store.base import SCHEDULE_PAGE, Audit, Backlog, Store
+from pulsed.store.base import Audit, Backlog, Store
+from pulsed.store.schedules import SCHEDULE_PAGE
 from pulsed.wording import counted, format_duration
 
 TICK = 10.0
@@ -328,9 +329,9 @@ def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
 async def _schedules(store: Store) -> list[Finding]:
     now = await store.now()
     since = now - timedelta(seconds=WAITED_TOO_LONG)
-    active = await store.list_schedules(ScheduleFilter(state=ScheduleState.ACTIVE))
-    broken = await store.list_schedules(ScheduleFilter(state=ScheduleState.ERROR))
-    late = await store.list_schedules(ScheduleFilter(None, ScheduleState.ACTIVE, since))
+    active = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ACTIVE))
+    broken = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ERROR))
+    late = await store.schedules.list_page(ScheduleFilter(None, ScheduleState.ACTIVE, since))
     found = []
     if broken:
         errors = [f"{_named(row)}: {row.error}" for row in broken]

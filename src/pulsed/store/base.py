@@ -8,13 +8,12 @@ again. All verbs are coroutines; ``store.blocking`` runs them in threads without
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulsed.errors import TransientStorageError
 from pulsed.model.audit import AuditEntry, Operator
 from pulsed.model.job import (
     Assignment,
@@ -30,25 +29,12 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
-from pulsed.model.schedule import (
-    Overlap,
-    Plan,
-    ScheduleFilter,
-    ScheduleKey,
-    ScheduleRow,
-    ScheduleSpec,
-    Version,
-)
-from pulsed.model.step import Checkpoint
-from pulsed.model.workflow import Ended, History, Record, Signal
+from pulsed.store.schedules import ScheduleStore
+from pulsed.store.workflows import WorkflowStore
 
 SCHEDULES = ",schedules"
 """What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
 
-SCHEDULE_PAGE = 1_000
-"""Schedules that are listed at a time."""
-
-EVERY_SCHEDULE = ScheduleFilter()
 
 CANCELS = ",cancels"
 """Likewise: running jobs were asked to stop."""
@@ -121,39 +107,19 @@ class Backlog(NamedTuple):
     oldest: datetime
 
 
-class Put(NamedTuple):
-    """A schedule after it was declared, and what that did: created, changed or unchanged."""
+class Submitter(ABC):
+    """Where new jobs go."""
 
-    row: ScheduleRow
-    effect: str
-
-
-class Signalled(NamedTuple):
-    """Whether a signal is stored, and the status its job had; None: there is no such job."""
-
-    stored: bool
-    status: Status | None
+    @abstractmethod
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        """Insert jobs; ids that exist already are left alone. Returns how many were new."""
 
 
-class Due(NamedTuple):
-    """The schedules that are due, when the next one will be, and the instant that decided it."""
-
-    rows: list[ScheduleRow]
-    next_run_at: datetime | None
-    now: datetime
-
-
-class Fire(NamedTuple):
-    """What is to happen with a due schedule: its plan, and the jobs of the occurrences in it."""
-
-    row: ScheduleRow
-    plan: Plan
-    jobs: list[NewJob]
-    overlap: Overlap
-
-
-class Store(ABC):
+class Store(Submitter):
     """Where jobs live."""
+
+    schedules: ScheduleStore
+    workflows: WorkflowStore
 
     doubtful_claims: int = 0
     """How many tries of a claim ended without an answer: each may have leased jobs."""
@@ -165,12 +131,8 @@ class Store(ABC):
     # -- producers ------------------------------------------------------------------------------
 
     @abstractmethod
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
-        """Insert jobs; ids that exist already are left alone. Returns how many were new."""
-
-    @abstractmethod
-    def joined(self, connection: Any) -> Store:
-        """Return this store inside the caller's own transaction: submits only, no retry."""
+    def joined(self, connection: Any) -> Submitter:
+        """Return what submits inside the caller's own transaction, without retries."""
 
     # -- workers --------------------------------------------------------------------------------
 
@@ -196,7 +158,7 @@ class Store(ABC):
         del worker_id, queues, topics, limit, seconds
         return []
 
-    def withdraw(self, worker_id: UUID) -> None:  # noqa: B027 - nothing to do where nobody awaits
+    def withdraw(self, worker_id: UUID) -> None:
         """Let ``await_jobs`` return: this worker claims nothing more."""
 
     @abstractmethod
@@ -386,182 +348,6 @@ class Store(ABC):
     async def now(self) -> datetime:
         """Read the only clock that decides."""
 
-    # -- workflows ------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
-        """Read the checkpoints of a job in the order of their calls: all of them, or a page."""
-
-    @abstractmethod
-    async def record(self, records: Sequence[Record]) -> set[Lease]:
-        """Write checkpoints. Returns the leases that were held; the others' were not written.
-
-        What is stored already stays as it is, unless it is OPEN.
-        """
-
-    @abstractmethod
-    async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
-        """Insert the children of a running job; those that exist are left alone.
-
-        Raises LeaseLost if the run is no longer the job's.
-        """
-
-    @abstractmethod
-    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
-        """Read how far jobs are; those that do not exist are missing from the answer."""
-
-    @abstractmethod
-    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
-        """Read how far another job is, and have its end wake the run that is going to wait for it.
-
-        None: there is no such job. Raises LeaseLost if the run is no longer its job's.
-        """
-
-    @abstractmethod
-    async def signal(self, signal: Signal) -> Signalled:
-        """Store a signal, and wake the job if it waits for it. A job that has ended takes none."""
-
-    @abstractmethod
-    async def take_signal(
-        self, lease: Lease, name: str, checkpoint: Checkpoint
-    ) -> Checkpoint | None:
-        """Consume the oldest signal of a name, as the value of a checkpoint, in one transaction.
-
-        If there is none and the checkpoint's ``until`` has passed, the time-out is stored instead.
-        Returns what is stored, or None if there is nothing yet. Raises LeaseLost if the run is no
-        longer the job's.
-        """
-
-    @abstractmethod
-    def transaction(self, lease: Lease, *, plain: bool) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction for a step's own writes; ``plain`` for a function that blocks.
-
-        Raises StorageError where that is impossible: behind a server, in memory.
-        """
-
-    @abstractmethod
-    async def cascade(self, *, limit: int = 500) -> int:
-        """Cancel the living children of jobs that failed or were cancelled, one level down.
-
-        Cancel and settle do so already, for the first ten thousand; this is for the rest, and for
-        what they left when a process died. Returns how many parents it looked after: call it until
-        that is 0, which it also is while others hold what is left. Any number of processes may.
-        """
-
-    # -- schedules ------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def put_schedule(
-        self,
-        app: str,
-        name: str,
-        spec: ScheduleSpec,
-        *,
-        declared: bool = False,
-        seen: Version | None = None,
-        by: Operator | None = None,
-    ) -> Put:
-        """Create a schedule or change it; one that says the same already is left alone.
-
-        With ``seen``, only that version of it is changed: raises ScheduleChanged if somebody has
-        changed or deleted it meanwhile.
-        """
-
-    @abstractmethod
-    async def declare_schedules(
-        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
-    ) -> dict[str, str]:
-        """Put the schedules that a program declares, in a few transactions.
-
-        Returns what that did to each, by name: created, changed or unchanged.
-        """
-
-    @abstractmethod
-    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        """Read a schedule."""
-
-    @abstractmethod
-    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
-        """Read a schedule by its id."""
-
-    @abstractmethod
-    async def list_schedules(
-        self,
-        where: ScheduleFilter = EVERY_SCHEDULE,
-        *,
-        limit: int = SCHEDULE_PAGE,
-        after: ScheduleKey | None = None,
-    ) -> list[ScheduleRow]:
-        """Read a page of schedules, by app and name; ``after`` is the key before its first."""
-
-    async def each_schedule(
-        self, where: ScheduleFilter = EVERY_SCHEDULE
-    ) -> AsyncIterator[ScheduleRow]:
-        """Go through schedules, by app and name, reading a page at a time."""
-        after: ScheduleKey | None = None
-        while True:
-            rows = await self.list_schedules(where, limit=SCHEDULE_PAGE, after=after)
-            for row in rows:
-                yield row
-            if len(rows) < SCHEDULE_PAGE:
-                return
-            after = rows[-1].key
-
-    @abstractmethod
-    async def pause_schedule(
-        self, app: str, name: str, *, by: Operator | None = None
-    ) -> ScheduleRow | None:
-        """Stop firing; None if there is no such schedule."""
-
-    @abstractmethod
-    async def resume_schedule(
-        self, app: str, name: str, *, by: Operator | None = None
-    ) -> ScheduleRow | None:
-        """Go on with the next occurrence to come; also after an error."""
-
-    @abstractmethod
-    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
-        """Remove a schedule; its jobs stay. False if there was none."""
-
-    @abstractmethod
-    async def run_schedule(
-        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
-    ) -> None:
-        """Insert the job of a schedule out of turn, unless its id exists already."""
-
-    @abstractmethod
-    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
-        """Read the schedules whose cursor is due, the longest waiting first.
-
-        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
-        """
-
-    @abstractmethod
-    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
-        """Move cursors and insert jobs in one transaction, for those nobody else has fired.
-
-        Returns the jobs inserted.
-        """
-
-    @abstractmethod
-    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
-        """Put a schedule that cannot be fired into its error state, unless it changed meanwhile."""
-
-    @abstractmethod
-    async def fires(
-        self,
-        schedule_id: UUID,
-        *,
-        limit: int = 50,
-        before: datetime | None = None,
-        before_id: UUID | None = None,
-    ) -> list[JobRow]:
-        """Read the jobs that a schedule made, the latest ``moment`` first.
-
-        With ``before``, only those of an earlier moment; with ``before_id`` also those of the very
-        same one that come behind this job.
-        """
-
     # -- life -----------------------------------------------------------------------------------
 
     @abstractmethod
@@ -577,43 +363,6 @@ class Store(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Give back what belongs to the running loop, and the blocking connections."""
-
-
-class CommitUnknown(TransientStorageError):
-    """A step's COMMIT was sent, and its answer is lost: ask ``was_committed``."""
-
-
-class Transaction(ABC):
-    """A transaction of the jobs' database, in a step's hands."""
-
-    @property
-    @abstractmethod
-    def connection(self) -> Any:
-        """The driver's own connection: asyncpg or sqlite3, psycopg for a plain function."""
-
-    @property
-    def limit(self) -> float | None:
-        """How many seconds the step may take, because everybody else waits for it; None: any."""
-        return None
-
-    @abstractmethod
-    async def commit(self, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint and commit both, if the lease is still held; else LeaseLost.
-
-        Left without this, the transaction is rolled back. CommitUnknown says that it may or may not
-        have been committed; any other TransientStorageError, that nothing was written.
-        """
-
-    @abstractmethod
-    async def was_committed(self, checkpoint: Checkpoint) -> bool:
-        """Ask the database about a commit whose answer was lost, when the transaction is left."""
-
-    async def was_lost(self, error: Exception) -> bool:  # noqa: ARG002 - most cannot be lost
-        """Whether a step raised this because the database ended the transaction's session."""
-        return False
-
-    async def revoke(self) -> None:  # noqa: B027 - most keep nobody waiting
-        """Let others write who wait for a step whose time is over; it cannot write any more."""
 
 
 class Listener(ABC):

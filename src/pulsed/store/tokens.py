@@ -17,7 +17,7 @@ import msgspec
 from pulsed.model.audit import Operator
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.audit import Done
 from pulsed.store.verbs.script import Kind, Script, Verb
 

@@ -26,7 +26,7 @@ from pulsed.engine.worker.options import WorkerSettings
 from pulsed.engine.worker.worker import Exit, Worker
 from pulsed.errors import ConfigError
 from pulsed.model.retention import Age
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 
 log = logging.getLogger("pulsed.dev")
 

@@ -169,7 +169,7 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
     hints = explain(job, await store.workers(), now)
     schedule = None
     if job.schedule_id is not None:
-        made_by = await store.find_schedule(job.schedule_id)
+        made_by = await store.schedules.find(job.schedule_id)
         schedule = None if made_by is None else made_by.name
     tree = await read_tree(store, job, few)
     return Known(tree, await store.failures(job_id), hints, schedule, now)

@@ -15,7 +15,7 @@ from pulsed.cli.view.times import iso
 from pulsed.store import migrations
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 
 EXAMPLES = """\b
 examples:

@@ -27,7 +27,7 @@ from pulsed.rpc.address import is_loopback
 from pulsed.rpc.open import is_remote
 from pulsed.rpc.server.exposure import check_exposure
 from pulsed.store.open import open_store, require, where
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.version import __version__
 
 log = logging.getLogger("pulsed.server")

@@ -17,7 +17,7 @@ from pulsed.handler.options import checked_name
 from pulsed.rpc.open import is_remote
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.tokens import Token
 
 EXAMPLES = """\b

@@ -65,7 +65,7 @@ class Scope:
 
 def _point_elsewhere(store: Store, name: str) -> None:
     """Name the other apps: who looks for a schedule in vain often looks in the wrong one."""
-    others = {row.app for row in run_blocking(store.list_schedules())} - {name}
+    others = {row.app for row in run_blocking(store.schedules.list_page())} - {name}
     if others:
         say(f"there are schedules of other apps (--app-name): {joined(sorted(others))}")
 

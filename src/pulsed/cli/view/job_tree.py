@@ -113,7 +113,7 @@ class Children(NamedTuple):
 
 async def read_tree(store: Store, job: JobRow, few: int | None) -> Node:
     """Read a job's steps and children; ``few`` of each fan-out and the failed ones, None: all."""
-    checkpoints, generation, now = await store.history(job.id)
+    checkpoints, generation, now = await store.workflows.history(job.id)
     total = sum((await store.counts(JobFilter(parent=job.id))).values())
     steps = []
     for checkpoint in sorted(checkpoints, key=_order):

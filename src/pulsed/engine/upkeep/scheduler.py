@@ -22,7 +22,8 @@ from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
 from pulsed.model.job import NewJob
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec, occurrence_id, plan
-from pulsed.store.base import Fire, Store
+from pulsed.store.base import Store
+from pulsed.store.schedules import Fire
 
 log = logging.getLogger("pulsed.schedules")
 
@@ -98,7 +99,7 @@ class Scheduler:
         give_up_at = time.monotonic() + BUDGET
         left: dict[UUID, str] = {}
         while True:
-            due = await self._store.due_schedules(BATCH + len(left), skip=len(left))
+            due = await self._store.schedules.due(BATCH + len(left), skip=len(left))
             self._until_next = None
             if due.next_run_at is not None:
                 self._until_next = (due.next_run_at - due.now).total_seconds()
@@ -139,7 +140,7 @@ class Scheduler:
 
     async def _fire_batch(self, fires: Sequence[Fire]) -> list[NewJob]:
         try:
-            return await self._store.fire(fires)
+            return await self._store.schedules.fire(fires)
         except Exception as error:
             if _is_trouble_of_the_database(error):
                 raise
@@ -151,7 +152,7 @@ class Scheduler:
     async def _park(self, row: ScheduleRow, error: Exception) -> None:
         reason = clean_text(f"{type(error).__name__}: {error}")
         log.error("schedule %s of %s cannot be fired: %s", row.name, row.app, reason)
-        await self._store.park_schedule(row, reason)
+        await self._store.schedules.park(row, reason)
 
     async def _sleep(self, seconds: float) -> None:
         await self._alarm.sleep(seconds, debounce=SHORTEST_SLEEP)

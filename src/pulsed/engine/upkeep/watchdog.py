@@ -80,7 +80,7 @@ async def cancel_orphans(store: Store) -> bool:
     Returns whether there may be more of them.
     """
     for _ in range(MOST_BATCHES):
-        if not await store.cascade(limit=BATCH):
+        if not await store.workflows.cascade(limit=BATCH):
             return False
     return True
 

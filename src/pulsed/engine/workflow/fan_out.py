@@ -161,7 +161,8 @@ class _FanOut(Generic[R]):
         flow, children = self._flow, self._new_jobs()
         for part in (islice(children, FIRST_BATCH), children):
             for jobs in batches(part, _size_of, CHILDREN):
-                await flow.ask(lambda jobs=jobs: flow.store.add_children(flow.lease, jobs))  # type: ignore[misc]
+                add = partial(flow.store.workflows.add_children, flow.lease, jobs)
+                await flow.ask(add)
 
     def _new_jobs(self) -> Iterator[NewJob]:
         options = self._options
@@ -270,7 +271,7 @@ class _FanOut(Generic[R]):
         flow = self._flow
         found: dict[UUID, Ended] = {}
         for chunk in _chunks(ids):
-            found |= await flow.ask(lambda chunk=chunk: flow.store.outcomes(chunk))  # type: ignore[misc]
+            found |= await flow.ask(lambda chunk=chunk: flow.store.workflows.outcomes(chunk))  # type: ignore[misc]
         return [found.get(child) for child in ids]
 
 

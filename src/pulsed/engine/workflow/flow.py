@@ -123,7 +123,7 @@ class Workflow:
         """Return the history, read once for each run."""
         async with self._reading:
             if self._history is None:
-                history = await self.ask(lambda: self.store.history(self.job_id))
+                history = await self.ask(lambda: self.store.workflows.history(self.job_id))
                 for checkpoint in history.checkpoints:
                     self._by_key[checkpoint.key] = checkpoint
                     if checkpoint.kind is not StepKind.VERSION:

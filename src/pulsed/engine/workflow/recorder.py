@@ -66,7 +66,9 @@ class Recorder:
     async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
         records = [record for record, _ in batch]
         try:
-            held = await patiently(lambda: self._store.record(records), "a checkpoint", busy=busy)
+            held = await patiently(
+                lambda: self._store.workflows.record(records), "a checkpoint", busy=busy
+            )
         except StorageBusy:  # one row that is locked must not hold up the others
             for each in batch:
                 self._write_apart(each)

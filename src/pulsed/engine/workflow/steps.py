@@ -28,8 +28,8 @@ from pulsed.errors import (
 from pulsed.handler.options import checked_timeout
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.step import Checkpoint, StepKind, StepState
-from pulsed.store.base import CommitUnknown, Transaction
 from pulsed.store.retrying import retrying
+from pulsed.store.workflows import CommitUnknown, Transaction
 
 log = logging.getLogger("pulsed.job")
 
@@ -151,7 +151,7 @@ class _Step:
         flow, cancelled = self._flow, None
         plain = not self._function.is_async
         try:
-            async with flow.store.transaction(flow.lease, plain=plain) as tx:
+            async with flow.store.workflows.transaction(flow.lease, plain=plain) as tx:
                 returned = await self._call_on(tx)
                 if returned.cancelled is not None:
                     raise returned.cancelled

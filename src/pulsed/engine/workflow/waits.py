@@ -112,7 +112,7 @@ async def _wait_signal(
             until = await flow.now()  # over already: what is not there has not come in time
         checkpoint = place.checkpoint(StepState.OPEN, until=until)
         taken = await flow.ask(
-            lambda: flow.store.take_signal(flow.lease, place.key.name, checkpoint)
+            lambda: flow.store.workflows.take_signal(flow.lease, place.key.name, checkpoint)
         )
         if taken is None:
             flow.suspend(_wait_again(place, place.key.name, stored, timeout), checkpoint)
@@ -183,7 +183,7 @@ async def _wait_for(
     flow.refuse_beside_handler("wait_for")
     stored = await flow.stored(place)
     if stored is None or stored.state is StepState.OPEN:
-        ended = await flow.ask(lambda: flow.store.watch(flow.lease, target.id))
+        ended = await flow.ask(lambda: flow.store.workflows.watch(flow.lease, target.id))
         if ended is None:
             raise JobNotFound(f"There is no job {target.id} to wait for.", job_id=target.id)
         if ended.status in TERMINAL:

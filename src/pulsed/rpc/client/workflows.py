@@ -6,7 +6,6 @@ that goes is a transaction of its own, and may be sent again.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
@@ -18,28 +17,21 @@ from pulsed.errors import StorageError
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Ended, History, Record, Signal
+from pulsed.rpc.client.connection import Connection
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import workflows as to_workflow
 from pulsed.rpc.messages.contract import PART
-from pulsed.store.base import Signalled, Store
+from pulsed.store.workflows import Signalled, WorkflowStore
 
 M = TypeVar("M", bound=Message)
 
 
-class RemoteWorkflows(Store):
-    """Workflows whose store is at the other end of a network."""
+class RemoteWorkflows(WorkflowStore):
+    """Workflows whose store is behind a server."""
 
-    @abstractmethod
-    async def _call(self, name: str, request: Any) -> Any:
-        """Call a method of the server."""
-
-    @abstractmethod
-    async def _upkeep(self, name: str, request: Any) -> Any | None:
-        """Have a server without upkeep of its own do some.
-
-        None: the server does it by itself, or does not let us.
-        """
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
         found: list[Any] = []
@@ -50,7 +42,7 @@ class RemoteWorkflows(Store):
                 skip=skip + len(found),
                 limit=None if limit is None else limit - len(found),
             )
-            answer = await self._call("GetHistory", request)
+            answer = await self._connection.call("GetHistory", request)
             if found and answer.generation != generation:  # replayed afresh while we were reading
                 found.clear()
                 continue
@@ -63,7 +55,7 @@ class RemoteWorkflows(Store):
     async def record(self, records: Sequence[Record]) -> set[Lease]:
         accepted: list[bool] = []
         for part in parts(map(to_workflow.record_message, records)):
-            answer = await self._call("Checkpoint", pb.CheckpointRequest(records=part))
+            answer = await self._connection.call("Checkpoint", pb.CheckpointRequest(records=part))
             accepted += answer.accepted
         pairs = zip(records, accepted, strict=True)
         return {record.lease for record, held in pairs if held}
@@ -71,25 +63,25 @@ class RemoteWorkflows(Store):
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
         mine = to.lease_message(lease)
         for part in parts(map(to.new_job_message, jobs)):
-            await self._call("FanOut", pb.FanOutRequest(lease=mine, jobs=part))
+            await self._connection.call("FanOut", pb.FanOutRequest(lease=mine, jobs=part))
 
     async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
         found: dict[UUID, Ended] = {}
         wanted = [str(job_id) for job_id in ids]
         while wanted:
             some, wanted = wanted[: PART.items], wanted[PART.items :]
-            answer = await self._call("GetOutcomes", pb.GetOutcomesRequest(job_ids=some))
+            answer = await self._connection.call("GetOutcomes", pb.GetOutcomesRequest(job_ids=some))
             found |= {ended.id: ended for ended in map(to_workflow.ended_of, answer.outcomes)}
             wanted = [*answer.left_off, *wanted]
         return found
 
     async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
         request = pb.WatchRequest(lease=to.lease_message(lease), job_id=str(job_id))
-        answer = await self._call("Watch", request)
+        answer = await self._connection.call("Watch", request)
         return to_workflow.ended_of(answer.outcome) if answer.HasField("outcome") else None
 
     async def signal(self, signal: Signal) -> Signalled:
-        answer = await self._call("Signal", to_workflow.signal_message(signal))
+        answer = await self._connection.call("Signal", to_workflow.signal_message(signal))
         return Signalled(answer.stored, to.STATUSES[answer.status] if answer.status else None)
 
     async def take_signal(
@@ -100,7 +92,7 @@ class RemoteWorkflows(Store):
             name=name,
             checkpoint=to_workflow.checkpoint_message(checkpoint),
         )
-        answer = await self._call("TakeSignal", request)
+        answer = await self._connection.call("TakeSignal", request)
         if not answer.HasField("checkpoint"):
             return None
         return to_workflow.checkpoint_of(answer.checkpoint)
@@ -119,7 +111,7 @@ class RemoteWorkflows(Store):
 
         Only one that was started without its upkeep is asked to do it now.
         """
-        answer = await self._upkeep("Cascade", pb.CascadeRequest(limit=limit))
+        answer = await self._connection.upkeep("Cascade", pb.CascadeRequest(limit=limit))
         return 0 if answer is None else int(answer.parents)
 
 

@@ -34,7 +34,7 @@ from pulsed.rpc.messages.jobs import (
     new_job_of,
     stamp,
 )
-from pulsed.store.base import Fire
+from pulsed.store.schedules import Fire
 
 CATCH_UP_NUMBERS: dict[CatchUp, Any] = {
     each: pb.CatchUp.Value(f"CATCH_UP_{each.name}") for each in CatchUp

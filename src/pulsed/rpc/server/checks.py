@@ -28,7 +28,7 @@ from pulsed.rpc.messages.reports import outcome_of
 from pulsed.rpc.messages.schedules import fire_of, schedule_of, spec_of
 from pulsed.rpc.server.checks_workflows import check_family, checked_waiting
 from pulsed.rpc.server.json_text import checked_json
-from pulsed.store.base import Fire
+from pulsed.store.schedules import Fire
 
 _NO_HANDLERS = Registry()
 LONGEST_WAIT = 60.0

@@ -22,7 +22,7 @@ from pulsed.rpc.messages.contract import TOKEN_KEY
 from pulsed.rpc.messages.errors import Refusal
 from pulsed.rpc.server.access import ANYBODY, Caller, Role, unauthenticated
 from pulsed.store import tokens
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.tokens import Token
 
 log = logging.getLogger("pulsed.server")

@@ -50,7 +50,7 @@ class Scopes:
         if len(schedules) > MOST_SCHEDULES:
             raise invalid(f"Jobs of more than {MOST_SCHEDULES} schedules; send several requests.")
         for schedule_id in schedules:
-            row = await self._store.find_schedule(schedule_id)
+            row = await self._store.schedules.find(schedule_id)
             if row is None or not owns_schedule(row, caller):
                 raise denied(f"{caller.name} may not use schedule {schedule_id}.")
 

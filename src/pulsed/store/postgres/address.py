@@ -17,7 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pulsed.errors import ConfigError, InvalidURL
-from pulsed.store.sql_store import StoreOptions
+from pulsed.store.sql_store.store import StoreOptions
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_PORT = 5432

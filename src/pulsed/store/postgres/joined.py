@@ -2,13 +2,12 @@
 
 Nothing is begun, committed, tried again or announced here: the job appears if and when the caller
 commits. A connection that is not in a transaction and begins none by itself is refused: the job
-would survive the caller's rollback. Submit is the only verb, and answers with a number of rows.
+would survive the caller's rollback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -18,7 +17,8 @@ from psycopg import AsyncRawCursor, RawCursor
 from psycopg.pq import TransactionStatus
 
 from pulsed.errors import ConfigError
-from pulsed.store.base import Listener, Store
+from pulsed.model.job import NewJob
+from pulsed.store.base import Submitter
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres.asyncpg_pool import changed
 from pulsed.store.postgres.confirm import confirmed
@@ -26,8 +26,9 @@ from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres.psycopg_pool import call
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store import JoinedStore, outside_transaction
+from pulsed.store.sql_store.store import outside_transaction
 from pulsed.store.verbs.script import Verb, adrive, drive
+from pulsed.store.verbs.submit import submit
 
 if TYPE_CHECKING:
     from pulsed.store.postgres.store import PostgresStore
@@ -43,20 +44,21 @@ _KINDS = (
 )
 
 
-class JoinedPostgresStore(JoinedStore):
-    """A store on the caller's connection. Its row and cursor factories do not matter."""
+class JoinedPostgres(Submitter):
+    """Submits through a connection of the caller, whatever its row and cursor factories are."""
 
     def __init__(self, connection: Any, store: PostgresStore) -> None:
         if not isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection, *ASYNCPG)):
             raise ConfigError(
                 f"using(conn=...) on a PostgreSQL app cannot use a {_type_of(connection)}. {_KINDS}"
             )
-        super().__init__(store.dialect, store.options)
         self._connection: Any = connection
         self._store = store
 
-    async def perform(self, verb: Verb[T]) -> T:
-        connection, verb = self._connection, confirmed(verb)
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        if not jobs:
+            return 0
+        connection, verb = self._connection, confirmed(submit(self._store.statements, jobs))
         try:
             if is_blocking():
                 return self._drive(connection, verb)
@@ -96,20 +98,6 @@ class JoinedPostgresStore(JoinedStore):
 
     def _wrong_kind(self, method: str) -> ConfigError:
         return ConfigError(f"{method} cannot use a {_type_of(self._connection)}. {_KINDS}")
-
-    def joined(self, connection: Any) -> Store:
-        return self._store.joined(connection)
-
-    def listen(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Listener]:
-        return self._store.listen(queues, wake)
-
-    async def check(self) -> Mapping[str, str]:
-        return await self._store.check()
-
-    async def aclose(self) -> None:
-        """Leave the connection to its owner."""
 
 
 def _check_transaction(connection: Any) -> None:

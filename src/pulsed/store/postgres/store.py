@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pulsed.errors import MissingDriver
 from pulsed.extras import install_command
+from pulsed.store.base import Submitter
 
 try:
     import asyncpg  # noqa: F401 - found missing here, with a message that helps
@@ -27,7 +28,7 @@ except ImportError as error:
     ) from error
 
 from pulsed.model.job import Lease
-from pulsed.store.base import Listener, Transaction
+from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.per_loop import PerLoop
@@ -37,15 +38,16 @@ from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
 from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
-from pulsed.store.postgres.joined import JoinedPostgresStore
+from pulsed.store.postgres.joined import JoinedPostgres
 from pulsed.store.postgres.listen import ChannelListener, Polling, running
 from pulsed.store.postgres.notify import Notifier
 from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step import async_transaction, plain_transaction
 from pulsed.store.retrying import retry_of
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Verb
+from pulsed.store.workflows import Transaction
 
 __all__ = ["PostgresOptions", "PostgresStore"]
 
@@ -121,11 +123,11 @@ class PostgresStore(SqlStore, ForkAware):
             await asyncio.sleep(0)
         await self._notifier.announce(queues)
 
-    def joined(self, connection: Any) -> JoinedPostgresStore:
-        return JoinedPostgresStore(connection, self)
+    def joined(self, connection: Any) -> Submitter:
+        return JoinedPostgres(connection, self)
 
     @asynccontextmanager
-    async def transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
+    async def step_transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
         pool = await self._pool_of_this_loop()
         if plain:
             async with plain_transaction(self, pool, lease) as blocking:

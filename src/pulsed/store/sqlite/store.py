@@ -30,12 +30,12 @@ from pulsed.errors import (
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Lease
 from pulsed.model.timetable import to_micros
-from pulsed.store.base import Listener, Transaction
+from pulsed.store.base import Listener, Submitter
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.sql.statement import Rows, Sql, Statement
-from pulsed.store.sql_store import JoinedStore, SqlStore, StoreOptions, outside_transaction
+from pulsed.store.sql_store.store import SqlStore, StoreOptions
 from pulsed.store.sqlite.dialect import SqliteDialect
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import (
@@ -47,6 +47,7 @@ from pulsed.store.sqlite.file import (
     refuse_inherited,
     remember,
 )
+from pulsed.store.sqlite.joined import JoinedSqlite
 from pulsed.store.sqlite.place import file_system, lock_holder
 from pulsed.store.sqlite.step import cannot_end_meanwhile, step_transaction
 from pulsed.store.sqlite.values import execute
@@ -54,6 +55,7 @@ from pulsed.store.sqlite.wake import listening
 from pulsed.store.sqlite.writer import Writer
 from pulsed.store.step_thread import StepThread
 from pulsed.store.verbs.script import Kind, Script, Verb, drive
+from pulsed.store.workflows import Transaction
 
 T = TypeVar("T")
 
@@ -194,8 +196,8 @@ class SqliteStore(SqlStore, ForkAware):
         for wake in list(self._listeners):
             wake()
 
-    def joined(self, connection: Any) -> JoinedSqliteStore:
-        return JoinedSqliteStore(connection, self)
+    def joined(self, connection: Any) -> Submitter:
+        return JoinedSqlite(connection, self)
 
     def micros(self) -> int:
         """Return the instant that this store calls now."""
@@ -237,7 +239,7 @@ class SqliteStore(SqlStore, ForkAware):
 
     # -- connections ----------------------------------------------------------------------------
 
-    def transaction(
+    def step_transaction(
         self,
         lease: Lease,
         *,
@@ -449,44 +451,3 @@ _journal_mode = Verb("check", Kind.READ, _read_journal_mode)
 def _backoff(*policy_and_attempts: float) -> float:
     *policy, attempts = policy_and_attempts
     return Backoff(*policy).delay(int(attempts))
-
-
-class JoinedSqliteStore(JoinedStore):
-    """Submits through the caller's own ``sqlite3.Connection``, in its transaction."""
-
-    def __init__(self, connection: Any, store: SqliteStore) -> None:
-        if not isinstance(connection, sqlite3.Connection):
-            raise ConfigError(
-                "using(conn=...) on an SQLite app takes a sqlite3.Connection to the same file, "
-                f"not {type(connection).__module__}.{type(connection).__qualname__}. Of a "
-                "SQLAlchemy session, pass session.connection().connection.driver_connection."
-            )
-        if store.path is not None:
-            refuse_inherited(store.path)
-        super().__init__(store.dialect, store.options)
-        self._connection = connection
-        self._store = store
-
-    async def perform(self, verb: Verb[T]) -> T:
-        if not self._connection.in_transaction and _commits_by_itself(self._connection):
-            raise outside_transaction('`connection.execute("BEGIN")`')
-        cursor = self._connection.cursor()
-        cursor.row_factory = None
-        now = self._store.micros()
-        try:
-            return drive(verb, lambda statement: execute(cursor, statement, now))
-        except sqlite3.Error as error:
-            raise translate(error, verb.action, "the database of your connection") from error
-
-    joined = SqliteStore.joined
-    listen = SqliteStore.listen
-    check = SqliteStore.check
-
-    async def aclose(self) -> None:
-        """Leave the connection to its owner."""
-
-
-def _commits_by_itself(connection: sqlite3.Connection) -> bool:
-    """Whether the driver begins no transaction of its own before an INSERT."""
-    autocommit = getattr(connection, "autocommit", -1)  # from Python 3.12 on; -1: isolation_level
-    return connection.isolation_level is None if autocommit == -1 else bool(autocommit)

@@ -24,7 +24,7 @@ from pulsed.model.schedule import (
     first_occurrence,
 )
 from pulsed.model.timetable import Once
-from pulsed.store.base import Due, Fire, Put
+from pulsed.store.schedules import Due, Fire, Put
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.insertion import insertion

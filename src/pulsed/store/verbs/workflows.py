@@ -14,7 +14,6 @@ from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.outcome import Report, Waiting
 from pulsed.model.step import Checkpoint, StepKey, StepKind, StepState
 from pulsed.model.workflow import Ended, History, Record, Signal
-from pulsed.store.base import Signalled
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.jobs import Statements
@@ -25,6 +24,7 @@ from pulsed.store.verbs.heartbeat import lease_of
 from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Kind, Script, Verb
 from pulsed.store.verbs.settle import settled_before, storable
+from pulsed.store.workflows import Signalled
 
 
 class Cascaded(NamedTuple):

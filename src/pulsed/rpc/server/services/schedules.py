@@ -38,7 +38,7 @@ class ScheduleService:
         seen = None
         if request.HasField("seen"):
             seen = checks.converted(to_schedule.version_of, request.seen)
-        put = await self._store.put_schedule(
+        put = await self._store.schedules.put(
             _app(request),
             name,
             spec,
@@ -67,29 +67,32 @@ class ScheduleService:
         app = _app(request)
         for name, spec in specs.items():
             caller.check_job(spec.topic, spec.queue)
-            if caller.is_limited and (old := await self._store.get_schedule(app, name)) is not None:
+            if (
+                caller.is_limited
+                and (old := await self._store.schedules.get(app, name)) is not None
+            ):
                 _check_schedule(old, caller)
         removed = [] if request.partial else await self._undeclared(app, specs, caller)
         answer = pb.SyncSchedulesResponse(removed=removed)
         by = operator_of(request, caller)
-        effects = await self._store.declare_schedules(app, specs, by=by)
+        effects = await self._store.schedules.declare(app, specs, by=by)
         for name, effect in effects.items():
             getattr(answer, effect).append(name)
         for name in removed if request.pause_removed else ():
-            await self._store.pause_schedule(app, name, by=by)
+            await self._store.schedules.pause(app, name, by=by)
         return answer
 
     async def _undeclared(self, app: str, specs: Container[str], caller: Caller) -> list[str]:
         return [
             row.name
-            async for row in self._store.each_schedule(ScheduleFilter(app))
+            async for row in self._store.schedules.each(ScheduleFilter(app))
             if row.declared and row.name not in specs and owns_schedule(row, caller)
         ]
 
     async def get_schedule(self, request: pb.GetScheduleRequest, caller: Caller) -> pb.Schedule:
         if not request.id:
             return to_schedule.schedule_message(await self._existing(request, caller))
-        row = await self._store.find_schedule(checks.job_id_of(request.id))
+        row = await self._store.schedules.find(checks.job_id_of(request.id))
         if row is None:
             raise ScheduleNotFound(f"There is no schedule {request.id}.")
         _check_schedule(row, caller)
@@ -107,7 +110,7 @@ class ScheduleService:
             after = begin if last is None else last.key
             own: list[ScheduleRow] = []
             while len(own) < count:
-                rows = await self._store.list_schedules(where, limit=count, after=after)
+                rows = await self._store.schedules.list_page(where, limit=count, after=after)
                 own += (row for row in rows if owns_schedule(row, caller))
                 if len(rows) < count:
                     break
@@ -121,13 +124,13 @@ class ScheduleService:
     async def pause_schedule(self, request: pb.ScheduleName, caller: Caller) -> pb.Schedule:
         await self._existing(request, caller)
         by = operator_of(request, caller)
-        row = await self._store.pause_schedule(_app(request), request.name, by=by)
+        row = await self._store.schedules.pause(_app(request), request.name, by=by)
         return to_schedule.schedule_message(_there(row, request))
 
     async def resume_schedule(self, request: pb.ScheduleName, caller: Caller) -> pb.Schedule:
         await self._existing(request, caller)
         by = operator_of(request, caller)
-        row = await self._store.resume_schedule(_app(request), request.name, by=by)
+        row = await self._store.schedules.resume(_app(request), request.name, by=by)
         return to_schedule.schedule_message(_there(row, request))
 
     async def delete_schedule(
@@ -135,7 +138,7 @@ class ScheduleService:
     ) -> pb.DeleteScheduleResponse:
         await self._existing(request, caller)
         by = operator_of(request, caller)
-        await self._store.delete_schedule(_app(request), request.name, by=by)
+        await self._store.schedules.delete(_app(request), request.name, by=by)
         return pb.DeleteScheduleResponse()
 
     async def run_schedule_now(
@@ -145,7 +148,7 @@ class ScheduleService:
         row = await self._existing(request, caller)
         job = template(row, row.spec, job_id)
         by = operator_of(request, caller)
-        await self._store.run_schedule(_app(request), request.name, job, by=by)
+        await self._store.schedules.run_now(_app(request), request.name, job, by=by)
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(
@@ -170,7 +173,7 @@ class ScheduleService:
 
         async def read(count: int, last: JobRow | None) -> list[JobRow]:
             moment, job_id = (before, before_id) if last is None else (last.moment, last.id)
-            rows = await self._store.fires(
+            rows = await self._store.schedules.fires(
                 schedule_id, limit=count, before=moment, before_id=job_id
             )
             if not all(caller.may_use(row.topic, row.queue) for row in rows):
@@ -181,7 +184,7 @@ class ScheduleService:
         return jobs
 
     async def _schedule(self, request: Any) -> ScheduleRow | None:
-        return await self._store.get_schedule(_app(request), request.name)
+        return await self._store.schedules.get(_app(request), request.name)
 
     async def _existing(self, request: Any, caller: Caller) -> ScheduleRow:
         row = _there(await self._schedule(request), request)

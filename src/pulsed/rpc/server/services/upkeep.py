@@ -43,7 +43,7 @@ class UpkeepService:
         self, request: pb.ListDueSchedulesRequest, caller: Caller
     ) -> pb.ListDueSchedulesResponse:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        due = await self._store.schedules.due(limit, skip=max(0, request.skip))
         schedules = Parcel(to_schedule.schedule_message)
         schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
@@ -56,14 +56,14 @@ class UpkeepService:
         self, request: pb.FireSchedulesRequest, caller: Caller
     ) -> pb.FireSchedulesResponse:
         fires = [checks.fire(message) for message in request.fires]
-        jobs = await self._store.fire(fires)
+        jobs = await self._store.schedules.fire(fires)
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
 
     async def park_schedule(
         self, request: pb.ParkScheduleRequest, caller: Caller
     ) -> pb.ParkScheduleResponse:
         row = checks.seen_schedule(request.schedule)
-        await self._store.park_schedule(row, clean_text(request.reason))
+        await self._store.schedules.park(row, clean_text(request.reason))
         return pb.ParkScheduleResponse()
 
     async def take_turn(self, request: pb.TakeTurnRequest, caller: Caller) -> pb.TakeTurnResponse:
@@ -103,7 +103,7 @@ class UpkeepService:
 
     async def cascade(self, request: pb.CascadeRequest, caller: Caller) -> pb.CascadeResponse:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        return pb.CascadeResponse(parents=await self._store.cascade(limit=limit))
+        return pb.CascadeResponse(parents=await self._store.workflows.cascade(limit=limit))
 
 
 def _ages(request: Any) -> dict[Status, float]:

@@ -40,7 +40,7 @@ class WorkflowService:
         records = await self._converted(_record, request.records, request, caller)
         leases = [record.lease for record in records]
         await self._scopes.check_leases(leases, caller)
-        held = await self._store.record(records)
+        held = await self._store.workflows.record(records)
         return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
 
     async def get_history(
@@ -52,7 +52,7 @@ class WorkflowService:
         answer = pb.GetHistoryResponse()
         while count := steps.wanted:
             skip = max(0, request.skip) + len(steps.messages)
-            history = await self._store.history(job_id, skip=skip, limit=count)
+            history = await self._store.workflows.history(job_id, skip=skip, limit=count)
             if steps.messages and history.generation != answer.generation:
                 steps.is_cut = True  # who asks for the rest finds that it was begun anew
                 break
@@ -70,7 +70,7 @@ class WorkflowService:
         jobs = await self._converted(partial(_child, lease), request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_leases([lease], caller)
-        await self._store.add_children(lease, jobs)
+        await self._store.workflows.add_children(lease, jobs)
         return pb.FanOutResponse()
 
     async def get_outcomes(
@@ -82,7 +82,7 @@ class WorkflowService:
         while ids:
             some, ids = ids[:OUTCOMES_AT_A_TIME], ids[OUTCOMES_AT_A_TIME:]
             await self._scopes.check_readable(some, caller)
-            for job_id, ended in (await self._store.outcomes(some)).items():
+            for job_id, ended in (await self._store.workflows.outcomes(some)).items():
                 message = to_workflow.ended_message(ended)
                 size += message.ByteSize()
                 if size > LARGEST_ANSWER and answer.outcomes:
@@ -99,7 +99,7 @@ class WorkflowService:
         job_id = checks.job_id_of(request.job_id)
         await self._scopes.check_leases([lease], caller)
         await self._scopes.check_readable([job_id], caller)
-        ended = await self._store.watch(lease, job_id)
+        ended = await self._store.workflows.watch(lease, job_id)
         outcome = None if ended is None else to_workflow.ended_message(ended)
         return pb.WatchResponse(outcome=outcome)
 
@@ -108,7 +108,7 @@ class WorkflowService:
         checked_name("name of the signal", signal.name)
         checked_json(f"The payload of signal {signal.name!r}", signal.payload)
         await self._scopes.check_readable([signal.job_id], caller)
-        stored, status = await self._store.signal(signal)
+        stored, status = await self._store.workflows.signal(signal)
         number = None if status is None else to.STATUS_NUMBERS[status]
         return pb.SignalResponse(stored=stored, status=number)
 
@@ -119,7 +119,7 @@ class WorkflowService:
         name = checked_name("name of the signal", request.name)
         checkpoint = _checkpoint(request.checkpoint)
         await self._scopes.check_leases([lease], caller)
-        taken = await self._store.take_signal(lease, name, checkpoint)
+        taken = await self._store.workflows.take_signal(lease, name, checkpoint)
         message = None if taken is None else to_workflow.checkpoint_message(taken)
         return pb.TakeSignalResponse(checkpoint=message)
 

@@ -11,11 +11,9 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.batches import batches
-from pulsed.errors import ConfigError, StorageError
+from pulsed.errors import ConfigError
 from pulsed.model.audit import AuditEntry, Operator, of_ages, of_ids
 from pulsed.model.backoff import RetryPolicy
-from pulsed.model.ids import new_job_id
 from pulsed.model.job import (
     Assignment,
     Failure,
@@ -31,25 +29,14 @@ from pulsed.model.job import (
 from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report, Succeeded, Waiting
 from pulsed.model.page import Counts, Page
-from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
-from pulsed.model.step import Checkpoint
-from pulsed.model.workflow import Ended, History, Record, Signal
 from pulsed.store import migrations
 from pulsed.store.base import (
     CANCELS,
-    EVERY_SCHEDULE,
-    SCHEDULE_PAGE,
-    SCHEDULES,
     Audit,
     Backlog,
-    Due,
-    Fire,
     Partly,
     Pruned,
-    Put,
-    Signalled,
     Store,
-    Transaction,
     WatchdogTick,
 )
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
@@ -57,6 +44,8 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import SOON, Statements
 from pulsed.store.sql.schedules import ScheduleStatements
 from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.sql_store.schedules import SqlSchedules
+from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
     audit,
     claim,
@@ -65,7 +54,6 @@ from pulsed.store.verbs import (
     operators,
     reads,
     retention,
-    schedules,
     search,
     settle,
     submit,
@@ -76,13 +64,13 @@ from pulsed.store.verbs import (
 from pulsed.store.verbs.audit import Done
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.schedules import AllStatements
 from pulsed.store.verbs.script import Verb
 from pulsed.store.verbs.workflows import Cascaded
+from pulsed.store.workflows import Transaction
 
 T = TypeVar("T")
 
-DECLARE_TRIES = 5
-"""How often declarations are looked at again because other processes wrote them meanwhile."""
 MOST_FLOORS = 1000
 """Queues times sets of topics that one process remembers floors for."""
 
@@ -115,9 +103,11 @@ class SqlStore(Store):
         self.options = options
         self.clock = clock
         """A test's own; None is the engine's."""
-        self._statements = Statements(dialect)
-        self.workflows = WorkflowStatements(dialect)
-        self._schedules = schedules.AllStatements(ScheduleStatements(dialect), self._statements)
+        self.statements = Statements(dialect)
+        self.workflow_statements = WorkflowStatements(dialect)
+        self.workflows = SqlWorkflows(self)
+        self.schedule_statements = AllStatements(ScheduleStatements(dialect), self.statements)
+        self.schedules = SqlSchedules(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
@@ -174,14 +164,16 @@ class SqlStore(Store):
     async def submit(self, jobs: Sequence[NewJob]) -> int:
         if not jobs:
             return 0
-        inserted = await self.run(submit.submit(self._statements, jobs))
-        await self._hint_at(jobs)
+        inserted = await self.run(submit.submit(self.statements, jobs))
+        await self.hint_at(jobs)
         return inserted
 
-    async def _hint_at(self, jobs: Sequence[NewJob]) -> None:
-        await self._hint({job.queue for job in jobs if job.delay < SOON})
+    async def hint_at(self, jobs: Sequence[NewJob]) -> None:
+        """Announce the queues of new jobs that are due soon."""
+        await self.hint_some({job.queue for job in jobs if job.delay < SOON})
 
-    async def _hint(self, queues: Collection[str]) -> None:
+    async def hint_some(self, queues: Collection[str]) -> None:
+        """Announce queues, if there are any."""
         if queues:
             await self.hint(set(queues))
 
@@ -192,7 +184,7 @@ class SqlStore(Store):
             await self._make_schema_good()
         wanted = claim.topics_as_json(tuple(topics))
         floors = self._floors_of(queue, wanted)
-        verb = claim.claim(self._statements, worker_id, queue, wanted, limit, floors)
+        verb = claim.claim(self.statements, worker_id, queue, wanted, limit, floors)
 
         async def attempt() -> list[Assignment]:
             try:
@@ -218,7 +210,7 @@ class SqlStore(Store):
     ) -> dict[Lease, Beat]:
         if not leases:
             return {}
-        return await self.run(heartbeat.beat(self._statements, leases), within=within)
+        return await self.run(heartbeat.beat(self.statements, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
         succeeded: dict[tuple[UUID, bool], list[Report]] = {}
@@ -247,7 +239,7 @@ class SqlStore(Store):
 
         # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
         # What one of them leaves out, because it is lost or more has to be done, is for the last.
-        s, w = self._statements, self.workflows
+        s, w = self.statements, self.workflow_statements
         for (worker_id, may_be_children), some in succeeded.items():
             if may_be_children:
                 others += await end(settle.settle_children(s, w, worker_id, some), some)
@@ -262,45 +254,45 @@ class SqlStore(Store):
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         if not self.dialect.for_update:
             return await super().settle_free(reports)
-        verb = locked.settle_free(self._statements, self.workflows, reports)
+        verb = locked.settle_free(self.statements, self.workflow_statements, reports)
         partly, told = await self.run(verb)
         await self._follow(told)
         return partly
 
     async def _follow(self, told: Effects) -> None:
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
-        await self._hint(told.queues)
+        await self.hint_some(told.queues)
         if told.cascades:
             await self._tell_children()
 
     async def _tell_children(self) -> None:
         """Cancel the children of parents that have ended; those that somebody holds are left."""
         for _ in range(MOST_ROUNDS):
-            if not (await self._cascade(CASCADE)).told:
+            if not (await self.cascade_once(CASCADE)).told:
                 return
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
         return await self.run(
-            heartbeat.held(self._statements, worker_id, asked_to_stop=asked_to_stop)
+            heartbeat.held(self.statements, worker_id, asked_to_stop=asked_to_stop)
         )
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:
-        return await self.run(heartbeat.set_progress(self._statements, lease, progress))
+        return await self.run(heartbeat.set_progress(self.statements, lease, progress))
 
     async def announce(self, worker: WorkerInfo) -> None:
-        await self.run(workers.announce(self._statements, worker))
+        await self.run(workers.announce(self.statements, worker))
 
     async def retire(self, worker_id: UUID) -> None:
-        await self.run(workers.retire(self._statements, worker_id))
+        await self.run(workers.retire(self.statements, worker_id))
 
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
-        verb = watchdog.watchdog(self._statements, self.workflows, limit)
+        verb = watchdog.watchdog(self.statements, self.workflow_statements, limit)
         ticked, told = await self.run(verb)
         await self._follow(told)
         return ticked
 
     async def take_turn(self, *, length: float) -> bool:
-        return await self.run(retention.take_turn(self._statements, length))
+        return await self.run(retention.take_turn(self.statements, length))
 
     async def prune(
         self,
@@ -310,41 +302,41 @@ class SqlStore(Store):
         since: Mapping[Status, datetime] | None = None,
         by: Operator | None = None,
     ) -> Pruned:
-        verb = retention.prune(self._statements, self.workflows, ages, limit, since or {})
+        verb = retention.prune(self.statements, self.workflow_statements, ages, limit, since or {})
         return await self.act(
             verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
-        return await self.run(retention.prunable(self._statements, ages))
+        return await self.run(retention.prunable(self.statements, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(reads.get(self._statements, ids)) if ids else {}
+        return await self.run(reads.get(self.statements, ids)) if ids else {}
 
     async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
         if not ids:
             return {}
-        return await self.run(reads.places(self._statements, ids, urgent=urgent))
+        return await self.run(reads.places(self.statements, ids, urgent=urgent))
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
     ) -> Page[JobRow]:
-        return await self.run(search.list_jobs(self._statements, where, limit, before))
+        return await self.run(search.list_jobs(self.statements, where, limit, before))
 
     async def counts(self, where: JobFilter) -> Counts:
-        return await self.run(search.counts(self._statements, where))
+        return await self.run(search.counts(self.statements, where))
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
     ) -> list[Failure]:
-        return await self.run(reads.failures(self._statements, job_id, after, limit))
+        return await self.run(reads.failures(self.statements, job_id, after, limit))
 
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, Status]:
         if not ids:
             return {}
-        verb = operators.cancel(self._statements, self.workflows, ids)
+        verb = operators.cancel(self.statements, self.workflow_statements, ids)
         standing, told = await self.act(
             verb,
             by,
@@ -363,9 +355,9 @@ class SqlStore(Store):
             return {}
         if fresh:
             await self._tell_children()  # the first ones: those to come are not meant
-        verb = operators.replay(self._statements, self.workflows, ids, fresh=fresh)
+        verb = operators.replay(self.statements, self.workflow_statements, ids, fresh=fresh)
         answers, queues = await self.act(verb, by, "retry jobs", lambda done: _done(done[0]))
-        await self._hint(queues)
+        await self.hint_some(queues)
         return answers
 
     async def delete(
@@ -373,9 +365,9 @@ class SqlStore(Store):
     ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
-        verb = operators.delete(self._statements, self.workflows, ids)
+        verb = operators.delete(self.statements, self.workflow_statements, ids)
         answers, queues = await self.act(verb, by, "delete jobs", lambda done: _done(done[0]))
-        await self._hint(queues)
+        await self.hint_some(queues)
         return answers
 
     async def audit_log(
@@ -391,190 +383,35 @@ class SqlStore(Store):
         )
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self.run(workers.workers(self._statements))
+        return await self.run(workers.workers(self.statements))
 
     async def worker(self, worker_id: UUID) -> WorkerInfo | None:
-        found = await self.run(workers.worker(self._statements, worker_id))
+        found = await self.run(workers.worker(self.statements, worker_id))
         return found[0] if found else None
 
     async def audit(self, *, slack: float) -> Audit:
-        return await self.run(reads.audit(self._statements, self.workflows, slack))
+        return await self.run(reads.audit(self.statements, self.workflow_statements, slack))
 
     async def backlog(self) -> list[Backlog]:
-        return await self.run(reads.backlog(self._statements))
+        return await self.run(reads.backlog(self.statements))
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
-        return await self.run(reads.due_queues(self._statements, besides))
+        return await self.run(reads.due_queues(self.statements, besides))
 
     async def now(self) -> datetime:
-        return await self.run(reads.now(self._statements))
+        return await self.run(reads.now(self.statements))
 
-    # -- workflows ------------------------------------------------------------------------------
+    @abstractmethod
+    def step_transaction(
+        self, lease: Lease, *, plain: bool
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction for a step's own writes; ``plain`` for a function that blocks."""
 
-    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
-        return await self.run(
-            workflows.history(self._statements, self.workflows, job_id, skip, limit)
-        )
-
-    async def record(self, records: Sequence[Record]) -> set[Lease]:
-        if not records:
-            return set()
-        return await self.run(workflows.record(self._statements, self.workflows, records))
-
-    async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
-        if not jobs:
-            return
-        verb = workflows.add_children(self._statements, self.workflows, lease, jobs)
-        await self.run(verb)
-        await self._hint_at(jobs)
-
-    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
-        return await self.run(workflows.outcomes(self.workflows, ids)) if ids else {}
-
-    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
-        await self.run(workflows.about_to_wait(self.workflows, lease, job_id))
-        return await self.run(workflows.watch(self.workflows, job_id))
-
-    async def signal(self, signal: Signal) -> Signalled:
-        answer, queues = await self.run(workflows.signal(self.workflows, signal))
-        await self._hint(queues)
-        return answer
-
-    async def take_signal(
-        self, lease: Lease, name: str, checkpoint: Checkpoint
-    ) -> Checkpoint | None:
-        verb = workflows.take_signal(self.workflows, lease, name, checkpoint)
-        return await self.run(verb)
-
-    async def cascade(self, *, limit: int = CASCADE) -> int:
-        return (await self._cascade(limit)).parents
-
-    async def _cascade(self, limit: int) -> Cascaded:
-        done = await self.run(workflows.cascade(self._statements, self.workflows, limit))
-        await self._hint(done.effects.queues | ({CANCELS} if done.told else set()))
+    async def cascade_once(self, limit: int) -> Cascaded:
+        """Cancel the children of ended parents, one level down and at most so many."""
+        done = await self.run(workflows.cascade(self.statements, self.workflow_statements, limit))
+        await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
-
-    # -- schedules ------------------------------------------------------------------------------
-
-    async def put_schedule(
-        self,
-        app: str,
-        name: str,
-        spec: ScheduleSpec,
-        *,
-        declared: bool = False,
-        seen: Version | None = None,
-        by: Operator | None = None,
-    ) -> Put:
-        wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
-        verb = schedules.put(self._schedules, wanted)
-        put = await self.act(
-            verb,
-            by,
-            "put schedule",
-            lambda put: _schedule(app, name, changed=put.effect != "unchanged"),
-        )
-        if put.effect != "unchanged":
-            await self.hint({SCHEDULES})
-        return put
-
-    async def declare_schedules(
-        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
-    ) -> dict[str, str]:
-        wanted = [
-            schedules.Wanted(app, name, spec, declared=True, new_id=new_job_id())
-            for name, spec in sorted(specs.items())
-        ]
-        effects: dict[str, str] = {}
-        for batch in batches(wanted, schedules.size):
-            effects |= await self._declare(batch, by)
-        return effects
-
-    async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
-        effects: dict[str, str] = {}
-        for _ in range(DECLARE_TRIES):
-            verb = schedules.declare(self._schedules, wanted)
-            done = await self.act(verb, by, "declare schedules", _declared)
-            effects |= done
-            wanted = [each for each in wanted if each.name not in effects]
-            if not wanted:
-                break
-        else:
-            raise schedules.changed_meanwhile(wanted[0])
-        if set(effects.values()) != {"unchanged"}:
-            await self.hint({SCHEDULES})
-        return effects
-
-    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self.run(schedules.get(self._schedules, app, name))
-
-    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
-        return await self.run(schedules.find(self._schedules, schedule_id))
-
-    async def list_schedules(
-        self,
-        where: ScheduleFilter = EVERY_SCHEDULE,
-        *,
-        limit: int = SCHEDULE_PAGE,
-        after: ScheduleKey | None = None,
-    ) -> list[ScheduleRow]:
-        return await self.run(schedules.list_schedules(self._schedules, where, limit, after))
-
-    async def pause_schedule(
-        self, app: str, name: str, *, by: Operator | None = None
-    ) -> ScheduleRow | None:
-        verb = schedules.pause(self._schedules, app, name)
-        return await self.act(
-            verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
-        )
-
-    async def resume_schedule(
-        self, app: str, name: str, *, by: Operator | None = None
-    ) -> ScheduleRow | None:
-        verb = schedules.resume(self._schedules, app, name)
-        row = await self.act(
-            verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
-        )
-        await self.hint({SCHEDULES})
-        return row
-
-    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
-        verb = schedules.delete(self._schedules, app, name)
-        return await self.act(
-            verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
-        )
-
-    async def run_schedule(
-        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
-    ) -> None:
-        verb = submit.submit(self._statements, [job])
-        await self.act(verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0))
-        await self._hint_at([job])
-
-    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
-        return await self.run(schedules.due(self._schedules, limit, skip))
-
-    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
-        if not fires:
-            return []
-        jobs = await self.run(schedules.fire(self._schedules, fires))
-        await self._hint_at(jobs)
-        return jobs
-
-    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
-        await self.run(schedules.park(self._schedules, row, reason))
-
-    async def fires(
-        self,
-        schedule_id: UUID,
-        *,
-        limit: int = 50,
-        before: datetime | None = None,
-        before_id: UUID | None = None,
-    ) -> list[JobRow]:
-        return await self.run(
-            schedules.fires(self._schedules, schedule_id, limit, before, before_id)
-        )
 
 
 def _jobs(ids: Iterable[UUID]) -> Done:
@@ -584,34 +421,6 @@ def _jobs(ids: Iterable[UUID]) -> Done:
 
 def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
     return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)
-
-
-def _declared(effects: Mapping[str, str]) -> Done:
-    changed = [name for name, effect in effects.items() if effect != "unchanged"]
-    return Done(len(changed), " ".join(changed))
-
-
-def _schedule(app: str, name: str, *, changed: bool) -> Done:
-    return Done(int(changed), f"{name} of app {app}")
-
-
-class JoinedStore(SqlStore):
-    """A store inside the caller's transaction: no begin, commit, retry, migration or wake-up."""
-
-    def transaction(
-        self,
-        lease: Lease,  # noqa: ARG002
-        *,
-        plain: bool,  # noqa: ARG002
-    ) -> AbstractAsyncContextManager[Transaction]:
-        raise StorageError("A step cannot run inside your transaction; only enqueueing can.")
-
-    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:  # noqa: ARG002
-        if verb.name != "submit":
-            raise StorageError(
-                f"{verb.action} cannot run inside your transaction; only enqueueing can."
-            )
-        return await self.perform(verb)
 
 
 def outside_transaction(begin: str) -> ConfigError:

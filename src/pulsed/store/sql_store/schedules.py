@@ -1,0 +1,171 @@
+"""Schedules over any SQL engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pulsed.batches import batches
+from pulsed.model.audit import Operator
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import (
+    JobRow,
+    NewJob,
+)
+from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
+from pulsed.store.base import (
+    SCHEDULES,
+)
+from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
+from pulsed.store.verbs import (
+    schedules,
+    submit,
+)
+from pulsed.store.verbs.audit import Done
+
+if TYPE_CHECKING:
+    from pulsed.store.sql_store.store import SqlStore
+
+DECLARE_TRIES = 5
+"""How often declarations are looked at again because other processes wrote them meanwhile."""
+
+
+class SqlSchedules(ScheduleStore):
+    """The schedules of a store made of verbs."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self._statements = store.schedule_statements
+
+    async def put(
+        self,
+        app: str,
+        name: str,
+        spec: ScheduleSpec,
+        *,
+        declared: bool = False,
+        seen: Version | None = None,
+        by: Operator | None = None,
+    ) -> Put:
+        wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
+        verb = schedules.put(self._statements, wanted)
+        put = await self._store.act(
+            verb,
+            by,
+            "put schedule",
+            lambda put: _schedule(app, name, changed=put.effect != "unchanged"),
+        )
+        if put.effect != "unchanged":
+            await self._store.hint({SCHEDULES})
+        return put
+
+    async def declare(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        wanted = [
+            schedules.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            for name, spec in sorted(specs.items())
+        ]
+        effects: dict[str, str] = {}
+        for batch in batches(wanted, schedules.size):
+            effects |= await self._declare(batch, by)
+        return effects
+
+    async def get(self, app: str, name: str) -> ScheduleRow | None:
+        return await self._store.run(schedules.get(self._statements, app, name))
+
+    async def find(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self._store.run(schedules.find(self._statements, schedule_id))
+
+    async def list_page(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        return await self._store.run(
+            schedules.list_schedules(self._statements, where, limit, after)
+        )
+
+    async def pause(self, app: str, name: str, *, by: Operator | None = None) -> ScheduleRow | None:
+        verb = schedules.pause(self._statements, app, name)
+        return await self._store.act(
+            verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
+
+    async def resume(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedules.resume(self._statements, app, name)
+        row = await self._store.act(
+            verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
+        await self._store.hint({SCHEDULES})
+        return row
+
+    async def delete(self, app: str, name: str, *, by: Operator | None = None) -> bool:
+        verb = schedules.delete(self._statements, app, name)
+        return await self._store.act(
+            verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
+        )
+
+    async def run_now(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        verb = submit.submit(self._statements.jobs, [job])
+        await self._store.act(
+            verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0)
+        )
+        await self._store.hint_at([job])
+
+    async def due(self, limit: int, *, skip: int = 0) -> Due:
+        return await self._store.run(schedules.due(self._statements, limit, skip))
+
+    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
+        if not fires:
+            return []
+        jobs = await self._store.run(schedules.fire(self._statements, fires))
+        await self._store.hint_at(jobs)
+        return jobs
+
+    async def park(self, row: ScheduleRow, reason: str) -> None:
+        await self._store.run(schedules.park(self._statements, row, reason))
+
+    async def fires(
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 50,
+        before: datetime | None = None,
+        before_id: UUID | None = None,
+    ) -> list[JobRow]:
+        return await self._store.run(
+            schedules.fires(self._statements, schedule_id, limit, before, before_id)
+        )
+
+    async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        for _ in range(DECLARE_TRIES):
+            verb = schedules.declare(self._statements, wanted)
+            done = await self._store.act(verb, by, "declare schedules", _declared)
+            effects |= done
+            wanted = [each for each in wanted if each.name not in effects]
+            if not wanted:
+                break
+        else:
+            raise schedules.changed_meanwhile(wanted[0])
+        if set(effects.values()) != {"unchanged"}:
+            await self._store.hint({SCHEDULES})
+        return effects
+
+
+def _declared(effects: Mapping[str, str]) -> Done:
+    changed = [name for name, effect in effects.items() if effect != "unchanged"]
+    return Done(len(changed), " ".join(changed))
+
+
+def _schedule(app: str, name: str, *, changed: bool) -> Done:
+    return Done(int(changed), f"{name} of app {app}")
