@@ -59,7 +59,7 @@ PLANS = {
     "cancel": [BY_ID, BY_ID],
     "replay": [BY_ID, BY_ID],
     "delete": [BY_ID, BY_ID, PARENT, CHILDREN],
-    "prune": [FINISHED, BY_ID, PARENT, PARENT, WAITERS, WAITERS],
+    "prune": [FINISHED, BY_ID, PARENT, WAITERS],
     "standing": [BY_ID],
     "get": [BY_ID],
 }
