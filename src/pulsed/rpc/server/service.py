@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.engine.upkeep.scheduler import template
-from pulsed.errors import JobNotFound, ScheduleNotFound
+from pulsed.errors import JobNotFound, ScheduleNotFound, checked_seconds
 from pulsed.handler import clean_text
 from pulsed.handler.options import checked_count, checked_name
 from pulsed.model.audit import LONGEST_LOG, Operator
@@ -22,6 +22,7 @@ from pulsed.model.job import Failure, JobRow, Status
 from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Released, Report
 from pulsed.model.page import Page
+from pulsed.model.retention import LONGEST
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
@@ -469,10 +470,8 @@ class Service(WorkflowMethods):
             if age.HasField("since")
         }
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        # Without upkeep of the server's own, workers prune through it, by themselves.
-        is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
-        by = None if is_upkeep else _operator(request, caller)
         ages = checks.converted(_ages, request)
+        by = self._pruning_operator(request, caller)
         pruned = await self._store.prune(ages, limit=limit, since=since, by=by)
         return pb.PruneJobsResponse(
             removed=[
@@ -484,6 +483,18 @@ class Service(WorkflowMethods):
                 for status, jobs in pruned.removed.items()
             ]
         )
+
+    async def prune_schedules(self, request: Any, caller: Caller) -> Any:
+        age = checked_seconds("age_seconds", request.age_seconds, most=LONGEST)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        by = self._pruning_operator(request, caller)
+        removed = await self._store.prune_schedules(age, limit=limit, by=by)
+        return pb.PruneSchedulesResponse(removed=removed)
+
+    def _pruning_operator(self, request: Any, caller: Caller) -> Operator | None:
+        """Return who prunes: nobody, if a worker does it for a server without upkeep."""
+        is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
+        return None if is_upkeep else _operator(request, caller)
 
     async def count_prunable(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         counts = await self._store.prunable(checks.converted(_ages, request))
@@ -547,7 +558,10 @@ def _counts(counts: Mapping[Status, int], at_least: Collection[Status] = ()) -> 
 
 
 def _ages(request: Any) -> dict[Status, float]:
-    return {to.STATUSES[age.status]: age.seconds for age in request.ages}
+    return {
+        to.STATUSES[age.status]: checked_seconds("seconds", age.seconds, most=LONGEST)
+        for age in request.ages
+    }
 
 
 def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:
