@@ -25,7 +25,7 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
     tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
     completed_at, progress::text, schedule_id, occurrence, parent_id, parent_step, wait_kind,
-    wait_key, wait_job, coalesce(updated_at, submitted_at)"""
+    wait_key, wait_job, coalesce(updated_at, submitted_at), coalesce(crashes, 0)"""
 
 ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempts, max_attempts,
     lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
