@@ -20,8 +20,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
-from pulsed.engine.upkeep.unserved import UnservedQueues
-from pulsed.engine.upkeep.watchdog import cancel_orphans, pause, reap
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import PulsedError, StorageError
 from pulsed.model.retention import Retention
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -169,7 +168,8 @@ class Server:
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
-            loops += [self._scheduler.run(), self._recover(), pruner.run()]
+            upkeep = Watchdog(self.store, tick=self.options.tick, on_reaped=self.dispatcher.hint)
+            loops += [self._scheduler.run(), upkeep.run(), pruner.run()]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def drain(self) -> None:
@@ -332,25 +332,6 @@ class Server:
             draining=self._draining,
             refused_calls=self.refusals.total,
         )
-
-    # -- upkeep ---------------------------------------------------------------------------------
-
-    async def _recover(self) -> None:
-        """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
-        unserved = UnservedQueues(self.store)
-        while True:
-            is_behind = False
-            try:
-                if await reap(self.store):
-                    self.dispatcher.hint()
-                is_behind = await cancel_orphans(self.store)
-                await unserved.tick()
-            except Exception as error:  # recovery must not stop, whatever it is
-                surprise = None if isinstance(error, StorageError) else error
-                log.warning(
-                    "recovery failed (%s); again at the next tick", error, exc_info=surprise
-                )
-            await asyncio.sleep(0 if is_behind else pause(self.options.tick))
 
 
 def _services() -> list[str]:
