@@ -85,7 +85,7 @@ VERBS = {
     "ParkSchedule": "park_schedule",
     "TakeTurn": "take_turn",
     "PruneJobs": "prune",
-    "PruneSchedules": "pruning schedules",
+    "PruneSchedules": "prune_schedules",
     "CountPrunable": "prunable",
     "Cascade": "cascade",
 }
