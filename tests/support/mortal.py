@@ -65,13 +65,13 @@ class Process:
 
     def _make_mortal(self) -> None:
         if isinstance(self.store, RemoteStore):
-            self._claim, self._call = self.store.claim, self.store._call
+            self._claim, self._call = self.store.claim, self.store.connection.call
             setattr(self.store, "claim", self._claiming)  # noqa: B010 - an instance's own methods
-            setattr(self.store, "_call", self._calling)  # noqa: B010
+            setattr(self.store.connection, "call", self._calling)  # noqa: B010
         else:
-            self._perform, self._transaction = self.store.perform, self.store.workflows.transaction
+            self._perform, self._transaction = self.store.perform, self.store.step_transaction
             setattr(self.store, "perform", self._performing)  # noqa: B010
-            setattr(self.store, "transaction", self._in_transaction)  # noqa: B010
+            setattr(self.store, "step_transaction", self._in_transaction)  # noqa: B010
 
     async def work(self) -> bool:
         """Claim one job and run it to its end; False if there was none, or if it died at it."""

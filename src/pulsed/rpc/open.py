@@ -20,7 +20,7 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
         return databases.open_store(url, settings)
     settings = settings or StoreSettings()
     require(url, "server", "grpc")
-    from pulsed.rpc.client.connection import RemoteOptions
+    from pulsed.rpc.client.connection import RemoteOptions  # noqa: PLC0415 - heavy
     from pulsed.rpc.client.store import RemoteStore  # noqa: PLC0415 - heavy
 
     return RemoteStore(

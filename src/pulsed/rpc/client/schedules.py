@@ -108,6 +108,12 @@ class RemoteSchedules(ScheduleStore):
             return False
         return True
 
+    async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:
+        request = pb.PruneSchedulesRequest(
+            age_seconds=age, limit=limit, operator=to_audit.operator_message(by)
+        )
+        return int((await self._connection.call("PruneSchedules", request)).removed)
+
     async def run_now(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:

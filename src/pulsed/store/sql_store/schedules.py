@@ -112,6 +112,12 @@ class SqlSchedules(ScheduleStore):
             verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
         )
 
+    async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:
+        verb = schedules.prune(self._statements, age, limit)
+        return await self._store.act(
+            verb, by, "prune schedules", lambda gone: Done(gone, f"done for {age:.0f} s")
+        )
+
     async def run_now(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:

@@ -413,6 +413,131 @@ class SqlStore(Store):
         await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
 
+<<<<<<< HEAD:src/pulsed/store/sql_store/store.py
+=======
+    # -- schedules ------------------------------------------------------------------------------
+
+    async def put_schedule(
+        self,
+        app: str,
+        name: str,
+        spec: ScheduleSpec,
+        *,
+        declared: bool = False,
+        seen: Version | None = None,
+        by: Operator | None = None,
+    ) -> Put:
+        wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
+        verb = schedules.put(self._schedules, wanted)
+        put = await self.act(
+            verb,
+            by,
+            "put schedule",
+            lambda put: _schedule(app, name, changed=put.effect != "unchanged"),
+        )
+        if put.effect != "unchanged":
+            await self.hint({SCHEDULES})
+        return put
+
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        wanted = [
+            schedules.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            for name, spec in sorted(specs.items())
+        ]
+        effects: dict[str, str] = {}
+        for batch in batches(wanted, schedules.size):
+            effects |= await self._declare(batch, by)
+        return effects
+
+    async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        for _ in range(DECLARE_TRIES):
+            verb = schedules.declare(self._schedules, wanted)
+            done = await self.act(verb, by, "declare schedules", _declared)
+            effects |= done
+            wanted = [each for each in wanted if each.name not in effects]
+            if not wanted:
+                break
+        else:
+            raise schedules.changed_meanwhile(wanted[0])
+        if set(effects.values()) != {"unchanged"}:
+            await self.hint({SCHEDULES})
+        return effects
+
+    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self.run(schedules.get(self._schedules, app, name))
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self.run(schedules.find(self._schedules, schedule_id))
+
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        return await self.run(schedules.list_schedules(self._schedules, where, limit, after))
+
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedules.pause(self._schedules, app, name)
+        return await self.act(
+            verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
+
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedules.resume(self._schedules, app, name)
+        row = await self.act(
+            verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
+        await self.hint({SCHEDULES})
+        return row
+
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
+        verb = schedules.delete(self._schedules, app, name)
+        return await self.act(
+            verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
+        )
+
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        verb = submit.submit(self._statements, [job])
+        await self.act(verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0))
+        await self._hint_at([job])
+
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        return await self.run(schedules.due(self._schedules, limit, skip))
+
+    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
+        if not fires:
+            return []
+        jobs = await self.run(schedules.fire(self._schedules, fires))
+        await self._hint_at(jobs)
+        return jobs
+
+    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
+        await self.run(schedules.park(self._schedules, row, reason))
+
+    async def fires(
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 50,
+        before: datetime | None = None,
+        before_id: UUID | None = None,
+    ) -> list[JobRow]:
+        return await self.run(
+            schedules.fires(self._schedules, schedule_id, limit, before, before_id)
+        )
+
+>>>>>>> main:src/pulsed/store/sql_store.py
 
 def _jobs(ids: Iterable[UUID]) -> Done:
     changed = list(ids)
