@@ -32,6 +32,7 @@ from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job, claim
+from tests.support.parts import part_with
 from tests.support.servers import ServerThread
 from tests.support.workers import finished, submit, working
 
@@ -246,14 +247,15 @@ async def test_a_result_too_large_for_a_server_fails_its_job_and_no_other(throug
 
 def counting(store: Any, verb: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Note how many jobs, and how many bytes of them, each call of a verb has."""
-    call, seen = getattr(store, verb), []
+    part = part_with(store, verb)
+    call, seen = getattr(part, verb), []
 
     async def counted(*args: Any) -> Any:
         jobs: list[NewJob] = list(args[-1])
         seen.append((len(jobs), sum(len(job.payload) for job in jobs)))
         return await call(*args)
 
-    monkeypatch.setattr(store, verb, counted)
+    monkeypatch.setattr(part, verb, counted)
     return seen
 
 

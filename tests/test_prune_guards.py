@@ -40,14 +40,14 @@ async def a_child_of_a_dead_letter(store) -> UUID:
 
 async def what_a_running_job_waits_for(store) -> UUID:
     waiter, target = await running(store, lease=YEAR), await running(store)
-    assert await store.watch(waiter.lease, target.job_id)
+    assert await store.workflows.watch(waiter.lease, target.job_id)
     await settle(store, target, Succeeded())
     return target.job_id
 
 
 async def what_a_dead_letter_waited_for(store) -> UUID:
     waiter, target = await running(store), await running(store)
-    assert await store.watch(waiter.lease, target.job_id)
+    assert await store.workflows.watch(waiter.lease, target.job_id)
     await settle(store, target, Succeeded())
     await settle(store, waiter, Failed("no", final=True))
     return target.job_id
@@ -58,7 +58,7 @@ async def a_parent_whose_children_were_not_told(store) -> UUID:
         pass
 
     parent = await running(store)
-    await store.add_children(parent.lease, children_of(parent.job_id, 1))
+    await store.workflows.add_children(parent.lease, children_of(parent.job_id, 1))
     store._tell_children = dies
     await settle(store, parent, Failed("no", final=True))
     return parent.job_id

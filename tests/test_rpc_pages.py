@@ -22,6 +22,7 @@ from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_step, recorded
 from tests.support.jobs import NO_WAIT, a_job, claim_one, running, settle
+from tests.support.parts import part_with
 from tests.support.schedules import APP, a_spec
 from tests.support.servers import ServerThread
 
@@ -51,7 +52,8 @@ def reads(server, monkeypatch) -> Callable[[str], list[int]]:
 
     def watch(name: str) -> list[int]:
         numbers: list[int] = []
-        method = getattr(server.store, name)
+        part = part_with(server.store, name)
+        method = getattr(part, name)
 
         async def counting(*args: Any, **options: Any) -> Any:
             answer = await method(*args, **options)
@@ -59,7 +61,7 @@ def reads(server, monkeypatch) -> Callable[[str], list[int]]:
             numbers.append(len(items))
             return answer
 
-        monkeypatch.setattr(server.store, name, counting)
+        monkeypatch.setattr(part, name, counting)
         return numbers
 
     return watch

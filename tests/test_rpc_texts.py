@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -51,16 +51,30 @@ class Watched:
         self._store = store
         self.calls = 0
         self.longest = 0
+        self.schedules = WatchedPart(self, store.schedules)
+        self.workflows = WatchedPart(self, store.workflows)
 
     def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._store, name)
+        return self.watch(getattr(self._store, name))
 
+    def watch(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
             self.calls += 1
             self.longest = max(self.longest, _longest(msgspec.to_builtins((args, options))))
             return verb(*args, **options)
 
         return call
+
+
+class WatchedPart:
+    """The schedules or workflows of such a store."""
+
+    def __init__(self, whole: Watched, part: object) -> None:
+        self._whole = whole
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return self._whole.watch(getattr(self._part, name))
 
 
 def _longest(plain: Any) -> int:

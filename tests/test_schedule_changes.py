@@ -212,13 +212,13 @@ async def test_a_version_is_changed_once(store, clock):
     assert await read(store) == changed.row
 
 
-@pytest.mark.parametrize("act", ["pause_schedule", "resume_schedule"])
+@pytest.mark.parametrize("act", ["pause", "resume"])
 async def test_a_version_ends_with_a_pause_and_with_a_resume(store, act):
     await put(store)
     seen = (await store.schedules.pause(APP, "s")).version
-    if act == "pause_schedule":
+    if act == "pause":
         seen = (await store.schedules.resume(APP, "s")).version
-    row = await getattr(store, act)(APP, "s")
+    row = await getattr(store.schedules, act)(APP, "s")
     with pytest.raises(ScheduleChanged):
         await store.schedules.put(APP, "s", a_spec(priority=7), seen=seen)
     assert await read(store) == row

@@ -20,7 +20,7 @@ from pulsed.model.job import Status
 from pulsed.model.outcome import Failed, Outcome, Succeeded
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import Store
-from pulsed.store.sql_store import SqlStore
+from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import Backend, only_postgres
 from tests.support.clock import Clock
@@ -38,7 +38,7 @@ EVERY_END = dict.fromkeys((Status.SUCCEEDED, Status.DEAD_LETTERED), 0.0)
 
 
 async def names(store: SqlStore) -> list[str]:
-    return [row.name for row in await store.list_schedules()]
+    return [row.name for row in await store.schedules.list_page()]
 
 
 async def done(store: SqlStore, clock: Clock, *schedules: str, **says: Any) -> None:
@@ -81,7 +81,7 @@ async def test_one_that_goes_on_and_one_that_is_declared_stay(store, clock):
     await done(store, clock, "declared", declared=True)
     await put(store, "goes_on")
     await put(store, "paused", at=clock.after(1))
-    await store.pause_schedule("default", "paused")
+    await store.schedules.pause("default", "paused")
     await forgotten(store, clock)
     clock.advance(10 * AGE)
     assert await store.schedules.prune(AGE, limit=5) == 0
@@ -98,7 +98,7 @@ async def test_a_schedule_stays_as_long_as_one_of_its_jobs(store, clock, outcome
     assert await store.schedules.prune(AGE, limit=5) == 0
     (job,) = await all_jobs(store)
     assert job.schedule_id is not None
-    made_by = await store.find_schedule(job.schedule_id)
+    made_by = await store.schedules.find(job.schedule_id)
     assert made_by is not None
     assert (made_by.name, made_by.last_occurrence) == ("party", job.occurrence)
     await store.delete([job.id])
@@ -173,7 +173,7 @@ async def test_one_that_is_just_being_changed_is_passed_over(postgres, clock):
         store = postgres.open()
         await done(store, clock, "party")
         await forgotten(store, clock)
-        statements = store._schedules.schedules
+        statements = store.schedule_statements.schedules
         for guard in guards:
             assert guard in statements.prune.text
             statements.prune = unguarded(statements.prune, guard)
@@ -293,7 +293,7 @@ async def test_each_condition_keeps_a_schedule(
     clock.advance(100)
     assert await tick(store) == []
     assert await store.schedules.prune(AGE, limit=5) == 0
-    statements = store._schedules.schedules
+    statements = store.schedule_statements.schedules
     assert guard in statements.prune.text
     statements.prune = unguarded(statements.prune, guard, instead)
     assert await store.schedules.prune(AGE, limit=5) == 1

@@ -341,7 +341,7 @@ def between_look_and_write(app: Pulse, monkeypatch, act: Callable[[], object], t
                 thread.submit(act).result()
         return await write(*args, **options)
 
-    monkeypatch.setattr(app.store, "put_schedule", later)
+    monkeypatch.setattr(app.store.schedules, "put", later)
 
 
 @pytest.fixture

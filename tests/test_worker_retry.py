@@ -4,6 +4,7 @@ from pulsed.engine.context import Context
 from pulsed.model.backoff import RetryPolicy
 from pulsed.store.retrying import dequeue_retry_of, retry_of
 from pulsed.store.sql_store.store import SqlStore
+from tests.support.parts import part_with
 from tests.support.workers import finished, handler, submit, until, working
 
 DEQUEUE = RetryPolicy(max_attempts=8)
@@ -16,13 +17,14 @@ async def test_a_worker_s_policies_go_with_its_tasks_and_threads(store: SqlStore
         seen[who] = retry_of(store.options).max_attempts
 
     def noting(verb: str) -> None:
-        original = getattr(store, verb)
+        part = part_with(store, verb)
+        original = getattr(part, verb)
 
         def noted(*args, **options):
             note(verb)
             return original(*args, **options)
 
-        monkeypatch.setattr(store, verb, noted)
+        monkeypatch.setattr(part, verb, noted)
 
     for verb in ("claim", "beat", "settle"):
         noting(verb)

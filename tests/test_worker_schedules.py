@@ -7,7 +7,7 @@ import pytest
 
 from pulsed import Pulse, ScheduleState, Status
 from pulsed.errors import InvalidOption, TransientStorageError
-from pulsed.store.sql_store.store import SqlStore
+from pulsed.store.sql_store.schedules import SqlSchedules
 from tests.support.workers import Working, until
 
 PAST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ async def test_a_worker_told_so_leaves_schedules_alone(url):
 
 async def test_declarations_wait_for_a_database_that_is_away(url, monkeypatch):
     tries = 0
-    put = SqlStore.schedules.declare
+    put = SqlSchedules.declare
 
     async def away_at_first(*args: Any, **options: Any) -> Any:
         nonlocal tries
@@ -57,7 +57,7 @@ async def test_declarations_wait_for_a_database_that_is_away(url, monkeypatch):
             raise TransientStorageError("away")
         return await put(*args, **options)
 
-    monkeypatch.setattr(SqlStore, "declare_schedules", away_at_first)
+    monkeypatch.setattr(SqlSchedules, "declare", away_at_first)
     async with an_app(url, at=PAST) as app:
         working = Working(app.worker(poll=0.02))
         await until(lambda: succeeded(app))

@@ -48,7 +48,7 @@ class Gate:
             await self.open.wait()
             return await record(records)
 
-        monkeypatch.setattr(store, "record", gated)
+        monkeypatch.setattr(store.workflows, "record", gated)
 
 
 async def test_a_finished_step_is_stored_though_its_run_is_cancelled_meanwhile(
@@ -153,7 +153,7 @@ async def test_a_database_that_is_away_for_longer_does_not_cost_an_attempt(
     """Nor does a step run again that has run: its value waits."""
     monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
     errors = [TransientStorageError("away"), StorageFull("no room")]
-    original = getattr(store, verb)
+    original = getattr(store.workflows, verb)
     calls: list[int] = []
 
     async def away(*args: Any) -> Any:
@@ -161,7 +161,7 @@ async def test_a_database_that_is_away_for_longer_does_not_cost_an_attempt(
             raise errors.pop()
         return await original(*args)
 
-    monkeypatch.setattr(store, verb, away)
+    monkeypatch.setattr(store.workflows, verb, away)
 
     async def charge() -> int:
         calls.append(1)
@@ -186,7 +186,7 @@ async def test_a_checkpoint_that_is_refused_does_not_take_others_with_it(
             raise StorageRefused("no such character")
         return await gated(records)
 
-    monkeypatch.setattr(store, "record", picky)
+    monkeypatch.setattr(store.workflows, "record", picky)
 
     async def work(ctx: Context, name: str) -> None:
         if name != "first":  # which is held up alone, while the others gather
@@ -213,7 +213,7 @@ async def test_a_history_is_read_once_for_each_run(
         reads.append(job_id)
         return await history(job_id)
 
-    monkeypatch.setattr(store, "history", counted)
+    monkeypatch.setattr(store.workflows, "history", counted)
 
     async def work(ctx: Context) -> None:
         await asyncio.gather(*(ctx.step(nothing) for _ in range(3)))

@@ -19,6 +19,7 @@ from pulsed.model.workflow import child_id, child_ids, collect_all, threshold
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import NO_WAIT
+from tests.support.parts import part_with
 from tests.support.workers import (
     finished,
     handler,
@@ -218,7 +219,8 @@ async def test_a_run_that_dies_while_it_times_out_comes_to_the_same_end(
 ):
     """What stopping the children did to them must not look like what they came to."""
     crashes = [ConnectionError("the worker died")]
-    perform = getattr(store, verb)
+    part = part_with(store, verb)
+    perform = getattr(part, verb)
 
     async def dying(*args: Any) -> Any:
         if when == "before" and crashes:
@@ -235,7 +237,7 @@ async def test_a_run_that_dies_while_it_times_out_comes_to_the_same_end(
             return str(error)
         return "all have ended"
 
-    monkeypatch.setattr(store, verb, dying)
+    monkeypatch.setattr(part, verb, dying)
     job_id = await submit(store, "work")
     async with working(store, handler(work, backoff=NO_WAIT)):  # nobody runs the children
         await in_status(store, job_id, Status.WAITING)
@@ -299,7 +301,7 @@ async def test_children_that_were_made_before_a_crash_are_not_made_twice(
         if crashes:
             raise crashes.pop()
 
-    monkeypatch.setattr(store, "add_children", add)
+    monkeypatch.setattr(store.workflows, "add_children", add)
 
     async def work(ctx: Context) -> list[int]:
         return (await ctx.fan_out(calls(1, 2))).values
@@ -327,7 +329,8 @@ async def test_many_children_are_stored_and_read_in_batches(
     monkeypatch.setattr(fan_out_module, "CHILDREN", Limits(3, 1_000_000))
     sizes: list[int] = []
     for verb in ("add_children", "outcomes"):
-        monkeypatch.setattr(store, verb, counting(getattr(store, verb), sizes))
+        part = store.workflows
+        monkeypatch.setattr(part, verb, counting(getattr(part, verb), sizes))
 
     async def work(ctx: Context) -> list[int]:
         return (await ctx.fan_out(calls(*range(10)))).values

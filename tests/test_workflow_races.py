@@ -150,10 +150,10 @@ def test_without_the_lock_on_the_parent_there_is_an_order_that_leaves_it_asleep(
 
 def remove_locks(store: Any, *statements: str) -> None:
     for name in statements:
-        sql = getattr(store.workflows, name)
+        sql = getattr(store.workflow_statements, name)
         assert "FOR NO KEY UPDATE" in sql.text
         text = sql.text.replace("FOR NO KEY UPDATE OF k", "").replace("FOR NO KEY UPDATE", "")
-        setattr(store.workflows, name, replace(sql, text=text))
+        setattr(store.workflow_statements, name, replace(sql, text=text))
 
 
 def test_a_child_that_is_settled_and_reaped_at_once(explorer):

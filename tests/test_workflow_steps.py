@@ -311,7 +311,7 @@ async def test_a_plain_job_has_nothing_to_do_with_workflows(
         raise AssertionError
 
     for verb in ("history", "record", "outcomes", "add_children", "take_signal", "watch"):
-        monkeypatch.setattr(store, verb, refuse)
+        monkeypatch.setattr(store.workflows, verb, refuse)
     seen: list[Any] = []
 
     async def work(ctx: Context) -> int:

@@ -127,7 +127,7 @@ async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
     """Nothing was written then; it does not count as a failure of the step, nor as an attempt."""
     monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
     errors = [TransientStorageError("it blinked")] * times
-    transaction = store.workflows.transaction
+    transaction = store.step_transaction
 
     async def at_once(_: float) -> None: ...
 
@@ -146,7 +146,7 @@ async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
                 monkeypatch.setattr(tx, "commit", refuse)
             yield tx
 
-    monkeypatch.setattr(store, "transaction", blinking)
+    monkeypatch.setattr(store, "step_transaction", blinking)
 
     async def work(ctx: Context) -> Any:
         return await ctx.step(insert, tx=True)

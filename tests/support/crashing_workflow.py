@@ -68,7 +68,7 @@ async def shipment(ctx: Context) -> list[int]:
 
 def break_store(store: SqlStore) -> None:
     """Let the store die after, or in the middle of, the calls that a workflow makes."""
-    perform, transaction = store.perform, store.workflows.transaction
+    perform, transaction = store.perform, store.step_transaction
     after = {"record": "recorded", "suspend": "suspended", "add_children": "children"}
 
     async def dying_perform(verb: Verb[Any]) -> Any:
@@ -93,7 +93,7 @@ def break_store(store: SqlStore) -> None:
         return Dying(transaction(*args, **kwargs))
 
     setattr(store, "perform", dying_perform)  # noqa: B010 - an instance's own methods
-    setattr(store, "transaction", dying_transaction)  # noqa: B010
+    setattr(store, "step_transaction", dying_transaction)  # noqa: B010
 
 
 class Dying:

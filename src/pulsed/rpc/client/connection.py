@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +45,7 @@ ASK_SERVER_AGAIN = 60.0
 """Seconds for which we believe what a server said about itself."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOptions(RetryOptions):
     """How patient to be with the server."""
 

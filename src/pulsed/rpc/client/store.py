@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 from uuid import UUID
@@ -61,7 +60,6 @@ LONGEST_BEAT = 5.0
 LONGEST_REPORT = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteStore(Store):
     """Jobs at the other end of a network."""
 
