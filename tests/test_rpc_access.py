@@ -567,7 +567,7 @@ async def test_a_worker_that_may_not_do_the_servers_upkeep_says_so_once(world, c
     assert await refused_calls(world) == before + 1
     (line,) = [record for record in caplog.records if record.name == "pulsed.upkeep"]
     assert "--no-upkeep" in line.getMessage()
-    assert "Watchdog needs the role admin" in line.getMessage()
+    assert "Recovering jobs needs the role admin" in line.getMessage()
     await remote.retire(worker.id)
     await remote.aclose()
 
