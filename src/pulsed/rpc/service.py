@@ -160,6 +160,7 @@ class Service(WorkflowMethods):
                     topic=lane.topic,
                     due=lane.due,
                     oldest=to.stamp(lane.oldest),
+                    at_least=lane.at_least,
                 )
                 for lane in await self._store.backlog()
             ]
