@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pulsed.store.sqlite_place import file_system
+from pulsed.store.sqlite.place import file_system
 from pulsed.version import __version__
 from tests.support.scratch_postgres import find_binaries
 

@@ -12,10 +12,10 @@ from hypothesis import settings
 from psycopg import sql
 
 from pulsed import Pulse
-from pulsed.rpc.remote import RemoteStore
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import BACKENDS, QUICK, Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.faults import When

@@ -24,10 +24,10 @@ import grpc
 from grpc import aio
 
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import METHODS
+from pulsed.rpc.messages.contract import METHODS
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from tests.support.raw_streams import RawClient, raw_client
 

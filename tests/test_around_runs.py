@@ -13,7 +13,7 @@ import pytest
 from pulsed.engine.context import Context
 from pulsed.errors import InvalidArguments
 from pulsed.handler import Handler
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store.base import Store
 from tests.support.workers import finished, handler, outcome, result, submit, until, working
 

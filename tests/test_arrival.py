@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 from pulsed import Context, Pulse
 from pulsed.errors import InvalidArguments, InvalidPayload
 from pulsed.handler import Handler
-from pulsed.job import NewJob, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import NewJob
 from pulsed.store.base import Store
 from tests.support.apps import work_off
 

@@ -9,13 +9,15 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 import pytest
 
 from pulsed import Pulse, Retention, Status
-from pulsed.audit import LONGEST_DETAIL, LONGEST_NAME, Operator, of_filter, printable
-from pulsed.engine.pruner import Pruner, prune_all
+from pulsed.engine.upkeep.pruner import Pruner, prune_all
 from pulsed.errors import InvalidOption, JobNotFound, PulsedError, ScheduleNotFound
-from pulsed.job import JobFilter, Succeeded, new_job_id
-from pulsed.rpc.remote import RemoteStore
-from pulsed.store import audit_log
-from pulsed.store.sqlite import SqliteStore
+from pulsed.model.audit import LONGEST_DETAIL, LONGEST_NAME, Operator, of_filter, printable
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter
+from pulsed.model.outcome import Succeeded
+from pulsed.rpc.client.store import RemoteStore
+from pulsed.store.sqlite.store import SqliteStore
+from pulsed.store.verbs import audit as audit_log
 from tests.support.backends import Backend
 from tests.support.commands import lines_of, run
 from tests.support.faults import Fault

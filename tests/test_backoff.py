@@ -8,8 +8,8 @@ import pytest
 
 from pulsed import Backoff, RetryPolicy
 from pulsed.app import Pulse
-from pulsed.cli.retry_option import as_text, retry_policy
-from pulsed.engine.options import WorkerOptions
+from pulsed.cli.options.retry import as_text, retry_policy
+from pulsed.engine.worker.options import WorkerOptions
 from pulsed.errors import ConfigError, InvalidOption, NoRetry, RetryAfter, Snooze
 
 LOWEST, MIDDLE, HIGHEST = (lambda: 0.0), (lambda: 0.5), (lambda: 1.0)

@@ -13,20 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsed import Context, Pulse
-from pulsed.backoff import RetryPolicy
 from pulsed.batches import TRANSACTION, Limits, batches, halves, text_size
 from pulsed.client import jobtype
-from pulsed.engine import settling
-from pulsed.engine.fan_out import CHILDREN
-from pulsed.engine.settling import Settler
+from pulsed.engine.worker import settler as settling
+from pulsed.engine.worker.settler import Settler
+from pulsed.engine.workflow.fan_out import CHILDREN
 from pulsed.errors import StorageError, StorageRefused, TransientStorageError
 from pulsed.handler import Call, Handler
-from pulsed.job import Beat, Failed, Lease, NewJob, Report, Status, Succeeded
-from pulsed.rpc import remote, remote_workflows
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Lease, NewJob, Status
+from pulsed.model.outcome import Beat, Failed, Report, Succeeded
+from pulsed.rpc.client import store as remote
+from pulsed.rpc.client import workflows as remote_workflows
+from pulsed.rpc.client.store import RemoteOptions, RemoteStore
 from pulsed.store.base import Store
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job, claim
 from tests.support.servers import ServerThread

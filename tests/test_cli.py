@@ -17,7 +17,7 @@ import pytest
 import pulsed
 from pulsed.cli.root import COMMANDS, root
 from pulsed.client import Job
-from pulsed.job import Failed, Succeeded
+from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import CONTROLS, a_waiting_job, run
 from tests.support.jobs import POLICIES, settle
@@ -373,7 +373,7 @@ class TestErrors:
         def explode(*_: Any, **__: Any) -> Any:
             raise ZeroDivisionError("oops")
 
-        monkeypatch.setattr("pulsed.cli.jobs.checked_filter", explode)
+        monkeypatch.setattr("pulsed.cli.commands.jobs.checked_filter", explode)
         result = run("jobs", "list", PULSED_URL=url)
         assert result.exit_code == 1
         assert "ZeroDivisionError: oops" in result.stderr
@@ -384,7 +384,7 @@ class TestErrors:
         def interrupt(*_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("pulsed.cli.jobs.checked_filter", interrupt)
+        monkeypatch.setattr("pulsed.cli.commands.jobs.checked_filter", interrupt)
         assert run("jobs", "list", PULSED_URL=url).exit_code == 130
 
     def test_an_unknown_option_names_the_help(self):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsed import Context, Pulse
-from pulsed.cli.suggestions import suggestions
+from pulsed.cli.view.suggestions import suggestions
 from tests.support.commands import CLEAN
 from tests.support.terminals import CONTROL_C, ENTER, Terminal
 

@@ -14,12 +14,13 @@ from uuid import UUID
 import pytest
 
 from pulsed.errors import StorageError
-from pulsed.job import Assignment, Failed, Status, Succeeded
-from pulsed.step import StepKind
+from pulsed.model.job import Assignment, Status
+from pulsed.model.outcome import Failed, Succeeded
+from pulsed.model.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite_place import file_system
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.place import file_system
 from tests.support.backends import Backend
 from tests.support.checkpoints import a_family, children_of, send, suspended
 from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of

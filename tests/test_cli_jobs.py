@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import (
     CONTROLS,
@@ -33,7 +33,7 @@ class TestList:
 
     @pytest.mark.parametrize("how", [["--json"], ["--ids", "--limit", "9"]], ids=str)
     def test_a_search_that_ended_at_its_bound_says_how_to_go_on(self, url, live, monkeypatch, how):
-        monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
+        monkeypatch.setattr("pulsed.store.verbs.search.SEARCHED", 2)
         rare = a_waiting_job(live, topic="rare")
         last = [a_waiting_job(live) for _ in range(3)][1]
         first = run("jobs", "list", "--topic", "rare", *how, PULSED_URL=url)
@@ -43,13 +43,13 @@ class TestList:
         assert str(rare) in run("jobs", "list", *args, PULSED_URL=url).stdout
 
     def test_counts_that_ended_at_their_bound_say_so(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
+        monkeypatch.setattr("pulsed.store.verbs.search.SEARCHED", 2)
         for _ in range(3):
             a_waiting_job(live)
         result = run("jobs", "counts", PULSED_URL=url)
         assert lines_of(result)[0]["PENDING"] == 2
         assert "there may be more of PENDING" in result.stderr
-        monkeypatch.setattr("pulsed.cli.output.for_people", lambda **_: True)
+        monkeypatch.setattr("pulsed.cli.view.output.for_people", lambda **_: True)
         assert "≥ 2" in run("jobs", "counts", PULSED_URL=url).stdout
 
     def test_json_has_nothing_that_a_terminal_would_obey(self, url, live):
@@ -80,7 +80,7 @@ class TestList:
 
     def test_ids_in_a_pipe_are_all_that_match(self, url, live, monkeypatch):
         monkeypatch.setattr("pulsed.client.bulk.pages.__defaults__", (2, None))
-        monkeypatch.setattr("pulsed.store.search_verbs.SEARCHED", 2)
+        monkeypatch.setattr("pulsed.store.verbs.search.SEARCHED", 2)
         ids = [str(a_waiting_job(live, topic=topic)) for topic in "aabbbaab"]
         result = run("jobs", "list", "--ids", "--topic", "a", PULSED_URL=url)
         assert result.stdout.split() == [ids[n] for n in (6, 5, 1, 0)]
@@ -129,7 +129,7 @@ class TestList:
 
     @pytest.mark.parametrize("columns", [80, 120])
     def test_a_table_fits_the_terminal(self, url, live, monkeypatch, columns):
-        monkeypatch.setattr("pulsed.cli.jobs.for_people", lambda **_: True)
+        monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
         dead = a_dead_job(live, "one\x1b[31m red " + "long " * 50 + "\nline two")
         a_waiting_job(live, topic="a_topic_with_a_name_of_quite_some_length_" * 2)
         result = run("jobs", "list", PULSED_URL=url, COLUMNS=str(columns))
@@ -182,7 +182,7 @@ class TestShow:
         assert "RuntimeError" in shown["failures"][0]["traceback"]
 
     def test_a_person_sees_failures_and_what_to_do(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.jobs.for_people", lambda **_: True)
+        monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
         dead = a_dead_job(live, payload='{"to": "ada"}')
         text = run("jobs", "show", str(dead), PULSED_URL=url, COLUMNS="80").stdout
         assert "RuntimeError: boom" in text

@@ -12,11 +12,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pulsed.cli.logs import Lines
-from pulsed.cli.output import Table, console
-from pulsed.job import WorkerInfo
-from pulsed.step import StepKind
+from pulsed.cli.view.output import Table, console
+from pulsed.model.job import WorkerInfo
+from pulsed.model.step import StepKind
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.checkpoints import a_step, recorded
 from tests.support.commands import CONTROLS, run
 from tests.support.jobs import running
@@ -64,7 +64,7 @@ class TestCommands:
     @pytest.fixture
     def people(self, monkeypatch):
         for module in ("jobs", "workers"):
-            monkeypatch.setattr(f"pulsed.cli.{module}.for_people", lambda **_: True)
+            monkeypatch.setattr(f"pulsed.cli.commands.{module}.for_people", lambda **_: True)
 
     @pytest.mark.usefixtures("people")
     @pytest.mark.parametrize("field", ["host", "state", "version"])
@@ -98,7 +98,7 @@ def test_a_log_line_is_one_record():
 def test_a_suggestion_quotes_its_arguments(near_url, near, monkeypatch):
     from tests.test_cli_workflows import a_waiter  # noqa: PLC0415 - what makes a job that waits
 
-    monkeypatch.setattr("pulsed.cli.jobs.for_people", lambda **_: True)
+    monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
     job_id = a_waiter(near, key="go; rm -rf ~")
     shown = run("jobs", "show", str(job_id), PULSED_URL=near_url, COLUMNS="200").stdout
     assert f"pulsed jobs signal {job_id} 'go; rm -rf ~' JSON" in shown

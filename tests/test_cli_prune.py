@@ -11,9 +11,10 @@ import click
 import pytest
 
 from pulsed import Retention
-from pulsed.cli import keep as keep_module
-from pulsed.cli.keep import as_text, changed, keep
-from pulsed.job import Cancelled, Status, Succeeded
+from pulsed.cli.options import keep as keep_module
+from pulsed.cli.options.keep import as_text, changed, keep
+from pulsed.model.job import Status
+from pulsed.model.outcome import Cancelled, Succeeded
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import Backend
 from tests.support.commands import Command, a_dead_job, lines_of, present, run
@@ -86,12 +87,12 @@ class TestPrune:
         assert left(live) == EVERYTHING_LEFT
 
     def test_an_interrupted_one_says_how_far_it_came(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.engine.pruner.BATCH", 1)
+        monkeypatch.setattr("pulsed.engine.upkeep.pruner.BATCH", 1)
 
         async def interrupted(_: float) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("pulsed.engine.pruner.pause", interrupted)
+        monkeypatch.setattr("pulsed.engine.upkeep.pruner.pause", interrupted)
         result = run("jobs", "prune", "--older-than", "1h", "--yes", PULSED_URL=url)
         assert result.exit_code != 0
         assert "interrupted: 1 job removed so far" in result.stderr
@@ -131,8 +132,9 @@ class TestPrune:
         assert left(live) == EVERYTHING_LEFT
 
     def test_a_person_gets_a_table(self, url, live, monkeypatch):
-        import_module("pulsed.cli.jobs")  # or it would take the next line's for its own, for good
-        monkeypatch.setattr("pulsed.cli.output.for_people", lambda **_: True)
+        # Or it would take the next line's for its own, for good.
+        import_module("pulsed.cli.commands.jobs")
+        monkeypatch.setattr("pulsed.cli.view.output.for_people", lambda **_: True)
         result = run("jobs", "prune", "--older-than", "1h", "--dry-run", PULSED_URL=url)
         assert [line.split() for line in result.stdout.splitlines()] == [
             ["STATUS", "JOBS"],

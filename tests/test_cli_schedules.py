@@ -10,11 +10,11 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.client.schedule_spec import make_spec
-from pulsed.engine.scheduler import Scheduler, job_of
+from pulsed.engine.upkeep.scheduler import Scheduler, job_of
 from pulsed.handler import Registry
-from pulsed.schedule import ScheduleRow, ScheduleState
+from pulsed.model.schedule import ScheduleRow, ScheduleState
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend
 from tests.support.commands import lines_of, present, run
 
@@ -59,7 +59,7 @@ def fire(store: SqlStore) -> int:
 @pytest.fixture
 def people(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("schedules", "schedule_changes", "jobs"):
-        monkeypatch.setattr(f"pulsed.cli.{module}.for_people", lambda **_: True)
+        monkeypatch.setattr(f"pulsed.cli.commands.{module}.for_people", lambda **_: True)
 
 
 @pytest.fixture
@@ -473,8 +473,8 @@ class TestElsewhere:
             def run(self) -> int:
                 return 0
 
-        monkeypatch.setattr("pulsed.cli.worker._run", run_worker)
-        monkeypatch.setattr("pulsed.cli.worker.Supervisor", Parent)
+        monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
+        monkeypatch.setattr("pulsed.cli.commands.worker.Supervisor", Parent)
         args = ("worker", shop, "--url", "sqlite:///none.db", *more)
         assert run(*args).exit_code == 0
         assert run(*args, "--processes", "2").exit_code == 0

@@ -19,8 +19,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from pulsed import Pulse, Status
 from pulsed.extras import install_command
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import METHODS
-from pulsed.store.sqlite import SqliteStore
+from pulsed.rpc.messages.contract import METHODS
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.apps import declare_add, work_off
 from tests.support.certificates import Authority
 from tests.support.commands import Command, run

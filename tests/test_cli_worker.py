@@ -16,10 +16,10 @@ import pytest
 
 from pulsed import Status
 from pulsed.cli.logs import JsonLines, Lines
+from pulsed.cli.options.working import queues
 from pulsed.cli.reloading import SourceWatch, sources_under
-from pulsed.cli.times import brief, parse_duration, past, relative
-from pulsed.cli.worker import queues
-from pulsed.engine.signals import ECHO
+from pulsed.cli.view.times import brief, parse_duration, past, relative
+from pulsed.engine.process.stop_signals import ECHO
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import CONTROLS, Command, run, until
 from tests.support.jobs import a_job
@@ -256,8 +256,8 @@ class TestConnections:
         (folder / "shop.py").rename(folder / "bounded_shop.py")
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(folder)
-        monkeypatch.setattr("pulsed.cli.worker._run", run_worker)
-        monkeypatch.setattr("pulsed.cli.worker.Supervisor", Parent)
+        monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
+        monkeypatch.setattr("pulsed.cli.commands.worker.Supervisor", Parent)
         args = ("worker", "bounded_shop:app", "--url", "postgresql://nowhere/none")
         assert run(*args, "--max-connections", "12").exit_code == 0
         assert run(*args, "--max-connections", "12", "--processes", "2").exit_code == 0
@@ -274,7 +274,7 @@ class TestConnections:
             bounds.append(settings.max_connections)
             return 0
 
-        monkeypatch.setattr("pulsed.cli.server._serve", serve)
+        monkeypatch.setattr("pulsed.cli.commands.server._serve", serve)
         args = ("server", "--url", "postgresql://nowhere/none")
         assert run(*args, "--max-connections", "12").exit_code == 0
         assert bounds == [12]

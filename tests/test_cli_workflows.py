@@ -8,12 +8,13 @@ import pytest
 from click.testing import Result
 
 from pulsed import Pulse
-from pulsed.cli import job_tree
-from pulsed.cli.job_tree import FEW
+from pulsed.cli.view import job_tree
+from pulsed.cli.view.job_tree import FEW
 from pulsed.errors import InvalidTransition
-from pulsed.job import Assignment, Failed, Status, Succeeded, Waiting
-from pulsed.rpc.convert import job_message, job_of
-from pulsed.step import StepKind, StepState, Wait
+from pulsed.model.job import Assignment, Status
+from pulsed.model.outcome import Failed, Succeeded, Waiting
+from pulsed.model.step import StepKind, StepState, Wait
+from pulsed.rpc.messages.jobs import job_message, job_of
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from tests.support.checkpoints import (
@@ -87,7 +88,7 @@ def shown(url: str, job_id: UUID, *options: str) -> Any:
 @pytest.fixture
 def people(monkeypatch):
     """Let somebody sit before the terminal."""
-    monkeypatch.setattr("pulsed.cli.jobs.for_people", lambda **_: True)
+    monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
 
 
 def read(url: str, *args: str, columns: int = 120) -> str:
@@ -133,7 +134,7 @@ class TestShowForMachines:
         assert jobs[2]["last_error"] == LONG_ERROR
 
     def test_of_a_large_fan_out_a_program_gets_a_bounded_part(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.jobs.FEW_IN_JSON", 3)
+        monkeypatch.setattr("pulsed.cli.commands.jobs.FEW_IN_JSON", 3)
         family = a_waiting_parent(live, 12)
         read_trees = counted(monkeypatch, "read_tree")
         children = shown(url, family.parent)["steps"][1]["children"]
@@ -142,7 +143,7 @@ class TestShowForMachines:
         assert len(read_trees) == 3
 
     def test_all_children_are_read_by_page_and_not_one_by_one(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.job_tree.MOST_TREES", 2)
+        monkeypatch.setattr("pulsed.cli.view.job_tree.MOST_TREES", 2)
         family = a_waiting_parent(live, 12)
         read_trees = counted(monkeypatch, "read_tree")
         jobs = shown(url, family.parent, "--all")["steps"][1]["children"]["jobs"]
@@ -198,7 +199,7 @@ class TestShowForPeople:
         assert "… and 3 more: --all shows them" in text
 
     def test_of_very_many_failures_not_all(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.job_tree.MOST_FAILED", 2)
+        monkeypatch.setattr("pulsed.cli.view.job_tree.MOST_FAILED", 2)
         family = a_waiting_parent(live, FEW + 5)
         for child in family.children[FEW + 1 :]:
             fail(live, child)

@@ -11,15 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.engine.context import Context
 from pulsed.errors import StorageFull
-from pulsed.job import Status, TopicPolicy, new_job_id
-from pulsed.store import postgres_session
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status, TopicPolicy
 from pulsed.store.open import open_store
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.sqlite import SqliteOptions, SqliteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.postgres import session as postgres_session
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock
 from tests.support.jobs import never_away

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 from hypothesis import settings
 
-from pulsed.job import Lease
-from pulsed.rpc.dispatch import Dispatcher, Grant
+from pulsed.model.job import Lease
+from pulsed.rpc.server.dispatcher import Dispatcher, Grant
 from pulsed.store.base import Store
 from tests.support.chance_workers import PAUSES, Chance, Jobs, Worker
 from tests.support.jumping_loop import run_jumping

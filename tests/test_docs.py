@@ -34,9 +34,9 @@ import pytest
 import pulsed
 from pulsed import Pulse
 from pulsed.cli.root import COMMANDS, root
-from pulsed.engine.worker import Worker
+from pulsed.engine.worker.worker import Worker
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.pages import BLOCK, FILE, PLACEHOLDER, ROOT, Block, blocks
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.job import Released
-from pulsed.store import claim_verb
-from pulsed.store.dialect import PostgresDialect
-from pulsed.store.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
-from pulsed.store.runner import drive
-from pulsed.store.sql import Statements
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Rows, Statement, Verb
+from pulsed.model.outcome import Released
+from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs import claim as claim_verb
+from pulsed.store.verbs.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
+from pulsed.store.verbs.script import Verb, drive
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, a_job, a_policy, claim, settle
 

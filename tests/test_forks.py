@@ -14,11 +14,11 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store import fork
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlite_file import _open_files
+from pulsed.store.sqlite.file import _open_files
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import Backend, close_blocking
 from tests.support.forking import CHILDREN, ENDS, MOMENTS
 from tests.support.jobs import EVERYTHING, a_job, claim_one
@@ -173,7 +173,7 @@ REFUSED = """
     import os, sqlite3, sys
     from pulsed import Pulse
     from pulsed.errors import StorageError
-    from pulsed.job import Status
+    from pulsed.model.job import Status
 
     app = Pulse(f"sqlite:///{sys.argv[1]}")
 

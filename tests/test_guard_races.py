@@ -9,21 +9,16 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import TransientStorageError
-from pulsed.job import (
-    Failed,
-    Report,
-    Snoozed,
-    Status,
-    Succeeded,
-    new_job_id,
-)
-from pulsed.step import StepKind
-from pulsed.store.dialect import HAS_WAITED
-from pulsed.store.floors import NOTHING
-from pulsed.store.sqlstore import SqlStore
-from pulsed.workflow import child_id
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Report, Snoozed, Succeeded
+from pulsed.model.step import StepKind
+from pulsed.model.workflow import child_id
+from pulsed.store.sql.dialect import HAS_WAITED
+from pulsed.store.sql.jobs import LOWEST_ID
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import PostgresBackend, SqliteBackend, only_postgres
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -366,7 +361,7 @@ async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_lik
         "below": "{1}",
         "l_priority": "{1,0}",
         "l_at": "{1970-01-01,1970-01-01}",
-        "l_id": f"{{{NOTHING},{NOTHING}}}",
+        "l_id": f"{{{LOWEST_ID},{LOWEST_ID}}}",
         "l_claimed": "{10,10}",
         "l_walked": "{10,10}",
     }

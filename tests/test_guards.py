@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from pulsed.errors import StorageError
-from pulsed.job import (
-    Beat,
-    Failed,
-    Lease,
-    Snoozed,
-    Status,
-    Succeeded,
-)
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Beat, Failed, Snoozed, Succeeded
+from pulsed.store.sql_store import SqlStore
 from tests.support.guards import (
     STILL_CLAIMABLE,
     a_self_zombie,

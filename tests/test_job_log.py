@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pulsed.cli.logs import JsonLines
-from pulsed.engine import job_log
 from pulsed.engine.context import Context, JobLogFilter
+from pulsed.engine.worker import job_log
 from pulsed.errors import InvalidOption, NoRetry
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store.base import Store
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (

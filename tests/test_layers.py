@@ -29,7 +29,7 @@ def test_pulsed_keeps_to_its_layers():
 
 
 def test_downward_imports_are_fine(tree):
-    assert tree(errors="", job="from pulsed.errors import X", app="import pulsed.job") == []
+    assert tree(errors="", model="from pulsed.errors import X", app="import pulsed.model") == []
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_downward_imports_are_fine(tree):
     ],
 )
 def test_an_upward_import_is_reported(tree, code):
-    [problem] = tree(app="", job=code)
-    assert "job.py" in problem
-    assert "job imports app, which lies above it" in problem
+    [problem] = tree(app="", model=code)
+    assert "model.py" in problem
+    assert "model imports app, which lies above it" in problem
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,17 @@ def test_an_upward_import_from_inside_a_package_is_reported(tree, code):
 
 
 def test_a_package_may_import_its_own_modules(tree):
-    modules = {"store__in____init__": "from .sql import X", "store__in__sql": "from . import rows"}
-    assert tree(**modules, store__in__rows="") == []
+    modules = {
+        "store__in____init__": "from .open import X",
+        "store__in__open": "from . import base",
+    }
+    assert tree(**modules, store__in__base="") == []
+
+
+@pytest.mark.parametrize("code", ["from pulsed.store import open", "from ..open import X"])
+def test_an_upward_import_between_the_parts_of_a_package_is_reported(tree, code):
+    [problem] = tree(store__in__open="", store__in__sql__in__jobs=code)
+    assert "sql imports open, which lies above it" in problem
 
 
 def test_the_front_door_is_above_everything(tree):
@@ -71,12 +80,12 @@ def test_the_front_door_is_above_everything(tree):
 
 
 def test_modules_of_one_layer_may_import_one_another(tree):
-    assert tree(job="", backoff="import pulsed.job", lifecycle="import pulsed.backoff") == []
+    assert tree(errors="", batches="import pulsed.errors", wording="import pulsed.batches") == []
 
 
 def test_a_circle_inside_a_layer_is_reported_once(tree):
-    [problem] = tree(job="import pulsed.backoff", backoff="import pulsed.job")
-    assert problem == "import circle: backoff → job → backoff"
+    [problem] = tree(errors="import pulsed.batches", batches="import pulsed.errors")
+    assert problem == "import circle: batches → errors → batches"
 
 
 def test_an_unknown_module_must_be_given_a_layer(tree):

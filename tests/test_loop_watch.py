@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pulsed.engine import loop_watch
-from pulsed.engine.loop_watch import BLOCKED_AFTER, REPEAT_AFTER, LoopWatch
+from pulsed.engine.worker import loop_watch
+from pulsed.engine.worker.loop_watch import BLOCKED_AFTER, REPEAT_AFTER, LoopWatch
 from pulsed.store.base import Store
 from tests.support.workers import finished, registry_of, submit, working
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pulsed.store.loops import PerLoop
+from pulsed.store.per_loop import PerLoop
 
 
 def test_each_loop_has_its_own_and_keeps_it():

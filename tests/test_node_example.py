@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse, Status
-from pulsed.job import JobFilter
+from pulsed.model.job import JobFilter
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.servers import ServerThread
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 import pytest
 
-from pulsed.job import Lease
+from pulsed.model.job import Lease
+from pulsed.model.timetable import EPOCH
 from pulsed.store.blocking import run_blocking
-from pulsed.store.ticks import MOST_GRACES, Tick, Ticks, grace
-from pulsed.timetable import EPOCH
+from pulsed.store.verbs.ticks import MOST_GRACES, Tick, Ticks, grace
 from tests.support.backends import PostgresBackend, close_blocking, only_postgres
 from tests.support.interleaving import Actor
 from tests.support.jobs import a_job, a_worker_id, claim, never_away

@@ -4,8 +4,8 @@ import asyncpg.connect_utils
 import pytest
 
 from pulsed.errors import ConfigError, InvalidURL
-from pulsed.store.postgres import PostgresStore
-from pulsed.store.postgres_address import Address, PostgresOptions
+from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.store import PostgresStore
 
 NAMED = {"application_name": "pulsed/test"}
 

@@ -7,9 +7,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from pulsed.backoff import RetryPolicy
-from pulsed.job import Failed, Outcome, Released, Report, Status, Succeeded, new_job_id
-from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Outcome, Released, Report, Succeeded
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.jobs import EVERYTHING, NO_WAIT, POLICIES, a_job, a_policy, a_worker_id
 
 SESSIONS = 8

@@ -10,16 +10,19 @@ import psycopg
 import pytest
 
 from pulsed import Pulse
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import ConfigError, TooManyConnections, TransientStorageError
-from pulsed.job import Beat, Lease, new_job_id
-from pulsed.store import postgres_listen, postgres_session
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Beat
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_async import LanePool
-from pulsed.store.postgres_session import LONGEST_PAUSE, Crowding, Lane, Sessions
-from pulsed.store.postgres_sync import ThreadPool
-from pulsed.store.throttle import Throttle, level_of
+from pulsed.store.log_throttle import Throttle, level_of
+from pulsed.store.postgres import listen as postgres_listen
+from pulsed.store.postgres import session as postgres_session
+from pulsed.store.postgres.asyncpg_pool import LanePool
+from pulsed.store.postgres.psycopg_pool import ThreadPool
+from pulsed.store.postgres.session import LONGEST_PAUSE, Crowding, Lane, Sessions
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.commands import Command
 from tests.support.commands import until as until_true
 from tests.support.scratch_postgres import ScratchPostgres
@@ -184,7 +187,7 @@ async def test_a_listener_that_finds_the_server_full_comes_back(postgres_url, mo
 
 CROWDED = """
 from pulsed import Pulse
-from pulsed.store import postgres_session
+from pulsed.store.postgres import session as postgres_session
 
 postgres_session.LONGEST_PAUSE = 0.5
 app = Pulse()

@@ -3,10 +3,10 @@
 import pytest
 
 from pulsed.errors import StorageRefused
-from pulsed.job import Status
-from pulsed.store import postgres_direct
+from pulsed.model.job import Status
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres import direct as postgres_direct
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.jobs import EVERYTHING, a_job
 from tests.support.own_sessions import administering
 from tests.support.raw_verbs import a_verb

@@ -8,7 +8,6 @@ import asyncpg
 import psycopg
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import (
     SchemaError,
     StorageBusy,
@@ -18,10 +17,12 @@ from pulsed.errors import (
     TooManyConnections,
     TransientStorageError,
 )
+from pulsed.model.backoff import RetryPolicy
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_errors import translate
-from pulsed.store.verb import Kind, Sql, Statement, Verb
+from pulsed.store.postgres.errors import translate
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.sql.statement import Sql, Statement
+from pulsed.store.verbs.script import Kind, Verb
 from tests.support.jobs import a_job
 from tests.support.own_sessions import AT_ONCE, impatient, sessions
 from tests.support.raw_verbs import a_verb, both_drivers, perform, run

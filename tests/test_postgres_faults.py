@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from pulsed.job import Beat, Failed, Released, Report, Status, Succeeded
+from pulsed.model.job import Status
+from pulsed.model.outcome import Beat, Failed, Released, Report, Succeeded
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE, only_postgres
 from tests.support.cutting_proxy import CuttingProxy, Moment
 from tests.support.jobs import (

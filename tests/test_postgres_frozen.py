@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pulsed.job import NewJob, Status, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import NewJob, Status
 from tests.support import crashing_app
 from tests.support.crashing_app import Journal
 from tests.support.processes import open_store

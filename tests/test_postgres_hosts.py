@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pulsed.store import postgres_address
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_address import Address
+from pulsed.store.postgres import address as postgres_address
+from pulsed.store.postgres.address import Address
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job
 from tests.support.scratch_postgres import ScratchPostgres, free_port

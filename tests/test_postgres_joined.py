@@ -10,9 +10,9 @@ import pytest
 from psycopg.rows import dict_row
 
 from pulsed.errors import ConfigError, StorageError
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresStore
+from pulsed.store.postgres.store import PostgresStore
 from tests.support.clock import Clock
 from tests.support.jobs import a_job, row
 

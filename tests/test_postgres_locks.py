@@ -13,17 +13,20 @@ import pytest
 
 from pulsed.engine.context import Context
 from pulsed.errors import StorageBusy
-from pulsed.job import Beat, Failed, Lease, Report, Status, Succeeded, new_job_id
-from pulsed.rpc.access import Caller, Role
-from pulsed.rpc.dispatch import Dispatcher
-from pulsed.rpc.gate import Gate, OpenGate
-from pulsed.rpc.remote import RemoteStore
-from pulsed.schedule import ScheduleFilter
-from pulsed.step import StepKind
-from pulsed.store import postgres_session, tokens
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Beat, Failed, Report, Succeeded
+from pulsed.model.schedule import ScheduleFilter
+from pulsed.model.step import StepKind
+from pulsed.model.workflow import Record
+from pulsed.rpc.client.store import RemoteStore
+from pulsed.rpc.server.access import Caller, Role
+from pulsed.rpc.server.dispatcher import Dispatcher
+from pulsed.rpc.server.gate import Gate, OpenGate
+from pulsed.store import tokens
 from pulsed.store.base import Partly, Store
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.workflow import Record
+from pulsed.store.postgres import session as postgres_session
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.checkpoints import a_family, a_step, a_wait, statuses, suspended
 from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
 from tests.support.own_sessions import AT_ONCE

@@ -14,16 +14,16 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Literal
 
-from pulsed.store import operator_verbs, search_verbs
 from pulsed.store.blocking import run_blocking
-from pulsed.store.dialect import PostgresDialect
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_session import Lane, Sessions
-from pulsed.store.runner import drive
-from pulsed.store.schedule_sql import ScheduleStatements
-from pulsed.store.sql import Statements
-from pulsed.store.verb import Sql
-from pulsed.store.workflow_sql import WorkflowStatements
+from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.postgres.session import Lane, Sessions
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sql.schedules import ScheduleStatements
+from pulsed.store.sql.statement import Sql
+from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs import reads, search
+from pulsed.store.verbs.script import drive
 from tests.test_store_search import EVERY_FILTER
 
 SCHEMA = "pulsed_plans"
@@ -340,14 +340,14 @@ def test_every_statement_of_workflows_has_its_plan_tested():
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
 def test_no_search_visits_more_than_its_bound(planner, monkeypatch, analyzed):
     """Also of filters that match nothing, which would walk the table."""
-    monkeypatch.setattr(search_verbs, "SEARCHED", 100)
+    monkeypatch.setattr(search, "SEARCHED", 100)
     fill(planner, 20_000, running=0)
     if analyzed:
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
     for where in EVERY_FILTER:
         for verb in (
-            search_verbs.list_jobs(STATEMENTS, where, 50, None),
-            search_verbs.counts(STATEMENTS, where),
+            search.list_jobs(STATEMENTS, where, 50, None),
+            search.counts(STATEMENTS, where),
         ):
             plan: list[dict[str, Any]] = []
             drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]
@@ -360,11 +360,11 @@ def test_no_search_visits_more_than_its_bound(planner, monkeypatch, analyzed):
 def test_no_check_of_the_doctor_visits_more_than_its_bound(planner, monkeypatch, crowd):
     """Neither of the due jobs nor of what waits or has ended is the whole table read."""
     for bound in ("SEARCHED", "MOST_WAITS"):
-        monkeypatch.setattr(operator_verbs, bound, 100)
+        monkeypatch.setattr(reads, bound, 100)
     fill_with(planner, crowd, 5_000)
     for verb in (
-        operator_verbs.backlog(STATEMENTS),
-        operator_verbs.audit(STATEMENTS, WORKFLOWS, 20.0),
+        reads.backlog(STATEMENTS),
+        reads.audit(STATEMENTS, WORKFLOWS, 20.0),
     ):
         plan: list[dict[str, Any]] = []
         drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]

@@ -14,15 +14,17 @@ import asyncpg
 import psycopg
 import pytest
 
-from pulsed.engine.scheduler import decide
+from pulsed.engine.upkeep.scheduler import decide
 from pulsed.errors import TransientStorageError
-from pulsed.job import Failed, Status, Succeeded, new_job_id
-from pulsed.step import StepKind
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Succeeded
+from pulsed.model.step import StepKind
+from pulsed.model.workflow import Record, Signal
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.verb import Kind, Verb
-from pulsed.workflow import Record, Signal
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.verbs.script import Kind, Verb
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_family, a_step, a_wait, children_of, send, take
 from tests.support.jobs import (

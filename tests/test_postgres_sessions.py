@@ -6,17 +6,18 @@ import psycopg
 import pytest
 
 from pulsed import Pulse
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import (
     ConfigError,
     SchemaError,
     StorageError,
 )
-from pulsed.job import Beat, Failed, JobFilter, Report, Status, Succeeded
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Beat, Failed, Report, Succeeded
 from pulsed.store.blocking import run_blocking
 from pulsed.store.migrations import newest
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.verb import Kind, Verb
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.verbs.script import Kind, Verb
 from tests.support.jobs import ALICE, POLICIES, a_job, claim, claim_one, submitted
 from tests.support.own_sessions import impatient, sessions
 from tests.support.programs import python
@@ -35,9 +36,10 @@ def script(code, url):
     prelude = """if True:
     import asyncio, gc, logging, os, sys
     logging.getLogger("asyncio").setLevel("ERROR")  # a slow machine is no mistake
-    from pulsed.job import NewJob, new_job_id
+    from pulsed.model.job import NewJob
+    from pulsed.model.ids import new_job_id
     from pulsed.store.blocking import run_blocking
-    from pulsed.store.postgres import PostgresStore, PostgresOptions
+    from pulsed.store.postgres.store import PostgresStore, PostgresOptions
     store = PostgresStore(sys.argv[1])
     def job(queue="default"): return [NewJob(id=new_job_id(), topic="t", payload="{}", queue=queue)]
     """

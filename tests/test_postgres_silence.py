@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import TransientStorageError
-from pulsed.job import Beat, Status
-from pulsed.store import postgres_session
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Status
+from pulsed.model.outcome import Beat
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_session import Sessions
-from pulsed.store.verb import Kind, Verb
+from pulsed.store.postgres import session as postgres_session
+from pulsed.store.postgres.session import Sessions
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.verbs.script import Kind, Verb
 from tests.support.backends import PostgresBackend
 from tests.support.clock import Clock
 from tests.support.jobs import a_job, running

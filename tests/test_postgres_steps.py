@@ -11,13 +11,13 @@ import asyncpg
 import psycopg
 import pytest
 
-from pulsed.backoff import RetryPolicy
-from pulsed.engine import patience
 from pulsed.engine.context import Context
-from pulsed.engine.steps import MOST_LOSSES
-from pulsed.job import Status
+from pulsed.engine.workflow import patience
+from pulsed.engine.workflow.steps import MOST_LOSSES
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Status
 from pulsed.store import retrying
-from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE_OPTIONS, Backend, PostgresBackend, only_postgres
 from tests.support.clock import Clock
 from tests.support.cutting_proxy import CuttingProxy

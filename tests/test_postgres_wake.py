@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from pulsed.errors import StorageError
-from pulsed.store import postgres_listen
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_notify import AT_MOST_EVERY, REMEMBERED, Notifier
+from pulsed.store.postgres import listen as postgres_listen
+from pulsed.store.postgres.notify import AT_MOST_EVERY, REMEMBERED, Notifier
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.jobs import a_job
 
 WITHIN = 60.0
@@ -237,9 +237,10 @@ async def test_schemas_have_channels_of_their_own(opened, postgres_url):
 async def test_a_program_that_ends_at_once_still_announces_its_last_job(opened, postgres_url):
     code = """if True:
         import sys
-        from pulsed.job import NewJob, new_job_id
+        from pulsed.model.job import NewJob
+        from pulsed.model.ids import new_job_id
         from pulsed.store.blocking import run_blocking
-        from pulsed.store.postgres import PostgresStore
+        from pulsed.store.postgres.store import PostgresStore
         store = PostgresStore(sys.argv[1])
         store._notifier._see_to_it = lambda: None  # as if it ended before the thread's turn
         for queue in ("first", "last", "last"):

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pulsed.engine.worker import Exit
-from pulsed.job import Status
-from pulsed.lifecycle import TERMINAL
-from pulsed.rpc.remote import RemoteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.engine.worker.worker import Exit
+from pulsed.model.job import Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.rpc.client.store import RemoteStore
+from pulsed.store.sql_store import SqlStore
 from tests.support import crashing_app
 from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal, hold_interpreter, sibling, slow_at_first, work

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse, Retention
-from pulsed.engine import pruner as pruner_module
-from pulsed.engine.pruner import BATCH, BUDGET, EVERY, REST, TURN, Pruner, prune_all
+from pulsed.engine.upkeep import pruner as pruner_module
+from pulsed.engine.upkeep.pruner import BATCH, BUDGET, EVERY, REST, TURN, Pruner, prune_all
 from pulsed.errors import TransientStorageError
-from pulsed.job import Failed, Report, Status, Succeeded
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Report, Succeeded
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import EVERYTHING, a_job, claim
 from tests.support.workers import until, working

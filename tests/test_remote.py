@@ -20,15 +20,17 @@ from pulsed.errors import (
     StorageFull,
     TransientStorageError,
 )
-from pulsed.job import Lease, Report, Status, Succeeded
-from pulsed.rpc import claims, remote
-from pulsed.rpc.access import unauthenticated
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.address import Address
-from pulsed.rpc.gate import Gate
+from pulsed.rpc.client import claim_stream as claims
+from pulsed.rpc.client import store as remote
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteStore
+from pulsed.rpc.server.access import unauthenticated
+from pulsed.rpc.server.gate import Gate
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.apps import declare_add, work_off
 from tests.support.backends import QUICK
 from tests.support.commands import until as until_true

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pulsed.job import Status
-from pulsed.rpc.remote import LONGEST_REPORT, RemoteOptions, RemoteStore
-from pulsed.store.sqlite import SqliteStore
+from pulsed.model.job import Status
+from pulsed.rpc.client.store import LONGEST_REPORT, RemoteOptions, RemoteStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.jobs import NO_WAIT, a_job, reap, row

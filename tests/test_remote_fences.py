@@ -12,13 +12,14 @@ import grpc
 import pytest
 from grpc import aio
 
-from pulsed.engine.leases import LONGEST_PAUSE, Fence, Leases
+from pulsed.engine.worker.leases import LONGEST_PAUSE, Fence, Leases
 from pulsed.errors import AccessDenied, ServerUnreachable, TransientStorageError
-from pulsed.job import Assignment, Beat, Lease
-from pulsed.rpc.convert import lease_message
+from pulsed.model.job import Assignment, Lease
+from pulsed.model.outcome import Beat
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import ERROR_KEY
-from pulsed.store.sqlite import SqliteStore
+from pulsed.rpc.messages.contract import ERROR_KEY
+from pulsed.rpc.messages.jobs import lease_message
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import ALICE, running
 from tests.support.raw_streams import raw_client
 from tests.support.servers import ServerThread

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from pulsed.job import Beat, Lease, Report, Status, Succeeded
-from pulsed.rpc.remote import RemoteStore
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Beat, Report, Succeeded
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.open import open_store
 from tests.support import crashing_app
 from tests.support.backends import postgres_backend

@@ -6,9 +6,9 @@ import pytest
 
 from pulsed import Pulse, Retention, Status
 from pulsed.client.prune import ages_for
-from pulsed.engine.options import WorkerOptions
+from pulsed.engine.worker.options import WorkerOptions
 from pulsed.errors import InvalidOption
-from pulsed.retention import SHORTEST, described
+from pulsed.model.retention import SHORTEST, described
 
 DAY = 86_400.0
 

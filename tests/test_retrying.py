@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import (
     CalledInEventLoop,
     InvalidOption,
@@ -16,12 +15,15 @@ from pulsed.errors import (
     StorageReadOnly,
     TransientStorageError,
 )
-from pulsed.job import Lease, Report, Succeeded, new_job_id
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Report, Succeeded
 from pulsed.store import retrying as module
 from pulsed.store.blocking import blocking, run_blocking
 from pulsed.store.retrying import QUIET, Complaints, retrying
-from pulsed.store.sqlite import SqliteOptions, SqliteStore
-from pulsed.store.sqlstore import StoreOptions
+from pulsed.store.sql_store import StoreOptions
+from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.jobs import ALICE, POLICIES, a_job
 from tests.support.waiting import until
 

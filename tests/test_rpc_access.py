@@ -12,17 +12,21 @@ import grpc
 import pytest
 from grpc import aio
 
-from pulsed.engine.upkeep import Upkeep
+from pulsed.engine.upkeep.watchdog import Upkeep
 from pulsed.errors import AccessDenied, TransientStorageError
-from pulsed.job import Report, Succeeded, TopicPolicy, WorkerInfo
-from pulsed.rpc import columns, convert, convert_reports, convert_schedules
-from pulsed.rpc.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK, Role
+from pulsed.model.job import TopicPolicy, WorkerInfo
+from pulsed.model.outcome import Report, Succeeded
+from pulsed.rpc.client.store import RemoteOptions, RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
-from pulsed.rpc.wire import METHODS
+from pulsed.rpc.messages import columns
+from pulsed.rpc.messages import jobs as convert
+from pulsed.rpc.messages import reports as convert_reports
+from pulsed.rpc.messages import schedules as convert_schedules
+from pulsed.rpc.messages.contract import METHODS
+from pulsed.rpc.server.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK, Role
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.certificates import Authority

@@ -15,21 +15,22 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from grpc import aio
 
 from pulsed.errors import InvalidPayload, PulsedError, TransientStorageError
-from pulsed.job import Status, TopicPolicy
-from pulsed.rpc import admission, checks, streams
-from pulsed.rpc import gate as gates
-from pulsed.rpc.access import Caller
-from pulsed.rpc.dispatch import Dispatcher, Grant, Stream
-from pulsed.rpc.failures import Refusal
-from pulsed.rpc.gate import TokenGate
+from pulsed.model.job import Status, TopicPolicy
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.json_text import checked_json
-from pulsed.rpc.refusals import Refusals
-from pulsed.rpc.weight import check_weight
-from pulsed.rpc.wire import LARGEST_BATCH, METHODS
+from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
+from pulsed.rpc.messages.errors import Refusal
+from pulsed.rpc.server import admission, checks
+from pulsed.rpc.server import gate as gates
+from pulsed.rpc.server import job_stream as streams
+from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
+from pulsed.rpc.server.gate import TokenGate
+from pulsed.rpc.server.json_text import checked_json
+from pulsed.rpc.server.refusals import Refusals
+from pulsed.rpc.server.weight import check_weight
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from tests.support.jobs import TOPIC, a_job, row, submitted
 from tests.support.raw_streams import RawClient, raw_client

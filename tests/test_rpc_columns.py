@@ -11,22 +11,15 @@ import pytest
 from grpc import aio
 
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
-from pulsed.job import (
-    Assignment,
-    Beat,
-    Failed,
-    Lease,
-    Released,
-    Report,
-    Status,
-    Succeeded,
-    new_job_id,
-)
-from pulsed.rpc import checks, columns
-from pulsed.rpc.convert import BEAT_NUMBERS, lease_message
-from pulsed.rpc.convert_reports import report_message
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Assignment, Lease, Status
+from pulsed.model.outcome import Beat, Failed, Released, Report, Succeeded
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.store.sqlite import SqliteStore
+from pulsed.rpc.messages import columns
+from pulsed.rpc.messages.jobs import BEAT_NUMBERS, lease_message
+from pulsed.rpc.messages.reports import report_message
+from pulsed.rpc.server import checks
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import ALICE, BOB, POLICIES, TOPIC, a_job, claim, ids, row
 from tests.support.raw_streams import raw_client
 from tests.support.servers import ServerThread

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pulsed.rpc.access import ROLES
-from pulsed.rpc.service import Service
-from pulsed.rpc.wire import METHODS
+from pulsed.rpc.messages.contract import METHODS
+from pulsed.rpc.server.access import ROLES
+from pulsed.rpc.server.service import Service
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto/pulse/v1/pulse.proto"

@@ -10,15 +10,17 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from pulsed.engine import claiming
-from pulsed.engine.worker import Exit
+from pulsed.engine.worker import claimer as claiming
+from pulsed.engine.worker.worker import Exit
 from pulsed.errors import TransientStorageError
-from pulsed.job import Status
-from pulsed.rpc import claims, dispatch, streams
+from pulsed.model.job import Status
+from pulsed.rpc.client import claim_stream as claims
+from pulsed.rpc.client.store import RemoteOptions, RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.rpc.server import dispatcher as dispatch
+from pulsed.rpc.server import job_stream as streams
 from pulsed.store.base import Listener
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job, row
 from tests.support.raw_streams import raw_client

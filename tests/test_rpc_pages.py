@@ -7,15 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine.scheduler import template
-from pulsed.job import Failed, JobFilter, Status, new_job_id
-from pulsed.rpc import parcel
+from pulsed.engine.upkeep.scheduler import template
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Failed
+from pulsed.model.workflow import History
+from pulsed.rpc.client.store import RemoteOptions, RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.parcel import Parcel
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
-from pulsed.rpc.wire import LARGEST_ANSWER
-from pulsed.store.sqlite import SqliteStore
-from pulsed.workflow import History
+from pulsed.rpc.messages.contract import LARGEST_ANSWER
+from pulsed.rpc.server import sized_page as parcel
+from pulsed.rpc.server.sized_page import Parcel
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_step, recorded
 from tests.support.jobs import NO_WAIT, a_job, claim_one, running, settle

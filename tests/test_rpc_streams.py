@@ -13,11 +13,13 @@ import pytest
 from grpc import aio
 
 from pulsed.errors import StorageError
-from pulsed.job import Status
-from pulsed.rpc import checks, dispatch, streams
+from pulsed.model.job import Status
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import PART
-from pulsed.store.sqlite import SqliteStore
+from pulsed.rpc.messages.contract import PART
+from pulsed.rpc.server import checks
+from pulsed.rpc.server import dispatcher as dispatch
+from pulsed.rpc.server import job_stream as streams
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING, TOPIC, a_job, row, submitted
 from tests.support.raw_streams import raw_client
 from tests.support.servers import ServerThread

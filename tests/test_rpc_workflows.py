@@ -17,22 +17,26 @@ import grpc
 import pytest
 from grpc import aio
 
-from pulsed.backoff import RetryPolicy
 from pulsed.batches import Limits
 from pulsed.engine.context import Context
 from pulsed.errors import FanOutFailed, InvalidPayload, LeaseLost, NoRetry, StorageError
-from pulsed.job import Failed, JobFilter, Released, Status, SucceededForGood, new_job_id
-from pulsed.rpc import parcel, remote_workflows, service_workflows
-from pulsed.rpc.convert import lease_message, new_job_message
-from pulsed.rpc.convert_workflows import checkpoint_message
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Failed, Released, SucceededForGood
+from pulsed.model.step import StepKind, StepState
+from pulsed.model.workflow import Record
+from pulsed.rpc.client import workflows as remote_workflows
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.remote import RemoteStore
-from pulsed.step import StepKind, StepState
+from pulsed.rpc.messages.jobs import lease_message, new_job_message
+from pulsed.rpc.messages.workflows import checkpoint_message
+from pulsed.rpc.server import sized_page as parcel
+from pulsed.rpc.server import workflow_methods as service_workflows
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from pulsed.store.tokens import Token
-from pulsed.workflow import Record
 from tests.support.backends import AT_ONCE_OPTIONS, QUICK, RemoteUnderTest
 from tests.support.checkpoints import (
     FAMILY,

@@ -9,11 +9,12 @@ from uuid import UUID
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.run import Run, Stop
-from pulsed.engine.runner import Runner
+from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.runs import Runner
 from pulsed.errors import Snooze
 from pulsed.handler import Handler
-from pulsed.job import Assignment, Cancelled, Failed, Lease, Outcome, Succeeded
+from pulsed.model.job import Assignment, Lease
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Succeeded
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE
 from tests.support.workers import until

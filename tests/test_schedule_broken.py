@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pulsed import timetable
 from pulsed.engine import doctor
-from pulsed.engine.scheduler import Scheduler
+from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.errors import InvalidOption, UnknownZone
+from pulsed.model import timetable
 from tests.support.schedules import (
     ACTIVE,
     APP,
@@ -159,7 +159,7 @@ async def test_a_machine_that_does_not_know_a_zone_leaves_the_schedule_to_others
 
 async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatch):
     """Neither what is read at a time nor the time until the next look is theirs."""
-    monkeypatch.setattr("pulsed.engine.scheduler.BATCH", 2)
+    monkeypatch.setattr("pulsed.engine.upkeep.scheduler.BATCH", 2)
     for number in range(5):
         await put(store, f"kyiv{number}", cron="* * * * *", zone="Europe/Kyiv")
     clock.advance(1)

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine.scheduler import template
+from pulsed.engine.upkeep.scheduler import template
 from pulsed.errors import InvalidOption, ScheduleChanged
-from pulsed.job import new_job_id
-from pulsed.schedule import CatchUp, ScheduleFilter, occurrence_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.schedule import CatchUp, ScheduleFilter, occurrence_id
 from tests.support.schedules import (
     ACTIVE,
     APP,

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageError, TransientStorageError
-from pulsed.schedule import CatchUp, Overlap
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.schedule import CatchUp, Overlap
 from tests.support.faults import Fault
 from tests.support.schedules import (
     ACTIVE,

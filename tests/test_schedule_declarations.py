@@ -6,7 +6,7 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.batches import TRANSACTION
-from pulsed.schedule import ScheduleFilter, ScheduleState
+from pulsed.model.schedule import ScheduleFilter, ScheduleState
 from pulsed.store import base
 from tests.support.performed import Performed
 from tests.support.schedules import APP, MINUTE, a_spec, jobs_of, put, read, tick

@@ -11,11 +11,12 @@ from uuid import UUID
 import pytest
 
 from pulsed.batches import TRANSACTION
-from pulsed.engine import scheduler
 from pulsed.engine.doctor import Level, _schedules
-from pulsed.engine.scheduler import decide
-from pulsed.job import Status, Succeeded
-from pulsed.schedule import CatchUp, Overlap, occurrence_id
+from pulsed.engine.upkeep import scheduler
+from pulsed.engine.upkeep.scheduler import decide
+from pulsed.model.job import Status
+from pulsed.model.outcome import Succeeded
+from pulsed.model.schedule import CatchUp, Overlap, occurrence_id
 from pulsed.store.base import Fire
 from tests.support.jobs import claim, claim_one, settle
 from tests.support.schedules import (

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pulsed.engine.scheduler import decide
-from pulsed.job import NewJob
-from pulsed.schedule import CatchUp, Overlap, ScheduleRow, ScheduleState
+from pulsed.engine.upkeep.scheduler import decide
+from pulsed.model.job import NewJob
+from pulsed.model.schedule import CatchUp, Overlap, ScheduleRow, ScheduleState
+from pulsed.model.timetable import Every
 from pulsed.store.base import Fire
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlstore import SqlStore
-from pulsed.timetable import Every
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.faults import Fault

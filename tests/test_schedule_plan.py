@@ -12,9 +12,9 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsed.engine.scheduler import decide, job_of
-from pulsed.job import new_job_id
-from pulsed.schedule import (
+from pulsed.engine.upkeep.scheduler import decide, job_of
+from pulsed.model.ids import new_job_id
+from pulsed.model.schedule import (
     NAMESPACE,
     ON_TIME,
     CatchUp,
@@ -25,8 +25,17 @@ from pulsed.schedule import (
     occurrence_id,
     plan,
 )
-from pulsed.store.schedule_verbs import encode_spec
-from pulsed.timetable import EPOCH, Cron, Every, Once, Timetable, latest_until, next_after, upcoming
+from pulsed.model.timetable import (
+    EPOCH,
+    Cron,
+    Every,
+    Once,
+    Timetable,
+    latest_until,
+    next_after,
+    upcoming,
+)
+from pulsed.store.verbs.schedules import encode_spec
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

@@ -18,10 +18,10 @@ from uuid import uuid4
 import pytest
 
 from pulsed.errors import ScheduleChanged, StorageError
-from pulsed.schedule import CatchUp, ScheduleState
+from pulsed.model.schedule import CatchUp, ScheduleState
 from pulsed.store.blocking import run_blocking
-from pulsed.store.schedule_sql import NOT_ACTIVE
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql.schedules import NOT_ACTIVE
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend, PostgresBackend, close_blocking
 from tests.support.guards import unguarded as unguarded_sql
 from tests.support.processes import together

@@ -19,9 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulsed.errors import InvalidOption
-from pulsed.schedule import first_occurrence
-from pulsed.tally import count_between
-from pulsed.timetable import (
+from pulsed.model.cron_count import count_between
+from pulsed.model.schedule import first_occurrence
+from pulsed.model.timetable import (
     EPOCH,
     Cron,
     Every,

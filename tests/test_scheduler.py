@@ -15,18 +15,18 @@ import psycopg
 import pytest
 
 from pulsed import Context
-from pulsed.engine import scheduler as scheduler_module
-from pulsed.engine.scheduler import LONGEST_SLEEP, SHORTEST_SLEEP, Scheduler
+from pulsed.engine.upkeep import scheduler as scheduler_module
+from pulsed.engine.upkeep.scheduler import LONGEST_SLEEP, SHORTEST_SLEEP, Scheduler
 from pulsed.errors import SchemaError, StorageError, TransientStorageError
-from pulsed.job import Status
-from pulsed.schedule import CatchUp, ScheduleFilter, ScheduleState
+from pulsed.model.job import Status
+from pulsed.model.schedule import CatchUp, ScheduleFilter, ScheduleState
 from pulsed.store.base import SCHEDULES
 from pulsed.store.blocking import run_blocking
-from pulsed.store.dialect import PostgresDialect
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.postgres_session import Lane, Sessions
-from pulsed.store.schedule_sql import ScheduleStatements
-from pulsed.store.sqlite import SqliteStore
+from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.postgres.session import Lane, Sessions
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.sql.schedules import ScheduleStatements
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING
 from tests.support.performed import Performed
 from tests.support.schedules import APP, SECOND, a_spec, jobs_of, put, read, tick

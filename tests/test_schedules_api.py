@@ -13,7 +13,7 @@ import pytest
 
 from pulsed import Backoff, Context, Pulse
 from pulsed.client.schedules import EDIT_TRIES
-from pulsed.engine.scheduler import Scheduler
+from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.errors import (
     ConfigError,
     InvalidJob,
@@ -22,8 +22,8 @@ from pulsed.errors import (
     ScheduleChanged,
     ScheduleNotFound,
 )
-from pulsed.job import Status
-from pulsed.schedule import CatchUp, Overlap, ScheduleState, occurrence_id
+from pulsed.model.job import Status
+from pulsed.model.schedule import CatchUp, Overlap, ScheduleState, occurrence_id
 from pulsed.store.blocking import run_blocking
 from tests.support.apps import declare_add, work_off
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse
-from pulsed.engine import signals
-from pulsed.engine.signals import ECHO, Insistence, on_stop_signals
+from pulsed.engine.process import stop_signals as signals
+from pulsed.engine.process.stop_signals import ECHO, Insistence, on_stop_signals
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import Command, until
 from tests.support.waiting import until as eventually
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
 APP = """
 import asyncio, multiprocessing, os, pathlib, time
 from pulsed import Pulse
-from pulsed.engine import signals
+from pulsed.engine.process import stop_signals as signals
 
 app = Pulse()
 here = pathlib.Path(__file__).parent

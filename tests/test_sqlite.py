@@ -4,9 +4,10 @@ import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
 
-from pulsed.job import Failed, Report, Status, Succeeded
-from pulsed.store import sqlite as module
-from pulsed.store.sqlite import SqliteStore
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Report, Succeeded
+from pulsed.store.sqlite import store as module
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import only_sqlite
 from tests.support.jobs import (
     ALICE,
@@ -111,7 +112,7 @@ async def test_long_payloads_and_headers_come_with_their_claim(store):
 
 
 async def test_a_batch_of_large_results_goes_in_by_pieces(store, monkeypatch):
-    monkeypatch.setattr("pulsed.store.sqlite_values.MOST_TEXT", 50)
+    monkeypatch.setattr("pulsed.store.sqlite.values.MOST_TEXT", 50)
     await store.submit([a_job() for _ in range(9)])
     runs = await claim(store)
     results = {run.job_id: f'"{n}{"x" * 20}"' for n, run in enumerate(runs)}

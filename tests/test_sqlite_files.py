@@ -14,7 +14,6 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.engine.doctor import Level, examine
 from pulsed.errors import (
     NotADatabase,
@@ -22,10 +21,11 @@ from pulsed.errors import (
     StorageFull,
     StorageReadOnly,
 )
-from pulsed.job import Status
-from pulsed.store import sqlite as module
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Status
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteOptions, SqliteStore
+from pulsed.store.sqlite import store as module
+from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.backends import close_blocking, only_sqlite
 from tests.support.jobs import (
     EVERYTHING,
@@ -113,7 +113,7 @@ async def test_a_database_opened_read_only_can_be_read_and_says_why_not_written(
     def read_only(path: Any, **options: Any) -> sqlite3.Connection:
         return sqlite3.Connection(f"file:{path}?mode=ro", uri=True, **options)
 
-    monkeypatch.setattr("pulsed.store.sqlite.sqlite3.connect", read_only)
+    monkeypatch.setattr("pulsed.store.sqlite.store.sqlite3.connect", read_only)
     assert (await row(store, job_id)).status is Status.PENDING
     with pytest.raises(StorageReadOnly, match="permissions"):
         await store.submit([a_job()])

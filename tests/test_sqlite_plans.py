@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pulsed.job import Report, Status, Succeeded
-from pulsed.step import StepKind
-from pulsed.store import claim_verb, operator_verbs
-from pulsed.store.floors import Floors
-from pulsed.store.runner import drive
-from pulsed.store.sqlite_values import execute
-from pulsed.store.verb import Statement, Verb, named
+from pulsed.model.job import Status
+from pulsed.model.outcome import Report, Succeeded
+from pulsed.model.step import StepKind
+from pulsed.store.sql.statement import Statement, named
+from pulsed.store.sqlite.values import execute
+from pulsed.store.verbs import claim, reads
+from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import a_family, suspended
 from tests.support.jobs import ALICE, a_job, a_policy, submitted
@@ -112,8 +113,8 @@ async def test_a_claim_costs_the_same_however_many_topics_a_worker_has(backend, 
     async def steps_of_a_claim(topics: int) -> int:
         await store.submit([a_job(topic=f"t{n % 4}", queue=f"of {topics}") for n in range(batch)])
         policies = [a_policy(f"t{n}", max_attempts=3 if alike else n + 1) for n in range(topics)]
-        verb = claim_verb.claim(
-            store._statements, ALICE, f"of {topics}", claim_verb.Topics(policies), batch, Floors()
+        verb = claim.claim(
+            store._statements, ALICE, f"of {topics}", claim.Topics(policies), batch, Floors()
         )
         with counting(backend) as counted:
             claimed = counted.run(verb, store.micros())
@@ -129,13 +130,13 @@ async def test_no_check_of_the_doctor_reads_more_than_its_bound(
     backend, store, monkeypatch, status
 ):
     for bound in ("SEARCHED", "MOST_WAITS"):
-        monkeypatch.setattr(operator_verbs, bound, 100)
+        monkeypatch.setattr(reads, bound, 100)
     s, w = store._statements, store.workflows
 
     async def steps_of_the_checks() -> int:
         with counting(backend) as counted:
-            counted.run(operator_verbs.backlog(s), store.micros())
-            counted.run(operator_verbs.audit(s, w, 20.0), store.micros())
+            counted.run(reads.backlog(s), store.micros())
+            counted.run(reads.audit(s, w, 20.0), store.micros())
         return counted.steps
 
     await an_ended_or_waiting_crowd(backend, store, status, 200)

@@ -6,8 +6,9 @@ import resource
 import sys
 import threading
 
-from pulsed.job import Status, Succeeded
-from pulsed.store.sqlite import SqliteStore
+from pulsed.model.job import Status
+from pulsed.model.outcome import Succeeded
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import only_sqlite
 from tests.support.jobs import (
     EVERYTHING,

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import (
     StorageError,
     TransientStorageError,
 )
-from pulsed.job import Beat, Status, Succeeded
-from pulsed.store import verbs
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Status
+from pulsed.model.outcome import Beat, Succeeded
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlite_writer import LARGEST_GROUP, Request
+from pulsed.store.sqlite.store import SqliteStore
+from pulsed.store.sqlite.writer import LARGEST_GROUP, Request
+from pulsed.store.verbs.submit import submit
 from tests.support.backends import close_blocking, only_sqlite
 from tests.support.jobs import (
     EVERYTHING,
@@ -212,7 +213,7 @@ def test_blocking_and_async_callers_share_the_writer(backend):
 async def test_an_async_write_behind_a_full_group_of_blocking_ones_is_not_left_behind(store):
     await submitted(store)
     writer = store._writer
-    ahead = [Request(verbs.submit(store._statements, [a_job()])) for _ in range(LARGEST_GROUP)]
+    ahead = [Request(submit(store._statements, [a_job()])) for _ in range(LARGEST_GROUP)]
     for request in ahead:  # threads that have asked, and have not got the lock yet
         writer._enqueue(request)
     async with asyncio.timeout(60):
@@ -224,10 +225,10 @@ def test_an_interrupted_thread_does_not_interrupt_those_who_wait(store, monkeypa
     writer = store._writer
     run_blocking(store.submit([a_job()]))
     monkeypatch.setattr(writer, "_run_group", raise_interrupt)
-    waiting = Request(verbs.submit(store._statements, [a_job()]))
+    waiting = Request(submit(store._statements, [a_job()]))
     writer._enqueue(waiting)
     with pytest.raises(KeyboardInterrupt):
-        writer.run(verbs.submit(store._statements, [a_job()]))
+        writer.run(submit(store._statements, [a_job()]))
     assert waiting.done
     assert isinstance(waiting.error, TransientStorageError)
 

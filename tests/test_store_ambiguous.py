@@ -9,18 +9,16 @@ import asyncio
 import pytest
 
 from pulsed.errors import TransientStorageError
-from pulsed.job import (
+from pulsed.model.job import JobFilter, Status, WorkerInfo
+from pulsed.model.outcome import (
     Beat,
     Cancelled,
     Failed,
-    JobFilter,
     Outcome,
     Released,
     Report,
     Snoozed,
-    Status,
     Succeeded,
-    WorkerInfo,
 )
 from pulsed.store import migrations
 from tests.support.faults import Fault

@@ -2,7 +2,9 @@
 
 import pytest
 
-from pulsed.job import Beat, Failed, Lease, Released, Status, Succeeded, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Beat, Failed, Released, Succeeded
 from tests.support.jobs import (
     ALICE,
     BOB,

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from pulsed.job import Beat, Failed, JobFilter, Released, Report, Status, Succeeded, WorkerInfo
+from pulsed.model.job import JobFilter, Status, WorkerInfo
+from pulsed.model.outcome import Beat, Failed, Released, Report, Succeeded
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking

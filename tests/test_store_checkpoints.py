@@ -2,16 +2,11 @@
 
 import pytest
 
-from pulsed.job import (
-    Released,
-    Report,
-    Status,
-    Succeeded,
-    SucceededForGood,
-    new_job_id,
-)
-from pulsed.step import StepKind, StepState
-from pulsed.workflow import Record
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.outcome import Released, Report, Succeeded, SucceededForGood
+from pulsed.model.step import StepKind, StepState
+from pulsed.model.workflow import Record
 from tests.support.checkpoints import (
     a_step,
     recorded,

@@ -3,19 +3,11 @@
 import pytest
 
 from pulsed.errors import LeaseLost
-from pulsed.job import (
-    Cancelled,
-    Failed,
-    Lease,
-    Outcome,
-    Released,
-    Report,
-    Status,
-    Succeeded,
-    new_job_id,
-)
-from pulsed.step import StepKind, StepState
-from pulsed.workflow import collect_all, fail_fast, threshold
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Succeeded
+from pulsed.model.step import StepKind, StepState
+from pulsed.model.workflow import collect_all, fail_fast, threshold
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
     a_family,

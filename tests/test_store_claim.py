@@ -7,11 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff
-from pulsed.job import Cancelled, Failed, Released, Snoozed, Status, Succeeded
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import Status
+from pulsed.model.outcome import Cancelled, Failed, Released, Snoozed, Succeeded
+from pulsed.model.timetable import EPOCH
 from pulsed.store.blocking import run_blocking
-from pulsed.store.dialect import PostgresDialect
-from pulsed.timetable import EPOCH
+from pulsed.store.postgres.dialect import PostgresDialect
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
     ALICE,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pulsed.job import EXPIRED, INTERRUPTED, Failed, Released, Snoozed, Status, Succeeded
+from pulsed.model.job import Status
+from pulsed.model.outcome import EXPIRED, INTERRUPTED, Failed, Released, Snoozed, Succeeded
 from tests.support.jobs import (
     ALICE,
     BOB,

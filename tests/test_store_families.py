@@ -5,10 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from pulsed.engine.upkeep import Upkeep
-from pulsed.job import Failed, JobFilter, NewJob, Outcome, Report, Status, Succeeded, WorkerInfo
-from pulsed.step import StepKind, StepState
-from pulsed.workflow import child_id
+from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.model.job import JobFilter, NewJob, Status, WorkerInfo
+from pulsed.model.outcome import Failed, Outcome, Report, Succeeded
+from pulsed.model.step import StepKind, StepState
+from pulsed.model.workflow import child_id
 from tests.support.backends import only_postgres
 from tests.support.checkpoints import (
     CHILD,
@@ -156,9 +157,9 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
 @pytest.mark.embedded("a server sees to it, not its clients")
 async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, monkeypatch):
     """Not even on a worker that looks rarely."""
-    monkeypatch.setattr("pulsed.engine.upkeep.BATCH", 2)
-    monkeypatch.setattr("pulsed.engine.upkeep.MOST_BATCHES", 2)
-    monkeypatch.setattr("pulsed.store.sqlstore.MOST_ROUNDS", 0)
+    monkeypatch.setattr("pulsed.engine.upkeep.watchdog.BATCH", 2)
+    monkeypatch.setattr("pulsed.engine.upkeep.watchdog.MOST_BATCHES", 2)
+    monkeypatch.setattr("pulsed.store.sql_store.MOST_ROUNDS", 0)
     parent = await running(store)
     children = children_of(parent.job_id, 15)
     await store.add_children(parent.lease, children)

@@ -4,18 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsed.job import (
-    Assignment,
-    Beat,
-    Cancelled,
-    Failed,
-    Lease,
-    Outcome,
-    Released,
-    Snoozed,
-    Status,
-    Succeeded,
-)
+from pulsed.model.job import Assignment, Lease, Status
+from pulsed.model.outcome import Beat, Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
 from pulsed.store.base import Store
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, NO_WAIT, claim_one, reap, row, running, settle

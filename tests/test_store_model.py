@@ -13,24 +13,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pulsed.backoff import Backoff
-from pulsed.job import (
-    Cancelled,
-    Failed,
-    Lease,
-    Released,
-    Report,
-    Snoozed,
-    Status,
-    Succeeded,
-    Waiting,
-    new_job_id,
-)
-from pulsed.lifecycle import TERMINAL
-from pulsed.step import Checkpoint, StepKind, StepState, Wait
+from pulsed.model.backoff import Backoff
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease, Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, Succeeded, Waiting
+from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
+from pulsed.model.workflow import Signal
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlstore import SqlStore
-from pulsed.workflow import Signal
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend, close_blocking
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, EVERYTHING, a_job, a_policy

@@ -2,7 +2,9 @@
 
 import pytest
 
-from pulsed.job import Cancelled, Failed, Released, Snoozed, Status, Succeeded, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.outcome import Cancelled, Failed, Released, Snoozed, Succeeded
 from tests.support.jobs import (
     ALICE,
     BOB,

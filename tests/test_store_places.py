@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from pulsed.job import JobPlace, WorkerInfo
+from pulsed.model.job import JobPlace, WorkerInfo
 from tests.support.jobs import a_job
 from tests.support.schedules import a_spec
 

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from pulsed.job import Cancelled, Failed, Outcome, Released, Report, Status, Succeeded
-from pulsed.lifecycle import TERMINAL
+from pulsed.model.job import Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Succeeded
 from pulsed.store import migrations
-from pulsed.store.dialect import SqliteDialect
-from pulsed.store.sql import Statements
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sqlite.dialect import SqliteDialect
 from tests.support.backends import SqliteBackend, only_postgres
 from tests.support.faults import Fault
 from tests.support.jobs import (

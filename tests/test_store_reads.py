@@ -4,7 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.job import Failed, JobFilter, Status, Succeeded, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store import migrations
 from tests.support.jobs import EVERYTHING, a_job, claim, claim_one, settle, submitted
 

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from pulsed.errors import SchemaError
-from pulsed.job import Status
+from pulsed.model.job import Status
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresStore
+from pulsed.store.postgres.store import PostgresStore
 from tests.support.backends import Backend, PostgresBackend, SqliteBackend, close_blocking
 from tests.support.jobs import ALICE, EVERYTHING, a_job, running, submitted
 from tests.support.processes import migrate, together

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from pulsed.client.bulk import pages
-from pulsed.job import Failed, JobFilter, Status, Succeeded
-from pulsed.store import search_verbs
-from pulsed.store.runner import drive
-from pulsed.store.sqlite_values import execute
-from pulsed.store.verb import Verb
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Failed, Succeeded
+from pulsed.store.sqlite.values import execute
+from pulsed.store.verbs import search
+from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import children_of
 from tests.support.jobs import TOPIC, a_job, claim, one_attempt, running, settle, submitted
@@ -27,7 +27,7 @@ RARE = JobFilter(topic="rare")
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a search end after four jobs."""
-    monkeypatch.setattr(search_verbs, "SEARCHED", FEW)
+    monkeypatch.setattr(search, "SEARCHED", FEW)
 
 
 async def a_rare_one_below(store: Any, others: int) -> UUID:
@@ -170,7 +170,7 @@ EVERY_FILTER = [
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
 async def test_no_search_on_sqlite_visits_more_than_its_bound(sqlite, monkeypatch, analyzed):
     """Seen in the steps of its machine, beside thousands of jobs of other kinds."""
-    monkeypatch.setattr(search_verbs, "SEARCHED", 100)
+    monkeypatch.setattr(search, "SEARCHED", 100)
     store = sqlite.open()
     await store.now()
     with closing(sqlite.connect()) as connection:
@@ -179,8 +179,8 @@ async def test_no_search_on_sqlite_visits_more_than_its_bound(sqlite, monkeypatc
             connection.execute("ANALYZE")
         for where in EVERY_FILTER:
             for verb in (
-                search_verbs.list_jobs(store._statements, where, 50, None),
-                search_verbs.counts(store._statements, where),
+                search.list_jobs(store._statements, where, 50, None),
+                search.counts(store._statements, where),
             ):
                 assert steps(connection, verb) < 20_000, (verb.name, where)
     await store.aclose()

@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import Backoff
-from pulsed.job import (
-    Cancelled,
-    Failed,
-    Lease,
-    Outcome,
-    Released,
-    Report,
-    Snoozed,
-    Status,
-    Succeeded,
-    new_job_id,
-)
-from pulsed.lifecycle import outcome_name
+from pulsed.model.backoff import Backoff
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease, Status
+from pulsed.model.lifecycle import outcome_name
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Snoozed, Succeeded
 from pulsed.store.base import Partly
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from pulsed.errors import LeaseLost, StorageError, TransientStorageError
-from pulsed.job import Lease, Released, Status, new_job_id
-from pulsed.step import StepState
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Released
+from pulsed.model.step import StepState
 from pulsed.store.base import CommitUnknown
-from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE_OPTIONS, Backend, PostgresBackend
 from tests.support.checkpoints import a_step, recorded
 from tests.support.cutting_proxy import CuttingProxy
@@ -143,7 +145,7 @@ async def test_a_step_that_ends_the_transaction_itself_is_refused(
 
 
 async def test_a_database_in_memory_has_no_transaction_for_steps():
-    from pulsed.store.sqlite import SqliteStore  # noqa: PLC0415 - for this one test
+    from pulsed.store.sqlite.store import SqliteStore  # noqa: PLC0415 - for this one test
 
     store = SqliteStore(None)
     run = await running(store)

@@ -6,9 +6,11 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from pulsed.backoff import Backoff
-from pulsed.job import JobFilter, NewJob, Status, Succeeded, new_job_id
-from pulsed.store.sql import NEW_JOB
+from pulsed.model.backoff import Backoff
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, NewJob, Status
+from pulsed.model.outcome import Succeeded
+from pulsed.store.sql.jobs import NEW_JOB
 from tests.support.jobs import (
     EVERYTHING,
     a_job,

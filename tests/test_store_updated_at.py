@@ -1,7 +1,7 @@
 """``updated_at``: when a job last changed in any way but a heartbeat's."""
 
-from pulsed.job import Failed, Succeeded
-from pulsed.step import StepKind
+from pulsed.model.outcome import Failed, Succeeded
+from pulsed.model.step import StepKind
 from tests.support.checkpoints import send, suspended
 from tests.support.jobs import claim_one, reap, row, running, settle, submitted
 

@@ -5,16 +5,10 @@ from datetime import timedelta
 import pytest
 
 from pulsed.errors import LeaseLost
-from pulsed.job import (
-    Failed,
-    Outcome,
-    Released,
-    Report,
-    Status,
-    Succeeded,
-    new_job_id,
-)
-from pulsed.step import StepKind, StepState
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Outcome, Released, Report, Succeeded
+from pulsed.model.step import StepKind, StepState
 from tests.support.checkpoints import (
     a_wait,
     send,

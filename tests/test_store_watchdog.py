@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff
-from pulsed.job import EXPIRED, LEASE_EXPIRED, Beat, Failed, Status, Succeeded, WorkerInfo
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import Status, WorkerInfo
+from pulsed.model.outcome import EXPIRED, LEASE_EXPIRED, Beat, Failed, Succeeded
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
 from tests.support.jobs import (

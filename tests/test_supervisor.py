@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse
-from pulsed.engine.supervisor import HEALTHY_AFTER, LONGEST_DELAY, Stage, Supervisor
+from pulsed.engine.process.supervisor import HEALTHY_AFTER, LONGEST_DELAY, Stage, Supervisor
 from tests.support.commands import Command, until
 
 APP = """

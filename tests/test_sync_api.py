@@ -18,7 +18,8 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.errors import CalledInEventLoop
-from pulsed.job import Status, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
 from tests.support.backends import Backend
 from tests.support.programs import ROOT, python
 from tests.support.scratch_postgres import free_port

@@ -15,8 +15,8 @@ import pytest
 
 from pulsed.engine.context import Context, JobLogFilter, current_context
 from pulsed.errors import CalledInEventLoop, ConfigError
-from pulsed.job import Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import Status
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (

@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff
-from pulsed.engine import worker as worker_module
+from pulsed.engine.worker import worker as worker_module
 from pulsed.errors import StorageFull
-from pulsed.job import Assignment, Lease, Status
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import Assignment, Lease, Status
 from pulsed.store.base import Listener
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.faults import Fault

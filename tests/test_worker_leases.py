@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.leases import Fence, Leases
+from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.errors import LeaseLost, TransientStorageError
-from pulsed.job import Assignment, Beat, Lease, Status, Succeeded
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import Assignment, Lease, Status
+from pulsed.model.outcome import Beat, Succeeded
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, NO_WAIT, a_policy, claim, reap, settle
@@ -153,7 +154,7 @@ class SlowDatabase:
 @pytest.fixture
 def slow_database(monkeypatch: pytest.MonkeyPatch) -> Any:
     database = SlowDatabase()
-    monkeypatch.setattr("pulsed.engine.leases.time", database)
+    monkeypatch.setattr("pulsed.engine.worker.leases.time", database)
     return database
 
 

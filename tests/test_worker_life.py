@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.workers import (
     a_worker,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import Backoff, RetryPolicy
-from pulsed.engine import settling
 from pulsed.engine.context import Context
+from pulsed.engine.worker import settler as settling
 from pulsed.errors import NoRetry, RetryAfter, Snooze, StorageError, StorageRefused
-from pulsed.job import Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.backoff import Backoff, RetryPolicy
+from pulsed.model.job import Status
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.workers import (
     finished,

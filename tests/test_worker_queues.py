@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from pulsed.engine.unserved import CHECK_EVERY, REPEAT_AFTER, UnservedQueues
+from pulsed.engine.upkeep.unserved import CHECK_EVERY, REPEAT_AFTER, UnservedQueues
 from pulsed.store.base import Store
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import submitted
 from tests.support.workers import a_worker, finished, handler, result, submit_with, working

@@ -1,9 +1,9 @@
 """A worker's own storage retry: for all that it and its handlers ask, and for nobody else."""
 
-from pulsed.backoff import RetryPolicy
 from pulsed.engine.context import Context
+from pulsed.model.backoff import RetryPolicy
 from pulsed.store.retrying import dequeue_retry_of, retry_of
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.workers import finished, handler, submit, until, working
 
 DEQUEUE = RetryPolicy(max_attempts=8)

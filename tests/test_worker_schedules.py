@@ -7,7 +7,7 @@ import pytest
 
 from pulsed import Pulse, ScheduleState, Status
 from pulsed.errors import InvalidOption, TransientStorageError
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.workers import Working, until
 
 PAST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,14 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine import runner
 from pulsed.engine.context import Context
-from pulsed.engine.run import Stop
-from pulsed.engine.worker import Exit
+from pulsed.engine.worker import runs as runner
+from pulsed.engine.worker.run import Stop
+from pulsed.engine.worker.worker import Exit
 from pulsed.errors import StorageError
-from pulsed.job import Assignment, Status
+from pulsed.model.job import Assignment, Status
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend
 from tests.support.faults import Fault
 from tests.support.workers import (
@@ -270,7 +270,7 @@ async def test_a_drain_says_what_it_waits_for_and_that_it_is_over(
     store: SqlStore, caplog, monkeypatch
 ):
     caplog.set_level(logging.INFO, logger="pulsed.worker")
-    monkeypatch.setattr("pulsed.engine.worker.DRAIN_LOG_EVERY", 0.01)
+    monkeypatch.setattr("pulsed.engine.worker.worker.DRAIN_LOG_EVERY", 0.01)
     proceed = asyncio.Event()
 
     async def slow(n: int) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.upkeep import Upkeep
+from pulsed.engine.upkeep.watchdog import Upkeep
 from pulsed.errors import StorageFull
-from pulsed.job import Beat, Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import Status
+from pulsed.model.outcome import Beat
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.jobs import BOB, NO_WAIT, a_policy, claim_one, never_away

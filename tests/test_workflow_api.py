@@ -17,10 +17,10 @@ from pulsed import (
     Status,
     collect_all,
 )
-from pulsed.engine.upkeep import Upkeep
+from pulsed.engine.upkeep.watchdog import Upkeep
 from pulsed.errors import ConfigError, InvalidHandler
-from pulsed.job import JobFilter
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import JobFilter
+from pulsed.store.sql_store import SqlStore
 from tests.support.apps import working
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import finished, handler, in_status, submit, until

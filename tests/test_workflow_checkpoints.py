@@ -7,18 +7,19 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff, RetryPolicy
-from pulsed.engine import patience
 from pulsed.engine.context import Context
+from pulsed.engine.workflow import patience
 from pulsed.errors import (
     LeaseLost,
     StorageFull,
     StorageRefused,
     TransientStorageError,
 )
-from pulsed.job import Report, Status, Succeeded
-from pulsed.store.sqlstore import SqlStore
-from pulsed.workflow import Record
+from pulsed.model.backoff import Backoff, RetryPolicy
+from pulsed.model.job import Status
+from pulsed.model.outcome import Report, Succeeded
+from pulsed.model.workflow import Record
+from pulsed.store.sql_store import SqlStore
 from tests.support.workers import (
     beat,
     finished,

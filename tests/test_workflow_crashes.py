@@ -17,12 +17,13 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.backoff import Backoff
 from pulsed.engine.context import Context
 from pulsed.handler import Registry
-from pulsed.job import JobFilter, JobRow, NewJob, Status, new_job_id
-from pulsed.lifecycle import TERMINAL
-from pulsed.workflow import Signal
+from pulsed.model.backoff import Backoff
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, JobRow, NewJob, Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.workflow import Signal
 from tests.support.backends import Backend, RemoteBackend, RemoteUnderTest
 from tests.support.jobs import reap
 from tests.support.mortal import Fate, Process, When

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import input_hash
+from pulsed.engine.workflow.flow import input_hash
 from pulsed.errors import InvalidOption, NonDeterministic
-from pulsed.job import JobRow, Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import JobRow, Status
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.workers import finished, handler, in_status, outcome, result, submit, working
 from tests.support.workflows import call_of, names_of, steps_of

@@ -7,15 +7,16 @@ from uuid import UUID
 import pytest
 
 from pulsed.batches import Limits
-from pulsed.engine import fan_out as fan_out_module
 from pulsed.engine.context import Context
-from pulsed.engine.fan_out import FanOut
+from pulsed.engine.workflow import fan_out as fan_out_module
+from pulsed.engine.workflow.fan_out import FanOut
 from pulsed.errors import FanOutFailed, InvalidOption, NoRetry, WaitTimeout
 from pulsed.handler import Handler
-from pulsed.job import JobFilter, JobRow, Status, new_job_id
-from pulsed.step import StepState
-from pulsed.store.sqlstore import SqlStore
-from pulsed.workflow import child_id, child_ids, collect_all, threshold
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.step import StepState
+from pulsed.model.workflow import child_id, child_ids, collect_all, threshold
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (

@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 
 from pulsed.errors import LeaseLost, StorageError
-from pulsed.job import Failed, Lease, Released, Report, Status, Succeeded
-from pulsed.step import StepKind, StepState
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.workflow_sql import _IS_WAITING
-from pulsed.workflow import Record
+from pulsed.model.job import Lease, Status
+from pulsed.model.outcome import Failed, Released, Report, Succeeded
+from pulsed.model.step import StepKind, StepState
+from pulsed.model.workflow import Record
+from pulsed.store.sql.workflows import _IS_WAITING
+from pulsed.store.sql_store import SqlStore
 from tests.support import guards
 from tests.support.checkpoints import (
     CHILDREN_ONLY,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pulsed import Pulse
-from pulsed.job import JobFilter, Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import JobFilter, Status
+from pulsed.store.sql_store import SqlStore
 from tests.support import crashing_app
 from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal

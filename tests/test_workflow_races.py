@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace as replaced
 
-from pulsed.job import Failed, Released, Report, Status, Succeeded, SucceededForGood
-from pulsed.step import StepKind
-from pulsed.store import verbs
+from pulsed.model.job import Status
+from pulsed.model.outcome import Failed, Released, Report, Succeeded, SucceededForGood
+from pulsed.model.step import StepKind
 from pulsed.store.blocking import run_blocking as now
+from pulsed.store.verbs import settle as verbs
 from tests.support.backends import PostgresBackend
 from tests.support.checkpoints import (
     CHILDREN_ONLY,

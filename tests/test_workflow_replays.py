@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from pulsed.engine import steps as steps_module
 from pulsed.engine.context import Context
+from pulsed.engine.workflow import steps as steps_module
 from pulsed.errors import FanOutFailed, NoRetry, SignalTimeout, StepFailed
-from pulsed.job import Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import Status
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.workers import finished, handler, in_status, result, submit, working
 from tests.support.workflows import call_of, names_of

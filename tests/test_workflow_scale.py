@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.job import JobFilter, Report, Status, Succeeded
-from pulsed.step import StepKind
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Report, Succeeded
+from pulsed.model.step import StepKind
 from tests.support.checkpoints import CHILDREN_ONLY, children_of, statuses, suspended
 from tests.support.clock import Clock
 from tests.support.jobs import claim, claim_one, running, settle

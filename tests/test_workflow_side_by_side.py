@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from pulsed.backoff import Backoff
 from pulsed.engine.context import Context
 from pulsed.errors import WorkflowError
-from pulsed.job import Status
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import Status
+from pulsed.store.sql_store import SqlStore
 from tests.support.workers import (
     beat,
     finished,

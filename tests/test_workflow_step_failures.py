@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
-from pulsed.engine import steps as steps_module
 from pulsed.engine.context import Context
+from pulsed.engine.workflow import steps as steps_module
 from pulsed.errors import (
     NoRetry,
     RetryAfter,
     StepFailed,
 )
-from pulsed.job import Status
-from pulsed.step import StepState
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Status
+from pulsed.model.step import StepState
+from pulsed.store.sql_store import SqlStore
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,

@@ -17,9 +17,9 @@ from pulsed.engine.context import Context
 from pulsed.errors import (
     InvalidOption,
 )
-from pulsed.job import Status
-from pulsed.step import StepKind, StepState
-from pulsed.store.sqlstore import SqlStore
+from pulsed.model.job import Status
+from pulsed.model.step import StepKind, StepState
+from pulsed.store.sql_store import SqlStore
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (
     finished,

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from pulsed.backoff import RetryPolicy
-from pulsed.engine import patience
 from pulsed.engine.context import Context
+from pulsed.engine.workflow import patience
 from pulsed.errors import LeaseLost, TransientStorageError
-from pulsed.job import Status
-from pulsed.step import StepState
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Status
+from pulsed.model.step import StepState
 from pulsed.store import retrying
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.step_thread import StepThread
 from tests.support.backends import Backend
 from tests.support.jobs import NO_WAIT

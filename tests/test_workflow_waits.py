@@ -18,10 +18,11 @@ from pulsed.errors import (
     SignalTimeout,
     WaitTimeout,
 )
-from pulsed.job import Status, new_job_id
-from pulsed.step import StepKind, StepState
-from pulsed.store.sqlstore import SqlStore
-from pulsed.workflow import Signal
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.step import StepKind, StepState
+from pulsed.model.workflow import Signal
+from pulsed.store.sql_store import SqlStore
 from tests.support.clock import Clock
 from tests.support.jobs import NO_WAIT
 from tests.support.workers import (

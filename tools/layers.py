@@ -12,40 +12,69 @@ from pathlib import Path
 
 PACKAGE = "pulsed"
 
-# Lowest first. Modules of one layer may import one another, but not in a circle.
-LAYERS: list[set[str]] = [
-    {"batches", "errors", "extras", "version", "wording"},
-    {
-        "audit",
-        "job",
-        "lifecycle",
-        "backoff",
-        "page",
-        "retention",
-        "schedule",
-        "step",
-        "tally",
-        "timetable",
-        "workflow",
-    },
-    {"handler"},
-    {"store"},
-    {"engine"},
-    {"client"},
-    {"rpc", "web"},
-    {"app"},
-    {"cli", "contrib", "testing"},
-    {"__init__", "__main__"},
-]
-HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+# Of each package its parts (modules and sub-packages), lowest layer first. Parts of one layer may
+# import one another, but not in a circle. `__init__` is the front door, above all the others.
+LAYERS: dict[str, list[set[str]]] = {
+    "pulsed": [
+        {"batches", "errors", "extras", "version", "wording"},
+        {"model"},
+        {"handler"},
+        {"store"},
+        {"engine"},
+        {"client"},
+        {"rpc"},
+        {"app"},
+        {"cli"},
+        {"__init__", "__main__"},
+    ],
+    "pulsed.store": [
+        {"base", "blocking", "fork", "log_throttle", "per_loop", "step_thread"},
+        {"retrying"},
+        {"sql"},
+        {"verbs"},
+        {"migrations"},
+        {"sql_store"},
+        {"postgres", "sqlite", "tokens"},
+        {"open"},
+    ],
+    "pulsed.engine": [
+        {"error_text", "why"},
+        {"workflow"},
+        {"context"},
+        {"process", "upkeep"},
+        {"worker"},
+        {"doctor"},
+    ],
+    "pulsed.rpc": [
+        {"address", "generated"},
+        {"messages"},
+        {"client", "server"},
+        {"open"},
+    ],
+    "pulsed.cli": [
+        {"groups", "plain", "reloading", "streams", "variables"},
+        {"exits"},
+        {"prompt", "view"},
+        {"logs", "options"},
+        {"banner"},
+        {"commands"},
+        {"root"},
+    ],
+}
+HEIGHTS = {
+    package: {"__init__": len(layers)}
+    | {part: height for height, layer in enumerate(layers) for part in layer}
+    for package, layers in LAYERS.items()
+}
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import of one part of pulsed by another; a part is a top-level module or package."""
+    """One import of one part of a package by another."""
 
     path: Path
     line: int
+    package: str
     importer: str
     imported: str
 
@@ -57,16 +86,17 @@ def problems(source: Path) -> list[str]:
     """Everything wrong with the imports of `source`/pulsed, as lines for people."""
     unknown = [
         f"{path}: {part} is in no layer; add it to the table in tools/layers.py"
-        for part, path in parts(source / PACKAGE)
-        if part not in HEIGHT
+        for package, heights in HEIGHTS.items()
+        for part, path in parts(source.joinpath(*package.split(".")))
+        if part not in heights
     ]
     imports = [found for path in files(source) for found in imports_of(path, source)]
     return unknown + upward(imports) + circles(imports)
 
 
 def parts(package: Path) -> Iterator[tuple[str, Path]]:
-    """The top-level modules and packages, with where they are."""
-    for path in sorted(package.iterdir()):
+    """The modules and sub-packages of a package, with where they are."""
+    for path in sorted(package.iterdir()) if package.is_dir() else ():
         if path.suffix == ".py" or (path.is_dir() and any(path.rglob("*.py"))):
             yield path.stem, path
 
@@ -77,14 +107,13 @@ def files(source: Path) -> list[Path]:
 
 
 def imports_of(path: Path, source: Path) -> Iterator[Import]:
-    """The imports in one file that lead to another part of pulsed."""
+    """The imports in one file that lead to another part of a package they share."""
     module = path.relative_to(source).with_suffix("").parts
-    importer = module[1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         for target in targets(node, module):
-            imported = part_of(target, source / PACKAGE)
-            if imported not in (None, importer):
-                yield Import(path, getattr(node, "lineno", 0), importer, str(imported))
+            found = crossing(module, module_of(target, source))
+            if found is not None:
+                yield Import(path, getattr(node, "lineno", 0), *found)
 
 
 def targets(node: ast.AST, module: tuple[str, ...]) -> Iterator[list[str]]:
@@ -98,15 +127,26 @@ def targets(node: ast.AST, module: tuple[str, ...]) -> Iterator[list[str]]:
         yield from ([*base, alias.name] for alias in node.names)
 
 
-def part_of(target: list[str], package: Path) -> str | None:
-    """The part of pulsed that a dotted name belongs to; None if it is somebody else's."""
-    if target[0] != PACKAGE:
+def module_of(target: list[str], source: Path) -> tuple[str, ...]:
+    """The module that a dotted name is in; that of a package's own names is its `__init__`."""
+    for length in range(len(target), 0, -1):
+        place = source.joinpath(*target[:length])
+        if place.is_dir():
+            return (*target[:length], "__init__")
+        if place.with_suffix(".py").exists():
+            return tuple(target[:length])
+    return ()
+
+
+def crossing(module: tuple[str, ...], target: tuple[str, ...]) -> tuple[str, str, str] | None:
+    """The innermost layered package that two modules share, and the part of each in it."""
+    shared = 0
+    while shared < min(len(module), len(target)) and module[shared] == target[shared]:
+        shared += 1
+    package = ".".join(module[:shared])
+    if package not in LAYERS or shared in (len(module), len(target)):
         return None
-    if len(target) == 1:
-        return "__init__"
-    name = target[1]
-    is_module = (package / name).is_dir() or (package / f"{name}.py").exists()
-    return name if is_module else "__init__"  # `from pulsed import Pulse` loads the front door
+    return package, module[shared], target[shared]
 
 
 def upward(imports: list[Import]) -> list[str]:
@@ -114,20 +154,23 @@ def upward(imports: list[Import]) -> list[str]:
     return [
         f"{found}, which lies above it"
         for found in imports
-        if HEIGHT.get(found.imported, -1) > HEIGHT.get(found.importer, len(LAYERS))
+        if HEIGHTS[found.package].get(found.imported, -1)
+        > HEIGHTS[found.package].get(found.importer, len(LAYERS[found.package]) + 1)
     ]
 
 
 def circles(imports: list[Import]) -> list[str]:
     """The circles among parts of one layer, each said once."""
-    edges: dict[str, set[str]] = {}
-    for each in imports:
-        if HEIGHT.get(each.importer) == HEIGHT.get(each.imported):
-            edges.setdefault(each.importer, set()).add(each.imported)
-    found: dict[frozenset[str], list[str]] = {}
-    for start in sorted(edges):
-        for circle in walk([start], edges):
-            found.setdefault(frozenset(circle), circle)
+    found: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for package, heights in HEIGHTS.items():
+        edges: dict[str, set[str]] = {}
+        for each in imports:
+            level = heights.get(each.importer) == heights.get(each.imported)
+            if each.package == package and level:
+                edges.setdefault(each.importer, set()).add(each.imported)
+        for start in sorted(edges):
+            for circle in walk([start], edges):
+                found.setdefault((package, frozenset(circle)), circle)
     return [f"import circle: {' → '.join(circle)}" for circle in found.values()]
 
 

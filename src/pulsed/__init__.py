@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pulsed.app import Pulse
-    from pulsed.backoff import Backoff, RetryPolicy
     from pulsed.client import Job, JobType, Router, Schedule
     from pulsed.engine.context import Context, JobLogFilter, current_context
-    from pulsed.engine.fan_out import FanOut
+    from pulsed.engine.workflow.fan_out import FanOut
     from pulsed.errors import (
         FanOutFailed,
         InvalidJob,
@@ -35,18 +34,19 @@ if TYPE_CHECKING:
         WorkflowError,
     )
     from pulsed.handler import Call
-    from pulsed.job import Status
-    from pulsed.retention import Retention
-    from pulsed.schedule import ScheduleState
+    from pulsed.model.backoff import Backoff, RetryPolicy
+    from pulsed.model.job import Status
+    from pulsed.model.retention import Retention
+    from pulsed.model.schedule import ScheduleState
+    from pulsed.model.workflow import collect_all, fail_fast, threshold
     from pulsed.version import __version__
-    from pulsed.workflow import collect_all, fail_fast, threshold
 
 _HOMES = {
     "pulsed.app": ("Pulse",),
-    "pulsed.backoff": ("Backoff", "RetryPolicy"),
+    "pulsed.model.backoff": ("Backoff", "RetryPolicy"),
     "pulsed.client": ("Job", "JobType", "Router", "Schedule"),
     "pulsed.engine.context": ("Context", "JobLogFilter", "current_context"),
-    "pulsed.engine.fan_out": ("FanOut",),
+    "pulsed.engine.workflow.fan_out": ("FanOut",),
     "pulsed.errors": (
         "FanOutFailed",
         "InvalidJob",
@@ -67,11 +67,11 @@ _HOMES = {
         "WorkflowError",
     ),
     "pulsed.handler": ("Call",),
-    "pulsed.job": ("Status",),
-    "pulsed.retention": ("Retention",),
-    "pulsed.schedule": ("ScheduleState",),
+    "pulsed.model.job": ("Status",),
+    "pulsed.model.retention": ("Retention",),
+    "pulsed.model.schedule": ("ScheduleState",),
     "pulsed.version": ("__version__",),
-    "pulsed.workflow": ("collect_all", "fail_fast", "threshold"),
+    "pulsed.model.workflow": ("collect_all", "fail_fast", "threshold"),
 }
 """Where the exported names are defined."""
 

@@ -26,8 +26,6 @@ from typing import (
     overload,
 )
 
-from pulsed.backoff import RetryPolicy, storage_retry
-from pulsed.backoff import dequeue_retry as claiming_retry
 from pulsed.client import (
     AuditLog,
     Client,
@@ -56,16 +54,18 @@ from pulsed.handler import (
     new_job,
 )
 from pulsed.handler.options import checked_name
-from pulsed.retention import Retention, checked_retention
-from pulsed.rpc.opening import open_store
-from pulsed.schedule import ScheduleSpec
+from pulsed.model.backoff import RetryPolicy, storage_retry
+from pulsed.model.backoff import dequeue_retry as claiming_retry
+from pulsed.model.retention import Retention, checked_retention
+from pulsed.model.schedule import ScheduleSpec
+from pulsed.rpc.open import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
-    from pulsed.engine.worker import Exit, Worker
+    from pulsed.engine.worker.worker import Exit, Worker
 
 L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound=Target)
@@ -311,7 +311,7 @@ class Pulse:
         Only a program's main thread hears signals. To end a worker in another thread, make it with
         ``worker()``, run ``asyncio.run(worker.run())`` there, and call ``worker.stop()``.
         """
-        from pulsed.engine import loop  # noqa: PLC0415 - producers need none
+        from pulsed.engine.process import event_loop as loop  # noqa: PLC0415 - producers need none
 
         refuse_in_event_loop("arun")
         is_main_thread = threading.current_thread() is threading.main_thread()
@@ -326,8 +326,8 @@ class Pulse:
 
     def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
         """Make a worker for this app's handlers, to be started with ``await worker.run()``."""
-        from pulsed.engine.options import WorkerOptions  # noqa: PLC0415 - producers need none
-        from pulsed.engine.worker import Worker  # noqa: PLC0415 - nor this
+        from pulsed.engine.worker.options import WorkerOptions  # noqa: PLC0415 - producers need none
+        from pulsed.engine.worker.worker import Worker  # noqa: PLC0415 - nor this
 
         if isinstance(queue := options.get("queues"), str):
             options["queues"] = [queue]

@@ -19,12 +19,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from pulsed.backoff import RetryPolicy
-from pulsed.rpc.remote import RemoteOptions, RemoteStore
+from pulsed.model.backoff import RetryPolicy
+from pulsed.rpc.client.store import RemoteOptions, RemoteStore
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
-from pulsed.store.sqlite import SqliteOptions, SqliteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.clock import Clock
 from tests.support.kept_sessions import kept_session
 from tests.support.servers import ServerThread

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from pulsed.errors import TransientStorageError
-from pulsed.job import Assignment, Lease, Report
-from pulsed.rpc.dispatch import OFFER_PATIENCE, Dispatcher, Grant, Stream
+from pulsed.model.job import Assignment, Lease
+from pulsed.model.outcome import Report
+from pulsed.rpc.server.dispatcher import OFFER_PATIENCE, Dispatcher, Grant, Stream
 from tests.support.jobs import TOPIC, a_policy
 
 PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from pulsed.job import Assignment, Lease, NewJob, Report, Status, Waiting, new_job_id
-from pulsed.step import Checkpoint, StepKey, StepKind, StepState, Wait
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Assignment, Lease, NewJob, Status
+from pulsed.model.outcome import Report, Waiting
+from pulsed.model.step import Checkpoint, StepKey, StepKind, StepState, Wait
+from pulsed.model.workflow import Record, Signal, child_id, family
 from pulsed.store.base import Signalled, Store
-from pulsed.workflow import Record, Signal, child_id, family
 from tests.support.jobs import ALICE, a_policy, claim, running
 
 CHILD = "child"

@@ -13,7 +13,8 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from pulsed.cli.root import root
-from pulsed.job import Failed, Status, WorkerInfo
+from pulsed.model.job import Status, WorkerInfo
+from pulsed.model.outcome import Failed
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from tests.support.jobs import running, settle, submitted

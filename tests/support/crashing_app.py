@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from pulsed import Backoff, Context, Pulse, Router
-from pulsed.engine import runner, signals
+from pulsed.engine.process import stop_signals as signals
+from pulsed.engine.worker import runs as runner
 from pulsed.store.base import Store
-from pulsed.store.verb import Script, Statement, Verb
+from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.script import Script, Verb
 
 LEASE = 1.2
 TICK = 0.3

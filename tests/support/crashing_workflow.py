@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pulsed import Backoff, Context, Pulse, Router
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Rows, Script, Verb
+from pulsed.store.sql.statement import Rows
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.script import Script, Verb
 from tests.support import crashing_app
 from tests.support.crashing_app import TICK, Journal, die_at
 

@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from pulsed.errors import TransientStorageError
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Verb
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.script import Verb
 
 When = Literal["before", "after"]
 

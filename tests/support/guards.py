@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from pulsed.job import Lease, Released
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Released
 from pulsed.store.base import Store
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Sql
+from pulsed.store.sql.statement import Sql
+from pulsed.store.sql_store import SqlStore
 from tests.support.backends import Backend
 from tests.support.jobs import ALICE, BOB, claim_one, running, settle
 

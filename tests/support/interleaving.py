@@ -17,8 +17,9 @@ from typing import Any
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Kind, Rows, Script, Statement, Verb
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.script import Kind, Script, Verb
 from tests.support.backends import PostgresBackend, close_blocking
 
 PATIENCE = 20.0

@@ -5,23 +5,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from pulsed.backoff import Backoff
-from pulsed.job import (
-    Assignment,
-    JobFilter,
-    JobRow,
-    Lease,
-    NewJob,
-    Outcome,
-    Report,
-    Status,
-    TopicPolicy,
-    new_job_id,
-)
+from pulsed.model.backoff import Backoff
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Assignment, JobFilter, JobRow, Lease, NewJob, Status, TopicPolicy
+from pulsed.model.outcome import Outcome, Report
 from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking, run_blocking
-from pulsed.store.dialect import Dialect
-from pulsed.store.verb import Kind, Script, Statement, Verb
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.script import Kind, Script, Verb
 
 TOPIC = "email"
 ALICE = UUID(int=0xA11CE)

@@ -7,24 +7,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from uuid import UUID
 
-from pulsed.backoff import Backoff
-from pulsed.job import (
-    EXPIRED,
-    LEASE_EXPIRED,
-    Beat,
-    Cancelled,
-    Failed,
-    JobRow,
-    Lease,
-    NewJob,
-    Report,
-    Snoozed,
-    Status,
-    Succeeded,
-    TopicPolicy,
-    Waiting,
-)
-from pulsed.lifecycle import (
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import JobRow, Lease, NewJob, Status, TopicPolicy
+from pulsed.model.lifecycle import (
     CLAIMABLE,
     DELETABLE,
     REPLAYABLE,
@@ -38,8 +23,19 @@ from pulsed.lifecycle import (
     status_after,
     status_after_cancel,
 )
-from pulsed.step import StepKind
-from pulsed.timetable import to_micros
+from pulsed.model.outcome import (
+    EXPIRED,
+    LEASE_EXPIRED,
+    Beat,
+    Cancelled,
+    Failed,
+    Report,
+    Snoozed,
+    Succeeded,
+    Waiting,
+)
+from pulsed.model.step import StepKind
+from pulsed.model.timetable import to_micros
 from tests.support.clock import Clock
 
 FOREVER = datetime(9999, 12, 31, tzinfo=UTC)

@@ -14,15 +14,16 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from pulsed.engine.context import Context
-from pulsed.engine.run import Run
-from pulsed.engine.runner import Runner
-from pulsed.engine.workflows import Workflows
+from pulsed.engine.worker.run import Run
+from pulsed.engine.worker.runs import Runner
+from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import StorageError, TransientStorageError
 from pulsed.handler import Registry
-from pulsed.job import Assignment, Outcome, Report
-from pulsed.rpc.remote import RemoteStore
+from pulsed.model.job import Assignment
+from pulsed.model.outcome import Outcome, Report
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import CommitUnknown, Transaction
-from pulsed.store.verb import Verb
+from pulsed.store.verbs.script import Verb
 
 When = Literal["before", "after", "blinks before", "blinks after"]
 """Dies before or after the commit; or only loses its connection there, and lives."""

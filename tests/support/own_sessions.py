@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulsed.backoff import RetryPolicy
+from pulsed.model.backoff import RetryPolicy
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres import PostgresOptions, PostgresStore
+from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 
 AT_ONCE = RetryPolicy(initial=0, max=0)
 

@@ -9,8 +9,9 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Rows, Script, Statement, Verb
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.script import Script, Verb
 
 
 class Performed:

@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from pulsed.job import Report, Status, Succeeded
+from pulsed.model.job import Status
+from pulsed.model.outcome import Report, Succeeded
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import SqliteStore
-from pulsed.store.sqlstore import SqlStore
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING, POLICIES, a_job
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -44,7 +45,7 @@ def _run(barrier: Any, answers: Any, task: Callable[..., Any], arguments: tuple[
 def open_store(where: str) -> SqlStore:
     """Open what a path or a URL names, on the real clock and with the usual retries."""
     if where.startswith("postgresql:"):
-        from pulsed.store.postgres import PostgresStore  # noqa: PLC0415 - 0.2 s a process
+        from pulsed.store.postgres.store import PostgresStore  # noqa: PLC0415 - 0.2 s a process
 
         return PostgresStore(where)
     return SqliteStore(where)

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from grpc import aio
 
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.wire import METHODS
+from pulsed.rpc.messages.contract import METHODS
 from tests.support.jobs import TOPIC
 from tests.support.servers import PATIENCE
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from pulsed.store.blocking import run_blocking
-from pulsed.store.verb import Kind, Sql, Statement, Verb
+from pulsed.store.sql.statement import Sql, Statement
+from pulsed.store.verbs.script import Kind, Verb
 
 both_drivers = pytest.mark.parametrize("mode", ["async", "blocking"])
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulsed.engine.scheduler import Scheduler, decide
-from pulsed.job import JobRow, NewJob
-from pulsed.schedule import ScheduleRow, ScheduleSpec, ScheduleState
+from pulsed.engine.upkeep.scheduler import Scheduler, decide
+from pulsed.model.job import JobRow, NewJob
+from pulsed.model.schedule import ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Fire, Put, Store
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Rows, Script, Statement, Verb
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.script import Script, Verb
 from tests.support.jobs import EVERYTHING, TOPIC
 
 APP = "default"

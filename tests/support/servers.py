@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from pulsed.rpc.access import Caller
-from pulsed.rpc.gate import Gate, TokenGate
-from pulsed.rpc.server import Server, ServerOptions
+from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.gate import Gate, TokenGate
+from pulsed.rpc.server.server import Server, ServerOptions
 from pulsed.store.base import Store
 
 T = TypeVar("T")

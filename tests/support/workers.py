@@ -13,11 +13,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from pulsed.engine.options import WorkerOptions
-from pulsed.engine.worker import Exit, Worker
+from pulsed.engine.worker.options import WorkerOptions
+from pulsed.engine.worker.worker import Exit, Worker
 from pulsed.handler import Handler, Registry
-from pulsed.job import Beat, JobRow, Lease, NewJob, Status, new_job_id
-from pulsed.lifecycle import TERMINAL
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobRow, Lease, NewJob, Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.outcome import Beat
 from pulsed.store.base import Store
 from tests.support.backends import Backend
 

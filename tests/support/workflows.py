@@ -4,8 +4,8 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.handler import Call, Handler
-from pulsed.job import Status
-from pulsed.step import Checkpoint
+from pulsed.model.job import Status
+from pulsed.model.step import Checkpoint
 from pulsed.store.base import Store
 from tests.support.workers import finished, submit, working
 

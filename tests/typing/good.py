@@ -22,7 +22,7 @@ from pulsed import (
     threshold,
 )
 from pulsed.client import SyncJobType
-from pulsed.page import Counts, Page
+from pulsed.model.page import Counts, Page
 
 app = Pulse("sqlite:///jobs.db", retry_attempts=10)
 router = Router()

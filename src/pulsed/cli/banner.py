@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from pulsed.app import Pulse
-from pulsed.cli.output import console, joined
-from pulsed.engine.options import WorkerOptions
-from pulsed.retention import described
+from pulsed.cli.view.output import console, joined
+from pulsed.engine.worker.options import WorkerOptions
+from pulsed.model.retention import described
 from pulsed.store.open import where
 from pulsed.version import __version__
 
 if TYPE_CHECKING:
-    from pulsed.cli.worker import WorkingOptions
+    from pulsed.cli.options.working import WorkingOptions
 
 log = logging.getLogger("pulsed.worker")
 

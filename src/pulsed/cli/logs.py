@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from pulsed.cli.plain import harmless, harmless_json
-from pulsed.cli.times import iso
+from pulsed.cli.view.times import iso
 from pulsed.engine.context import JobLogFilter
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -74,7 +74,7 @@ class Root(Group):
         """Load one subcommand."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"pulsed.cli.{cmd_name}")
+        module = import_module(f"pulsed.cli.commands.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

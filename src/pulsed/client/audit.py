@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 from datetime import datetime
 
-from pulsed.audit import LONGEST_LOG, LONGEST_NAME, AuditEntry
 from pulsed.client.job import Client
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_count, checked_instant
 from pulsed.handler.payload import UNSTORABLE
+from pulsed.model.audit import LONGEST_LOG, LONGEST_NAME, AuditEntry
 from pulsed.store.blocking import blocking
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from pulsed.audit import Operator, of_filter
 from pulsed.client.operator import operator
-from pulsed.job import JobFilter, JobRow, Status
-from pulsed.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, is_cancelled
-from pulsed.page import Page
+from pulsed.model.audit import Operator, of_filter
+from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, is_cancelled
+from pulsed.model.page import Page
 from pulsed.store.base import Store
 
 PAGE = 1_000

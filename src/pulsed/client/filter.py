@@ -12,7 +12,7 @@ from pulsed.client.job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_name
 from pulsed.handler.payload import UNSTORABLE
-from pulsed.job import JobFilter, Status
+from pulsed.model.job import JobFilter, Status
 
 StatusFilter: TypeAlias = Status | str | Iterable[Status | str]
 

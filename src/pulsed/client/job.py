@@ -10,7 +10,6 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.audit import Operator
 from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
 from pulsed.engine.why import explain
@@ -24,8 +23,9 @@ from pulsed.errors import (
     checked_seconds,
 )
 from pulsed.handler import Handler, Registry
-from pulsed.job import JobRow, NewJob, Status
-from pulsed.lifecycle import REPLAYABLE, TERMINAL, is_cancelled
+from pulsed.model.audit import Operator
+from pulsed.model.job import JobRow, NewJob, Status
+from pulsed.model.lifecycle import REPLAYABLE, TERMINAL, is_cancelled
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, pause
 

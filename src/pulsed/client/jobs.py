@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Unpack
 
-from pulsed.audit import of_ages
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching, pages
 from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
 from pulsed.client.job import (
@@ -22,11 +21,12 @@ from pulsed.client.job import (
 )
 from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
-from pulsed.engine.pruner import prune_all
+from pulsed.engine.upkeep.pruner import prune_all
 from pulsed.handler.options import checked_count
-from pulsed.job import Failure, JobRow, Status
-from pulsed.page import Counts, Page
-from pulsed.retention import Retention
+from pulsed.model.audit import of_ages
+from pulsed.model.job import Failure, JobRow, Status
+from pulsed.model.page import Counts, Page
+from pulsed.model.retention import Retention
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 

@@ -34,7 +34,8 @@ from pulsed.handler import (
 )
 from pulsed.handler.options import checked_count
 from pulsed.handler.registry import ONE_ID
-from pulsed.job import NewJob, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import NewJob
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
 from pulsed.wording import counted
 

@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 
-from pulsed.audit import Operator
+from pulsed.model.audit import Operator
 
 VARIABLE = "PULSED_ACTOR"
 

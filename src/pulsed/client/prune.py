@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from pulsed.client.filter import StatusFilter, checked_filter
 from pulsed.errors import InvalidOption
-from pulsed.job import Status
-from pulsed.lifecycle import TERMINAL
-from pulsed.retention import Retention, checked_age
+from pulsed.model.job import Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.retention import Retention, checked_age
 
 UNLESS_NAMED = (Status.SUCCEEDED, Status.CANCELLED)
 """What an age alone is about: a dead letter is removed only if somebody says so."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from pulsed.job import JobFilter, JobRow, Status
-from pulsed.lifecycle import LIVING, TERMINAL
+from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.lifecycle import LIVING, TERMINAL
 from pulsed.store.base import Store
 
 

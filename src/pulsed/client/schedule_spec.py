@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from pulsed.backoff import Backoff
 from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
 from pulsed.handler import Call, Registry, checked_options, encode_by_name
 from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.handler.registry import ONE_ID
-from pulsed.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
-from pulsed.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
+from pulsed.model.backoff import Backoff
+from pulsed.model.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
+from pulsed.model.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
 
 Target: TypeAlias = JobType[..., Any] | Call[Any] | str
 """What a schedule runs: a job without arguments, ``job.bind(...)``, or a topic by name."""

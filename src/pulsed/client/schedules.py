@@ -23,15 +23,14 @@ from pulsed.client.schedule_spec import (
     make_spec,
     options_of,
 )
-from pulsed.engine.scheduler import template
+from pulsed.engine.upkeep.scheduler import template
 from pulsed.errors import ScheduleChanged, ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_count, checked_instant, checked_name
-from pulsed.job import Status, new_job_id
-from pulsed.schedule import CatchUp, ScheduleFilter, ScheduleRow, ScheduleSpec, ScheduleState
-from pulsed.store.base import Store
-from pulsed.store.blocking import blocking
-from pulsed.timetable import (
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import Status
+from pulsed.model.schedule import CatchUp, ScheduleFilter, ScheduleRow, ScheduleSpec, ScheduleState
+from pulsed.model.timetable import (
     MICROSECOND,
     Cron,
     describe,
@@ -40,6 +39,8 @@ from pulsed.timetable import (
     upcoming,
     zone_of,
 )
+from pulsed.store.base import Store
+from pulsed.store.blocking import blocking
 
 LARGEST_LIMIT = 10_000
 EDIT_TRIES = 10

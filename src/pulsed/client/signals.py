@@ -8,9 +8,9 @@ from uuid import UUID
 from pulsed.errors import InvalidTransition, JobNotFound
 from pulsed.handler import encode_untyped
 from pulsed.handler.options import checked_name
-from pulsed.job import new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.workflow import Signal
 from pulsed.store.base import Store
-from pulsed.workflow import Signal
 
 
 async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from pulsed.backoff import RetryPolicy
-from pulsed.engine.calling import is_inside_step
 from pulsed.engine.context import current_context
-from pulsed.engine.steps import StepOptions, checked_step_options, name_of
+from pulsed.engine.workflow.calling import is_inside_step
+from pulsed.engine.workflow.steps import StepOptions, checked_step_options, name_of
 from pulsed.errors import ConfigError, InvalidHandler
+from pulsed.model.backoff import RetryPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulsed.errors import TransientStorageError
-from pulsed.job import NewJob
+from pulsed.model.job import NewJob
 from pulsed.store.base import Store
 
 

@@ -19,21 +19,21 @@ from types import UnionType
 from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
-from pulsed.backoff import RetryPolicy
-from pulsed.engine import fan_out, steps, versions, waits
-from pulsed.engine.calling import Function, is_inside_step, plainly
-from pulsed.engine.fan_out import FanOut
-from pulsed.engine.steps import StepOptions
-from pulsed.engine.waits import Followed
-from pulsed.engine.workflow import Workflow
-from pulsed.engine.workflows import Workflows
+from pulsed.engine.workflow import fan_out, steps, versions, waits
+from pulsed.engine.workflow.calling import Function, is_inside_step, plainly
+from pulsed.engine.workflow.fan_out import FanOut
+from pulsed.engine.workflow.flow import Workflow
+from pulsed.engine.workflow.shared import Workflows
+from pulsed.engine.workflow.steps import StepOptions
+from pulsed.engine.workflow.waits import Followed
 from pulsed.errors import CannotSuspend, LeaseLost, RunEnded
 from pulsed.handler import Call, HandlerContext
 from pulsed.handler.payload import encode_untyped
-from pulsed.job import Assignment
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Assignment
+from pulsed.model.workflow import Strategy, fail_fast
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
-from pulsed.workflow import Strategy, fail_fast
 
 R = TypeVar("R")
 T = TypeVar("T")

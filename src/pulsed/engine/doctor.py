@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
 from pulsed.errors import InvalidOption, PulsedError, UnknownZone
-from pulsed.job import JobFilter, Status
-from pulsed.page import SEARCHED
-from pulsed.retention import Retention, described
-from pulsed.schedule import ScheduleFilter, ScheduleRow, ScheduleState
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.page import SEARCHED
+from pulsed.model.retention import Retention, described
+from pulsed.model.schedule import ScheduleFilter, ScheduleRow, ScheduleState
+from pulsed.model.timetable import zone_of
 from pulsed.store.base import SCHEDULE_PAGE, Audit, Backlog, Store
-from pulsed.timetable import zone_of
 from pulsed.wording import counted
 
 TICK = 10.0

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from pulsed.job import JobRow, Status, WorkerInfo
-from pulsed.lifecycle import CLAIMABLE
-from pulsed.step import StepKind
-from pulsed.workflow import fan_out_of
+from pulsed.model.job import JobRow, Status, WorkerInfo
+from pulsed.model.lifecycle import CLAIMABLE
+from pulsed.model.step import StepKind
+from pulsed.model.workflow import fan_out_of
 
 SILENT_AFTER = 35.0
 """Seconds without a sign of life: three of the default ticks, and some."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, Generic, TypeVar, Unpack
 
-from pulsed.backoff import Backoff
 from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec
 from pulsed.handler.options import HandlerOptions, checked_name, checked_options
-from pulsed.job import DEFAULT_QUEUE, TopicPolicy
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
 
 R_co = TypeVar("R_co", covariant=True)
 

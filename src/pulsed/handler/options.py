@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 from uuid import UUID
 
-from pulsed.backoff import Backoff
 from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
+from pulsed.model.backoff import Backoff
 
 PRIORITIES = (-100, 100)
 MAX_ATTEMPTS = 10_000

@@ -11,7 +11,8 @@ from uuid import UUID
 from pulsed.errors import InvalidHandler, InvalidOption, UnknownTopic
 from pulsed.handler.function import Handler, R_co
 from pulsed.handler.options import Options, checked_options, did_you_mean
-from pulsed.job import NewJob, TopicPolicy, new_job_id
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import NewJob, TopicPolicy
 
 _NO_OPTIONS: Mapping[str, Any] = {}
 

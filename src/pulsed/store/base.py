@@ -14,24 +14,23 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulsed.audit import AuditEntry, Operator
 from pulsed.errors import TransientStorageError
-from pulsed.job import (
+from pulsed.model.audit import AuditEntry, Operator
+from pulsed.model.job import (
     Assignment,
-    Beat,
     Failure,
     JobFilter,
     JobPlace,
     JobRow,
     Lease,
     NewJob,
-    Report,
     Status,
     TopicPolicy,
     WorkerInfo,
 )
-from pulsed.page import Counts, Page
-from pulsed.schedule import (
+from pulsed.model.outcome import Beat, Report
+from pulsed.model.page import Counts, Page
+from pulsed.model.schedule import (
     Overlap,
     Plan,
     ScheduleFilter,
@@ -40,8 +39,8 @@ from pulsed.schedule import (
     ScheduleSpec,
     Version,
 )
-from pulsed.step import Checkpoint
-from pulsed.workflow import Ended, History, Record, Signal
+from pulsed.model.step import Checkpoint
+from pulsed.model.workflow import Ended, History, Record, Signal
 
 SCHEDULES = ",schedules"
 """What to listen for besides queues: a schedule was added or changed. No queue has a comma."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
 from pulsed.extras import install_command
+from pulsed.model.backoff import RetryPolicy
 from pulsed.store.base import Store
 
 FORMS = (
@@ -109,7 +109,7 @@ def _slashes(number: int) -> str:
 
 
 def _sqlite(url: str, settings: StoreSettings) -> Store:
-    from pulsed.store.sqlite import SqliteOptions, SqliteStore  # noqa: PLC0415 - only if asked for
+    from pulsed.store.sqlite.store import SqliteOptions, SqliteStore  # noqa: PLC0415 - only if asked for
 
     options = SqliteOptions(
         retry=settings.retry,
@@ -123,7 +123,7 @@ def _sqlite(url: str, settings: StoreSettings) -> Store:
 
 def _postgres(url: str, settings: StoreSettings) -> Store:
     require(url, "postgres", "asyncpg", "psycopg")
-    from pulsed.store.postgres import PostgresOptions, PostgresStore  # noqa: PLC0415 - heavy
+    from pulsed.store.postgres.store import PostgresOptions, PostgresStore  # noqa: PLC0415 - heavy
 
     options = PostgresOptions(
         retry=settings.retry,

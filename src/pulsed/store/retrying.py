@@ -13,10 +13,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from pulsed.backoff import RetryPolicy
 from pulsed.errors import StorageBusy, TransientStorageError
+from pulsed.model.backoff import RetryPolicy
 from pulsed.store.blocking import pause
-from pulsed.store.throttle import Throttle, level_of
+from pulsed.store.log_throttle import Throttle, level_of
 
 T = TypeVar("T")
 

@@ -14,11 +14,12 @@ from datetime import datetime
 
 import msgspec
 
-from pulsed.audit import Operator
-from pulsed.store.audit_log import Done
-from pulsed.store.dialect import Dialect
-from pulsed.store.sqlstore import SqlStore
-from pulsed.store.verb import Kind, Row, Script, Statement, Verb
+from pulsed.model.audit import Operator
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.statement import Row, Statement
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.audit import Done
+from pulsed.store.verbs.script import Kind, Script, Verb
 
 PREFIX = "pulsed_"
 COLUMNS = "name, digest, roles, topics, queues, created_at"

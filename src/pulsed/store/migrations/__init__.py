@@ -14,8 +14,9 @@ from importlib import resources
 from typing import NamedTuple
 
 from pulsed.errors import SchemaError
-from pulsed.store.dialect import Dialect
-from pulsed.store.verb import Kind, Script, Statement, Verb
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.script import Kind, Script, Verb
 
 FOLDER = resources.files(__name__)
 """Found now: it imports modules, and a process that forks at the first use must not meet that."""

@@ -1,0 +1,256 @@
+"""``pulsed jobs``: look for jobs, look at one, count them, and change their course."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import click
+from rich.text import Text
+
+from pulsed.cli.commands import acts
+from pulsed.cli.commands.prune import prune
+from pulsed.cli.commands.signal import signal
+from pulsed.cli.exits import say
+from pulsed.cli.groups import Group
+from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.filters import filter_options
+from pulsed.cli.options.job_ids import find_id
+from pulsed.cli.plain import in_line
+from pulsed.cli.view.job_report import Known, report
+from pulsed.cli.view.job_tree import FEW, FEW_IN_JSON, read_tree, tree_as_json
+from pulsed.cli.view.output import (
+    Table,
+    console,
+    for_people,
+    job_as_json,
+    json_option,
+    one_line,
+    print_counts,
+    print_json,
+    status_of,
+)
+from pulsed.cli.view.times import brief, relative
+from pulsed.client.bulk import pages
+from pulsed.client.filter import checked_filter
+from pulsed.client.job import checked_id, read_one
+from pulsed.engine.why import explain, waits_for
+from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.page import SEARCHED, Page
+from pulsed.model.step import StepKind
+from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+from pulsed.store.open import where as where_is
+
+FEW_JOBS = 50
+"""How many are listed unless --limit says so."""
+
+WIDE = 116
+"""From so many columns on, a note has a column of its own; else it stands below its job."""
+
+EXAMPLES = """\b
+examples:
+  pulsed jobs list --status dead --since 2h
+  pulsed jobs list --topic send_email --error timeout --json | jq .payload
+  pulsed jobs list --status dead --ids | pulsed jobs retry -
+  pulsed jobs retry --all-matching --status dead --topic send_email
+  pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
+  pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 approved true
+
+\b
+environment:
+  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def jobs() -> None:
+    """List, show, count, signal, retry, cancel, delete and prune jobs."""
+
+
+@jobs.command("list")
+@filter_options
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="How many at the most [default: 50; with --ids in a pipe, all].",
+)
+@click.option("--before", metavar="ID", help="Go on after the last id of the page before.")
+@click.option("--ids", "ids_only", is_flag=True, help="Ids only, one on a line.")
+@json_option
+@database_options
+def list_(
+    database: Database,
+    where: Mapping[str, Any],
+    limit: int | None,
+    before: str | None,
+    ids_only: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
+) -> None:
+    """List jobs, newest first.
+
+    \b
+    A table on a terminal, JSON lines when piped. Examples:
+      pulsed jobs list --status dead,cancelled --since 3d
+      pulsed jobs list --status dead --ids | pulsed jobs retry -
+    """  # noqa: D301 - a mark for click
+    chosen = checked_filter(where)
+    cursor = None if before is None else checked_id(before)
+    with database.store() as store:
+        if ids_only and limit is None and not sys.stdout.isatty():
+            run_blocking(_print_all_ids(store, chosen, cursor))
+            return
+        found = run_blocking(store.list_jobs(chosen, limit=limit or FEW_JOBS, before=cursor))
+        now = run_blocking(store.now())
+        people = not ids_only and for_people(as_json=as_json)
+        runs = people and any(job.status is Status.RUNNING for job in found)
+        workers = run_blocking(store.workers()) if runs else []
+    if ids_only:
+        for job in found:
+            print(job.id)
+    elif people and found:
+        _show_table(found, now, {worker.id: f"{worker.host}:{worker.pid}" for worker in workers})
+    else:
+        for job in found:
+            print_json(job_as_json(job))
+    if found.is_cut:
+        say(f"looked at {SEARCHED:,} jobs; there are more: go on with --before {found.next}")
+    elif not found:
+        say(f"no such jobs in {where_is(database.resolved()[0])}")
+    elif found.next is not None:
+        say(f"there may be more: --before {found.next}, or a larger --limit")
+
+
+async def _print_all_ids(store: Store, chosen: JobFilter, before: UUID | None) -> None:
+    async for page in pages(store, chosen, before=before):
+        print("\n".join(str(job.id) for job in page))
+
+
+@jobs.command(short_help="Show one job, and why it is not running.")
+@click.argument("job_id", metavar="ID")
+@click.option("--all", "all_children", is_flag=True, help="All children of its fan-outs.")
+@json_option
+@database_options
+def show(
+    database: Database,
+    job_id: str,
+    all_children: bool,  # noqa: FBT001
+    as_json: bool | None,  # noqa: FBT001
+) -> None:
+    """Show one job: payload, result, failures, and why it is not running.
+
+    Of a workflow also its steps, and its children with theirs: the first few of each fan-out, or
+    hundred for a program, and those that failed. With --all, all children; of the first thousand
+    of a fan-out with what is below them.
+
+    \b
+    Example:
+      pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
+    """  # noqa: D301 - a mark for click
+    people = for_people(as_json=as_json)
+    few = None if all_children else FEW if people else FEW_IN_JSON
+    with database.store() as store:
+        known = run_blocking(_everything_about(store, find_id(store, job_id), few))
+    if people:
+        report(console(), known)
+    else:
+        more = {"failures": known.failures, "hints": known.hints, "schedule": known.schedule}
+        print_json(tree_as_json(known.tree) | more)
+
+
+async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Known:
+    job = await read_one(store, job_id)
+    now = await store.now()
+    hints = explain(job, await store.workers(), now)
+    schedule = None
+    if job.schedule_id is not None:
+        made_by = await store.find_schedule(job.schedule_id)
+        schedule = None if made_by is None else made_by.name
+    tree = await read_tree(store, job, few)
+    return Known(tree, await store.failures(job_id), hints, schedule, now)
+
+
+@jobs.command()
+@filter_options
+@json_option
+@database_options
+def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -> None:  # noqa: FBT001
+    """Count jobs by status, up to 50,000 of each.
+
+    With other filters than --status and --parent, the newest 50,000 jobs are looked at.
+
+    \b
+    Example:
+      pulsed jobs counts --queue mail --since 1d
+    """  # noqa: D301 - a mark for click
+    with database.store() as store:
+        counted = run_blocking(store.counts(checked_filter(where)))
+    print_counts(counted, as_json=as_json)
+
+
+jobs.add_command(acts.retry)
+jobs.add_command(acts.cancel)
+jobs.add_command(acts.delete)
+jobs.add_command(prune)
+jobs.add_command(signal)
+
+
+def _show_table(found: Page[JobRow], now: datetime, hosts: Mapping[UUID, str]) -> None:
+    screen = console()
+    wide = screen.width >= WIDE
+    heads = ["ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN"]
+    queues = wide and any(job.queue != DEFAULT_QUEUE for job in found)
+    if queues:
+        heads.insert(2, "QUEUE")
+    flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
+    table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
+    for job in found:
+        note = _note(job, hosts)
+        cells: list[str | Text] = [
+            str(job.id),
+            job.topic,
+            status_of(job),
+            _tries(job),
+            _age(job, now),
+        ]
+        if queues:
+            cells.insert(2, job.queue)
+        if wide:
+            table.add(*cells, _when(job, now), note)
+        else:
+            table.add(*cells, _when(job, now), below=note if note.plain else None)
+    table.show(screen)
+
+
+def _note(job: JobRow, hosts: Mapping[UUID, str]) -> Text:
+    """Return what a job waits for, where it runs and how far it is, or why it failed."""
+    if job.status is Status.WAITING and job.wait_kind != StepKind.SLEEP:
+        return Text(in_line(f"waits for {waits_for(job)}"), style="magenta")
+    if job.status is Status.RUNNING and job.locked_by is not None:
+        host = hosts.get(job.locked_by, f"worker {job.locked_by}")
+        progress = "" if job.progress is None else f", progress {one_line(job.progress)}"
+        return Text(in_line(f"on {host}{progress}"), style="blue")
+    return Text(one_line(job.last_error or ""), style="red")
+
+
+def _tries(job: JobRow) -> str:
+    return f"{job.attempts}/{job.max_attempts or '?'}"
+
+
+def _age(job: JobRow, now: datetime) -> str:
+    return brief((now - job.submitted_at).total_seconds())
+
+
+def _when(job: JobRow, now: datetime) -> str:
+    """Return when it ended, ends, or runs next; ``open``: when what it waits for has come."""
+    if job.status in TERMINAL and job.completed_at is not None:
+        return relative(job.completed_at, now)
+    if job.status is Status.RUNNING and job.started_at is not None:
+        return f"for {brief((now - job.started_at).total_seconds())}"
+    if job.due_at is None:
+        return "open"
+    return relative(job.due_at, now) if job.due_at > now else "due"

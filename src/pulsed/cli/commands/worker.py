@@ -1,0 +1,175 @@
+"""``pulsed worker``: run an app's jobs, in this process or in several."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from pulsed.app import Pulse
+from pulsed.cli.banner import announce
+from pulsed.cli.logs import log_options, set_up_logs
+from pulsed.cli.options.database import limited, point
+from pulsed.cli.options.keep import as_text, changed
+from pulsed.cli.options.loading import check_handlers, load_app
+from pulsed.cli.options.retry import as_text as retry_as_text
+from pulsed.cli.options.working import WorkingOptions, working_options
+from pulsed.cli.variables import APP_VARIABLE
+from pulsed.engine.process.event_loop import run as run_loop
+from pulsed.engine.process.supervisor import ABORT, Supervisor
+from pulsed.engine.worker.worker import Worker
+from pulsed.model.retention import Age
+
+log = logging.getLogger("pulsed.worker")
+
+EXAMPLES = """\b
+examples:
+  pulsed worker shop.jobs:app
+  pulsed worker shop.jobs:app -q mail=3,default=1 -c 200
+  pulsed worker shop.jobs:app --processes 4 --log-format json
+
+\b
+signals:
+  SIGTERM or Ctrl-C   finish what runs, claim nothing more; exits with 0
+  SIGHUP              the same, when the terminal is closed; ignored under nohup
+  the same again      hand back what runs, its attempt not counted; exits with 130
+                      (within a second of the first it is taken for an echo, and ignored)
+
+\b
+environment:
+  PULSED_APP         the app, when none is given
+  PULSED_URL         the database, when neither --url nor the app says
+  DATABASE_URL       the database, when PULSED_URL is not set either
+  PULSED_KEEP        the default of --keep
+  PULSED_LOG_LEVEL   the default of --log-level
+  PULSED_LOG_FORMAT  the default of --log-format
+  PULSED_JOB_LOG     the default of --job-log"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("app", required=False, metavar="[MODULE:APP]")
+@working_options
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Worker processes; dead ones are replaced.",
+)
+@click.option("--url", metavar="URL", help="The database, instead of the app's.")
+@click.option("--supervised", is_flag=True, hidden=True)
+@log_options
+def worker(
+    app: str | None,
+    processes: int,
+    url: str | None,
+    keep: Mapping[str, Age] | None,
+    max_connections: int | None,
+    supervised: bool,  # noqa: FBT001
+    log_level: str,
+    log_format: str,
+    **options: Any,
+) -> int:
+    """Run the jobs of an app until told to stop."""
+    commands = _own_stdin() if supervised else None
+    set_up_logs(log_level, log_format, with_pid=supervised or processes > 1)
+    working = WorkingOptions(**options)  # type: ignore[typeddict-item]
+    if processes > 1:
+        more = {
+            "--keep": as_text(keep),
+            "--max-connections": max_connections,
+            "--url": url,
+            "--log-level": log_level,
+            "--log-format": log_format,
+        }
+        return _supervise(app, processes, working, more)
+    loaded = loaded_for_work(app, url, keep, max_connections)
+    announce(loaded, working, quiet=supervised or log_format == "json")
+    return run_loop(_run(loaded, working, commands))
+
+
+def loaded_for_work(
+    name: str | None,
+    url: str | None,
+    keep: Mapping[str, Age] | None = None,
+    max_connections: int | None = None,
+) -> Pulse:
+    """Load an app, with all its handlers, on the database that the command line says."""
+    app = load_app(name)
+    point(app, url)
+    app.settings = limited(app.settings, max_connections)
+    app.retention = changed(app.retention, keep)
+    check_handlers(app, name or os.environ[APP_VARIABLE])
+    return app
+
+
+async def _run(app: Pulse, working: WorkingOptions, commands: int | None) -> int:
+    async with app:
+        worker = app.worker(**working)
+        if commands is not None:
+            _obey_supervisor(worker, commands)
+        return (await worker.run(handle_signals=True)).value
+
+
+def _own_stdin() -> int:
+    """Take the supervisor's pipe from stdin, where programs that handlers start would read it."""
+    commands = os.dup(0)  # which no program inherits
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return commands
+
+
+def _obey_supervisor(worker: Worker, commands: int) -> None:
+    """Do what the supervisor writes to its pipe; when it has gone, however it died, drain."""
+    loop = asyncio.get_running_loop()
+
+    def tell(*, abort: bool) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(functools.partial(worker.stop, abort=abort))
+
+    def listen() -> None:
+        while heard := os.read(commands, 64):
+            tell(abort=ABORT in heard)
+        log.warning("the supervisor has gone; draining")
+        tell(abort=False)
+
+    threading.Thread(target=listen, name="pulsed-supervisor", daemon=True).start()
+
+
+def _supervise(
+    app: str | None, processes: int, working: WorkingOptions, more: Mapping[str, object]
+) -> int:
+    options: dict[str, Any] = {
+        "--queues": _queues_as_text(working["queues"]),
+        "--concurrency": working["concurrency"],
+        "--poll": working["poll"],
+        "--tick": working["tick"],
+        "--drain-timeout": working["drain_timeout"],
+        "--retry": retry_as_text(working.get("retry")),
+        "--dequeue-retry": retry_as_text(working.get("dequeue_retry")),
+        "--job-log": working["job_log"],
+        **more,
+    }
+    command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
+    command += [f"{name}={value}" for name, value in options.items() if value is not None]
+    command += [] if working["schedules"] else ["--no-schedules"]
+    command += {True: ["--fence"], False: ["--no-fence"], None: []}[working["fence"]]
+    return Supervisor([*command, *([app] if app else [])], processes).run()
+
+
+def _queues_as_text(queues: Sequence[str] | Mapping[str, float] | None) -> str | None:
+    if queues is None:
+        return None
+    if isinstance(queues, Mapping):
+        return ",".join(f"{name}={weight:g}" for name, weight in queues.items())
+    return ",".join(queues)

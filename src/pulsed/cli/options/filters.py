@@ -1,0 +1,80 @@
+"""The options that say which jobs a command is about."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from pulsed.cli.view.times import past
+from pulsed.model.job import Status
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NAMES = ("status", "topic", "queue", "tag", "error", "since", "until", "parent")
+
+
+def statuses(value: str | tuple[Status, ...]) -> tuple[Status, ...]:
+    """Read statuses, or their beginnings: ``dead`` is DEAD_LETTERED. Several with commas."""
+    if isinstance(value, tuple):
+        return value
+    return tuple(status(word.strip()) for word in value.split(","))
+
+
+def status(word: str) -> Status:
+    """Read one status, or its beginning."""
+    found = [each for each in Status if word and each.startswith(word.upper())]
+    if len(found) != 1:
+        raise click.BadParameter(f"{word!r} is not one of {', '.join(Status).lower()}.")
+    return found[0]
+
+
+def _complete_status(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    return [status.lower() for status in Status if status.startswith(begun.upper())]
+
+
+def status_option(text: str) -> Callable[[F], F]:
+    """Return the option for statuses, with a help of its own."""
+    return click.option(
+        "--status",
+        type=statuses,
+        metavar="STATUS",
+        shell_complete=_complete_status,
+        multiple=True,
+        help=text,
+    )
+
+
+_OPTIONS = (
+    status_option("pending, running, retrying, waiting, succeeded, dead, cancelled; repeatable."),
+    click.option("--topic", help="The handler's name."),
+    click.option("--queue", help="The queue."),
+    click.option("--tag", help="A tag of the job."),
+    click.option("--error", metavar="TEXT", help="A part of its last error, in any case."),
+    click.option(
+        "--since", type=past, metavar="TIME", help="Submitted since: 30m, 2h, 3d or ISO-8601."
+    ),
+    click.option(
+        "--until", type=past, metavar="TIME", help="Submitted before: 30m, 2h, 3d or ISO-8601."
+    ),
+    click.option("--parent", metavar="ID", help="The children of this job."),
+)
+
+
+def filter_options(command: F) -> F:
+    """Give a command the filter options, and pass those that were used as ``where``."""
+
+    @functools.wraps(command)
+    def with_filter(**options: Any) -> Any:
+        given = {name: options.pop(name) for name in NAMES}
+        where = {name: value for name, value in given.items() if value not in (None, ())}
+        if "status" in where:
+            where["status"] = tuple(status for group in where["status"] for status in group)
+        return command(where=where, **options)
+
+    wrapped: Any = with_filter
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]

@@ -1,0 +1,40 @@
+"""Job ids as people give them: whole, or their first characters."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from pulsed.cli.exits import Code, CommandError
+from pulsed.client.job import checked_id
+from pulsed.model.job import JobFilter
+from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+
+SHORTEST_PREFIX = 6
+"""Digits. Ids begin with their time: fewer would name the jobs of hours."""
+
+_PREFIX = re.compile(r"[0-9a-f-]{1,36}", re.IGNORECASE)
+
+
+def find_id(store: Store, given: str) -> UUID:
+    """Return the id of the one job whose id begins with what was given."""
+    digits = given.replace("-", "").lower()
+    if len(digits) >= 32 or not _PREFIX.fullmatch(given):
+        return checked_id(given)
+    if len(digits) < SHORTEST_PREFIX:
+        raise CommandError(
+            f"{given!r} is too short: give at least {SHORTEST_PREFIX} digits of the id.", Code.USAGE
+        )
+    beyond = UUID(int=min(int(digits.ljust(32, "f"), 16) + 1, 2**128 - 1))
+    newest = run_blocking(store.list_jobs(JobFilter(), limit=2, before=beyond))
+    found = [job.id for job in newest if job.id.hex.startswith(digits)]
+    if not found:
+        raise CommandError(f"there is no job whose id begins with {given}", Code.NOT_FOUND)
+    if len(found) > 1:
+        raise CommandError(
+            f"several jobs begin with {given}, for example {found[0]} and {found[1]}: give more "
+            "digits",
+            Code.USAGE,
+        )
+    return found[0]

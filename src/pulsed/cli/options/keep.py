@@ -1,0 +1,72 @@
+"""``--keep``: how long finished jobs are kept, as a person writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from pulsed.cli.options.filters import status
+from pulsed.cli.view.times import parse_duration
+from pulsed.client.prune import UNLESS_NAMED
+from pulsed.errors import InvalidOption
+from pulsed.model.retention import Age, Retention
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FOREVER = "forever"
+KEEP_VARIABLE = "PULSED_KEEP"
+
+
+def keep(value: str | Mapping[str, Age]) -> Mapping[str, Age]:
+    """Read ``7d``, ``forever`` or ``succeeded=1d,dead=90d``: fields of a ``Retention``."""
+    if not isinstance(value, str):
+        return value
+    kept: dict[str, Age] = {}
+    for part in value.split(","):
+        name, equals, length = part.rpartition("=")
+        named = [status(name.strip())] if equals else UNLESS_NAMED
+        kept |= {each.lower(): _age(length.strip()) for each in named}
+    try:
+        Retention(**kept)
+    except TypeError:
+        raise click.BadParameter(f"{value!r}: only finished jobs are removed.") from None
+    except InvalidOption as error:
+        raise click.BadParameter(f"{value!r}: {error}") from None
+    return kept
+
+
+def _age(text: str) -> Age:
+    if text.lower() == FOREVER:
+        return None
+    seconds = parse_duration(text)
+    if seconds is None:
+        raise click.BadParameter(
+            f"{text!r} is no time to keep jobs for; write 7d, forever, or by status: "
+            "succeeded=1d,dead=90d."
+        )
+    return seconds
+
+
+def changed(retention: Retention, kept: Mapping[str, Age] | None) -> Retention:
+    """Return a policy with what the option says in place of its own."""
+    return dataclasses.replace(retention, **kept or {})
+
+
+def as_text(kept: Mapping[str, Age] | None) -> str | None:
+    """Write the option as ``keep`` reads it, for another process."""
+    if kept is None:
+        return None
+    return ",".join(f"{name}={FOREVER if age is None else age}" for name, age in kept.items())
+
+
+keep_option = click.option(
+    "--keep",
+    type=keep,
+    metavar="TIME",
+    envvar=KEEP_VARIABLE,
+    help="How long finished jobs are kept: 7d, forever, or succeeded=1d,dead=90d [default: as the "
+    "app says].",
+)

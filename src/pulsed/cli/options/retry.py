@@ -1,0 +1,60 @@
+"""``--retry`` and ``--dequeue-retry``: how often and how patiently a worker asks its database."""
+
+from __future__ import annotations
+
+import click
+
+from pulsed.cli.view.times import parse_duration
+from pulsed.model.backoff import RetryPolicy
+
+_NAMES = {"attempts": "max_attempts", "multiplier": "multiplier", "jitter": "jitter"}
+_TIMES = ("initial", "max")
+
+
+def retry_policy(text: str) -> RetryPolicy:
+    """Read ``off``, a number of attempts, or ``attempts=5,initial=1s,max=30s``."""
+    if text == "off":
+        return RetryPolicy.disabled()
+    given = {"attempts": text} if text.isdigit() else dict(map(_pair, text.split(",")))
+    values: dict[str, float] = {}
+    for name, value in given.items():
+        if name in _TIMES:
+            values[name] = _number(name, parse_duration(value))
+        elif name in _NAMES:
+            kind = int if name == "attempts" else float
+            values[_NAMES[name]] = _number(name, _parsed(kind, value))
+        else:
+            raise click.BadParameter(f"{name!r} is none of {', '.join((*_NAMES, *_TIMES))}.")
+    return RetryPolicy(**values)  # type: ignore[arg-type]
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, equals, value = part.strip().partition("=")
+    if not equals:
+        raise click.BadParameter(
+            f"{part!r}: write off, a number of attempts, or attempts=5,initial=1s,max=30s."
+        )
+    return name, value
+
+
+def _parsed(kind: type[int | float], text: str) -> float | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
+
+
+def _number(name: str, value: float | None) -> float:
+    if value is None:
+        raise click.BadParameter(f"{name} is not a number.")
+    return value
+
+
+def as_text(policy: RetryPolicy | None) -> str | None:
+    """Write a policy as the option takes it."""
+    if policy is None or policy is RetryPolicy.disabled():
+        return None if policy is None else "off"
+    return (
+        f"attempts={policy.max_attempts},initial={policy.initial:g},max={policy.max:g},"
+        f"multiplier={policy.multiplier:g},jitter={policy.jitter:g}"
+    )

@@ -1,0 +1,149 @@
+"""How a worker works: the options that `pulsed worker` and `pulsed dev` share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NotRequired, TypedDict, TypeVar, get_args
+
+import click
+
+from pulsed.cli.options.database import max_connections_option
+from pulsed.cli.options.keep import keep_option
+from pulsed.cli.options.retry import retry_policy
+from pulsed.cli.view.times import duration
+from pulsed.engine.worker.options import JobLogging
+from pulsed.model.backoff import RetryPolicy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
+    """Read names of queues in their order, or with weights: ``mail=3,default=1``."""
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    weighted = [part.rpartition("=") for part in parts if "=" in part]
+    if parts and not weighted:
+        return tuple(dict.fromkeys(parts))
+    try:
+        weights = {name: float(weight) for name, _, weight in weighted}
+    except ValueError:
+        weights = {}
+    if not parts or len(weights) != len(parts):
+        raise click.BadParameter(
+            f"{value!r}: write default,mail for an order, or mail=3,default=1 for weights of all."
+        )
+    return weights
+
+
+class WorkingOptions(TypedDict):
+    """What a worker is told, as its options carry it."""
+
+    queues: Sequence[str] | Mapping[str, float] | None
+    concurrency: int
+    poll: float
+    tick: float
+    drain_timeout: float | None
+    fence: bool | None
+    schedules: bool
+    retry: NotRequired[RetryPolicy]
+    dequeue_retry: NotRequired[RetryPolicy]
+    job_log: JobLogging
+
+
+_OPTIONS = (
+    click.option(
+        "-q",
+        "--queues",
+        type=queues,
+        metavar="QUEUES",
+        help="default,mail in this order, or mail=3,default=1 by weight [default: every queue that "
+        "a job of the app declares].",
+    ),
+    click.option(
+        "-c",
+        "--concurrency",
+        type=click.IntRange(1, 10_000),
+        metavar="N",
+        default=100,
+        show_default=True,
+        help="How many jobs run at once.",
+    ),
+    click.option(
+        "--poll",
+        type=duration,
+        metavar="TIME",
+        default="1s",
+        show_default=True,
+        help="Time between two looks when no hint arrives.",
+    ),
+    click.option(
+        "--tick",
+        type=duration,
+        metavar="TIME",
+        default="10s",
+        show_default=True,
+        help="Time between two looks for silent workers.",
+    ),
+    click.option(
+        "--drain-timeout",
+        type=duration,
+        metavar="TIME",
+        help="How long a drain may take; then jobs are handed back.",
+    ),
+    click.option(
+        "--fence/--no-fence",
+        default=None,
+        help="Stop jobs whose lease could not be confirmed [default: when no server answers].",
+    ),
+    click.option(
+        "--no-schedules",
+        is_flag=True,
+        help="Leave schedules to other workers: neither write nor fire them.",
+    ),
+    click.option(
+        "--job-log",
+        type=click.Choice(get_args(JobLogging)),
+        default="limited",
+        envvar="PULSED_JOB_LOG",
+        show_default=True,
+        help="Log the end of all jobs, of successes up to 20 a second, or of failures only.",
+    ),
+    click.option(
+        "--retry",
+        type=retry_policy,
+        metavar="POLICY",
+        help="How database operations are retried: 10, attempts=10,initial=200ms,max=10s, or off "
+        "[default: as the app says].",
+    ),
+    click.option(
+        "--dequeue-retry",
+        type=retry_policy,
+        metavar="POLICY",
+        help="The same for claiming jobs.",
+    ),
+    max_connections_option,
+    keep_option,
+)
+
+
+def working_options(command: F) -> F:
+    """Give a command the options of a worker."""
+
+    @functools.wraps(command)
+    def with_schedules(
+        *,
+        no_schedules: bool,
+        retry: RetryPolicy | None,
+        dequeue_retry: RetryPolicy | None,
+        **options: Any,
+    ) -> Any:
+        given = {"retry": retry, "dequeue_retry": dequeue_retry}
+        options |= {name: policy for name, policy in given.items() if policy is not None}
+        return command(schedules=not no_schedules, **options)
+
+    wrapped: Any = with_schedules
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]

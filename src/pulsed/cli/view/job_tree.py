@@ -1,0 +1,217 @@
+"""A workflow as a tree: its steps, the children of its fan-outs, and their steps in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulsed.cli.view.output import job_as_json, raw
+from pulsed.client.bulk import pages
+from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.step import Checkpoint, StepKind, StepState
+from pulsed.model.workflow import FAILED_CHILD, child_id, child_ids, family
+from pulsed.store.base import Store
+
+FEW = 5
+"""How many children of a fan-out are shown, besides those that failed; of theirs, half as many."""
+
+FEW_IN_JSON = 100
+"""The same for a program that reads the tree."""
+
+MOST_FAILED = 100
+"""How many of those that failed; a fan-out of thousands may have lost its database."""
+
+MOST_TREES = 1_000
+"""Of all children of a fan-out, so many are shown with what is below them."""
+
+PAGE = 1_000
+
+
+class Node(NamedTuple):
+    """A job and what is below it."""
+
+    job: JobRow
+    steps: Sequence[Step]
+    others: int
+    """Children that belong to none of its steps: made before it was begun afresh, perhaps."""
+    now: datetime
+    is_read: bool = True
+    """Whether its steps were looked for."""
+
+    @property
+    def is_workflow(self) -> bool:
+        """Whether there is anything below it."""
+        return bool(self.steps or self.others)
+
+    @property
+    def waits_since(self) -> datetime | None:
+        """When it began to wait, if it does."""
+        begun = [step.began_at for step in self.steps if step.is_awaited]
+        return begun[-1] if begun else None
+
+
+class Step(NamedTuple):
+    """One step of a job, and the children that it made."""
+
+    checkpoint: Checkpoint
+    children: Children | None
+    is_awaited: bool
+    """The job waits for this one now."""
+    now: datetime
+
+    @property
+    def began_at(self) -> datetime:
+        """When it began."""
+        return self.checkpoint.started_at or self.now
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it ended. Nobody writes down the end of a sleep: it is over when its time is."""
+        step = self.checkpoint
+        if step.kind is StepKind.SLEEP and step.until is not None and step.until <= self.now:
+            return step.until
+        return step.ended_at
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or how long it has been going on."""
+        return max(0.0, ((self.ended_at or self.now) - self.began_at).total_seconds())
+
+
+class Child(NamedTuple):
+    """One of a fan-out's jobs."""
+
+    place: int | None
+    """Its place among the calls."""
+    node: Node
+
+
+class Children(NamedTuple):
+    """The jobs of a fan-out."""
+
+    counts: Mapping[Status, int]
+    shown: Sequence[Child]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(self.counts.values())
+
+    @property
+    def failed_unseen(self) -> int:
+        """How many failed and are not shown."""
+        seen = sum(child.node.job.status in FAILED_CHILD for child in self.shown)
+        return max(0, sum(self.counts[status] for status in FAILED_CHILD) - seen)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+async def read_tree(store: Store, job: JobRow, few: int | None) -> Node:
+    """Read a job's steps and children; ``few`` of each fan-out and the failed ones, None: all."""
+    checkpoints, generation, now = await store.history(job.id)
+    total = sum((await store.counts(JobFilter(parent=job.id))).values())
+    steps = []
+    for checkpoint in sorted(checkpoints, key=_order):
+        children = None
+        if checkpoint.kind is StepKind.FAN_OUT and total:
+            name = family(checkpoint.key, generation)
+            children = await _read_children(store, job.id, name, few)
+        steps.append(Step(checkpoint, children, _is_awaited(job, checkpoint, generation), now))
+    known = sum(step.children.total for step in steps if step.children is not None)
+    return Node(job, steps, max(0, total - known), now)
+
+
+def _order(step: Checkpoint) -> tuple[int, bool]:
+    """Return the place of a step; a version stands before the call that it was asked for at."""
+    return step.seq, step.kind is not StepKind.VERSION
+
+
+def _is_awaited(job: JobRow, step: Checkpoint, generation: int) -> bool:
+    if job.status is not Status.WAITING or step.state is not StepState.OPEN:
+        return False
+    if step.kind != job.wait_kind:
+        return False
+    match step.kind:
+        case StepKind.FAN_OUT:
+            return family(step.key, generation) == job.wait_key
+        case StepKind.SLEEP:
+            return step.until == job.next_run_at
+        case _:
+            return True  # of signals and jobs, only the one that is waited for is open
+
+
+async def _read_children(store: Store, parent: UUID, name: str, few: int | None) -> Children:
+    where = JobFilter(parent=parent, parent_step=name)
+    counts = await store.counts(where)
+    total = sum(counts.values())
+    if few is None:
+        rows = [row async for page in pages(store, where, PAGE) for row in page]
+    else:
+        first = await store.get(child_ids(parent, name, few))
+        failed = msgspec.structs.replace(where, status=FAILED_CHILD)
+        rows = [*first.values(), *await store.list_jobs(failed, limit=MOST_FAILED)]
+    places = _places(parent, name, total, rows)
+    unique = {row.id: row for row in rows}.values()
+    shown = sorted(unique, key=lambda row: (places.get(row.id, total), row.id))
+    fewer = FEW if few is None else min(FEW, few // 2)
+    trees = [await read_tree(store, row, fewer) for row in shown[:MOST_TREES]]
+    now = await store.now()
+    trees += [Node(row, (), 0, now, is_read=False) for row in shown[MOST_TREES:]]
+    return Children(counts, [Child(places.get(tree.job.id), tree) for tree in trees])
+
+
+def _places(parent: UUID, name: str, total: int, rows: Iterable[JobRow]) -> dict[UUID, int]:
+    """Return which call each child was made by. Its id says so, though not the other way round."""
+    missing = {row.id for row in rows}
+    places: dict[UUID, int] = {}
+    for index in range(total + PAGE):  # some may have been removed by hand
+        if not missing:
+            break
+        job_id = child_id(parent, name, index)
+        if job_id in missing:
+            missing.discard(job_id)
+            places[job_id] = index
+    return places
+
+
+# -- for machines ---------------------------------------------------------------------------------
+
+
+def tree_as_json(node: Node) -> dict[str, Any]:
+    """Return a job for a machine, with all that is below it."""
+    steps = [_step_as_json(step) for step in node.steps] if node.is_read else None
+    return job_as_json(node.job) | {"steps": steps, "wait": wait_as_json(node)}
+
+
+def wait_as_json(node: Node) -> dict[str, Any] | None:
+    """Return what a job waits for."""
+    job = node.job
+    if job.status is not Status.WAITING:
+        return None
+    return {
+        "kind": job.wait_kind,
+        "key": job.wait_key,
+        "since": node.waits_since,
+        "until": job.due_at,
+    }
+
+
+def _step_as_json(step: Step) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(step.checkpoint)
+    for internal in ("input_hash", "took"):
+        del fields[internal]
+    fields |= {"value": raw(step.checkpoint.value), "ended_at": step.ended_at}
+    fields["seconds"] = step.seconds
+    if step.children is not None:
+        children = step.children
+        fields["children"] = {
+            "counts": children.counts,
+            "left_out": children.total - len(children.shown),
+            "jobs": [{"index": child.place} | tree_as_json(child.node) for child in children.shown],
+        }
+    return fields

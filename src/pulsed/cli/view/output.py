@@ -1,0 +1,221 @@
+"""Data on stdout: tables and colours for people on a terminal, JSON lines for everything else."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any, TypeVar
+
+import click
+import msgspec
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from pulsed.cli.exits import Code, CommandError, say
+from pulsed.cli.plain import harmless, harmless_json, in_line
+from pulsed.model.job import JobRow, Status, WorkerInfo
+from pulsed.model.page import SEARCHED, Counts
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+COLOURS = {
+    Status.PENDING: "cyan",
+    Status.RUNNING: "blue",
+    Status.RETRYING: "yellow",
+    Status.WAITING: "magenta",
+    Status.SUCCEEDED: "green",
+    Status.DEAD_LETTERED: "bold red",
+    Status.CANCELLED: "dim",
+}
+
+SHORT = {Status.DEAD_LETTERED: "DEAD"}
+"""Where columns are scarce; ``--status`` understands it too."""
+
+
+def json_option(command: F) -> F:
+    """Give a command ``--format`` and ``--json``, and pass them on as ``as_json``.
+
+    None: neither was given.
+    """
+
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(("table", "json")),
+        help="For people or for programs [default: table on a terminal, json in a pipe].",
+    )
+    @click.option("--json", "wants_json", is_flag=True, help="Short for --format json.")
+    @functools.wraps(command)
+    def with_format(*, form: str | None, wants_json: bool, **options: Any) -> Any:
+        if wants_json and form == "table":
+            raise CommandError("--json and --format table contradict each other.", Code.USAGE)
+        as_json = True if wants_json else None if form is None else form == "json"
+        return command(as_json=as_json, **options)
+
+    return with_format  # type: ignore[return-value]
+
+
+def for_people(*, as_json: bool | None) -> bool:
+    """Whether to print for a person: as the options say, or because stdout is a terminal."""
+    return sys.stdout.isatty() if as_json is None else not as_json
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """Return a console for tables and colours; it knows about NO_COLOR and pipes."""
+    return CleanConsole(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+class CleanConsole(Console):
+    """Draws no control characters but its own."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Return what to draw, with texts made harmless."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(harmless(segment.text), segment.style)
+
+
+def text_in_line(text: Text) -> Text:
+    """Return a text with colours that stays in its line."""
+    text.plain = in_line(text.plain)  # as long as before, so the colours stay where they are
+    return text
+
+
+def one_line(text: str) -> str:
+    """Return the first line of a text, made harmless."""
+    lines = text.strip().splitlines()
+    return in_line(lines[0]) if lines else ""
+
+
+def print_json(value: Any) -> None:
+    """Print one line of JSON."""
+    print(harmless_json(_encoder.encode(value).decode()))
+
+
+def job_as_json(job: JobRow) -> dict[str, Any]:
+    """Return a job for a machine. JSON columns go through as they are, big integers and all."""
+    fields = msgspec.structs.asdict(job) | {"next_run_at": job.due_at}
+    for name in ("payload", "result", "progress"):
+        fields[name] = raw(fields[name])
+    return fields
+
+
+def worker_as_json(worker: WorkerInfo) -> dict[str, Any]:
+    """Return a worker for a machine."""
+    return msgspec.structs.asdict(worker)
+
+
+def raw(text: str | None) -> msgspec.Raw | None:
+    """Return JSON text to be put into JSON unchanged, on one line."""
+    return None if text is None else msgspec.Raw(msgspec.json.format(text, indent=-1).encode())
+
+
+def status_text(status: Status) -> Text:
+    """Return a status in its colour."""
+    return Text(SHORT.get(status, status.value), style=COLOURS[status])
+
+
+def status_of(job: JobRow) -> Text:
+    """Return a job's status in its colour; CANCELLING while it runs and was asked to stop."""
+    if job.is_cancelling:
+        return Text("CANCELLING", style=COLOURS[Status.RUNNING])
+    return status_text(job.status)
+
+
+class Table:
+    """Columns of fitting width; some give way, in the order given, when the terminal is narrow."""
+
+    def __init__(self, *heads: str, flexible: Mapping[str, int]) -> None:
+        self._heads = heads
+        self._flexible = flexible
+        """Names of columns, and how narrow they may become."""
+        self._rows: list[tuple[Sequence[Text], Text | None]] = []
+
+    def add(self, *cells: str | Text, below: Text | None = None) -> None:
+        """Add a row, and perhaps a line below it."""
+        texts = [text_in_line(Text(cell) if isinstance(cell, str) else cell) for cell in cells]
+        self._rows.append((texts, None if below is None else text_in_line(below)))
+
+    def show(self, to: Console) -> None:
+        """Print the table."""
+        widths = self._widths(to.width)
+        to.print(self._line([Text(head, style="dim") for head in self._heads], widths))
+        for cells, below in self._rows:
+            to.print(self._line(cells, widths), no_wrap=True, overflow="ellipsis")
+            if below is not None:
+                below.truncate(to.width - 2, overflow="ellipsis")
+                to.print(Text("  ").append_text(below), no_wrap=True, overflow="ellipsis")
+
+    def _widths(self, available: int) -> list[int]:
+        columns = zip(
+            self._heads, *([c.plain for c in cells] for cells, _ in self._rows), strict=True
+        )
+        widths = [max(map(cell_len, column)) for column in columns]
+        for head, least in self._flexible.items():
+            excess = sum(widths) + 2 * (len(widths) - 1) - available
+            column = self._heads.index(head)
+            if excess > 0 and widths[column] > least:
+                widths[column] = max(least, widths[column] - excess)
+        return widths
+
+    @staticmethod
+    def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+        line = Text()
+        for cell, width in zip(cells, widths, strict=True):
+            line.append(_fitted(cell.plain, width), style=cell.style).append("  ")
+        line.rstrip()
+        return line
+
+
+def print_counts(counted: Counts, *, as_json: bool | None) -> None:
+    """Print numbers of jobs by their status; on stderr, of which there may be more."""
+    if not for_people(as_json=as_json):
+        print_json(dict(counted))
+        if counted.at_least:
+            names = joined(sorted(counted.at_least))
+            say(f"{SEARCHED:,} jobs were looked at: there may be more of {names}")
+        return
+    table = Table("STATUS", "JOBS", flexible={})
+    numbers = {status: at_least(counted, status) for status in counted}
+    width = max(map(len, numbers.values()))
+    for status, number in numbers.items():
+        style = "" if counted[status] else "dim"
+        table.add(status_text(status), Text(f"{number:>{width}}", style=style))
+    table.show(console())
+
+
+def at_least(counted: Counts, status: Status) -> str:
+    """Write one of the numbers; ``≥`` if there may be more."""
+    return f"{'≥ ' if status in counted.at_least else ''}{counted[status]:,}"
+
+
+def _fitted(text: str, width: int) -> str:
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, max(0, width - 1)) + "…"
+
+
+def joined(names: Iterable[str], most: int = 12) -> str:
+    """Return names for a line of text; beyond ``most`` only their number is said."""
+    given = [in_line(name) for name in names]
+    more = f" and {len(given) - most} more" if len(given) > most else ""
+    return ", ".join(given[:most]) + more
+
+
+def print_hanging(screen: Console, line: Text, indent: int) -> None:
+    """Print a line; what does not fit goes on below its text, not below its label."""
+    head, *rest = line.wrap(screen, screen.width)
+    screen.print(head)
+    if rest:
+        tail = Text(" ").join(Text(part.plain.strip(), part.style) for part in rest)
+        for part in tail.wrap(screen, max(20, screen.width - indent)):
+            screen.print(Text(" " * indent).append_text(part))

@@ -1,0 +1,189 @@
+"""The tree of a workflow on a terminal: a line for each step and each child, with durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from pulsed.cli.plain import in_line
+from pulsed.cli.view.job_tree import Child, Children, Node, Step
+from pulsed.cli.view.output import COLOURS, SHORT, one_line, status_of, text_in_line
+from pulsed.cli.view.times import brief, iso, relative
+from pulsed.engine.why import waits_for
+from pulsed.model.job import Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.step import StepKind, StepState
+
+GUIDES = "dim"
+WIDEST = 24
+"""How far names are padded, so that what follows stands in a column."""
+
+
+def print_tree(to: Console, node: Node) -> None:
+    """Print what is below a job, if there is anything."""
+    if not node.is_workflow:
+        return
+    to.print()
+    tree = Tree(Text("steps", style="bold"), guide_style=GUIDES)
+    _add_steps(tree, node)
+    to.print(tree, soft_wrap=False)
+
+
+def wait_line(node: Node) -> str:
+    """Say what a WAITING job waits for, since when and until when."""
+    since = "" if node.waits_since is None else f", since {moment(node.waits_since, node.now)}"
+    return f"{waits_for(node.job)}{since}, {_limit(node.job.due_at, node.now)}"
+
+
+def moment(instant: datetime, now: datetime) -> str:
+    """Write an instant, and how far away it is."""
+    return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"
+
+
+def span(seconds: float) -> str:
+    """Write a duration as exactly as its length deserves."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return brief(seconds)
+
+
+def _limit(until: datetime | None, now: datetime) -> str:
+    return "with no deadline" if until is None else f"until {moment(until, now)}"
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def _add_steps(tree: Tree, node: Node) -> None:
+    width = min(WIDEST, max((len(str(step.checkpoint.key)) for step in node.steps), default=0))
+    for step in node.steps:
+        line = Text(f"{in_line(str(step.checkpoint.key)):{width}}  ")
+        branch = tree.add(text_in_line(line.append_text(_came_to(step, node))))
+        if step.checkpoint.error is not None and step.children is None:
+            branch.add(Text(one_line(step.checkpoint.error), style="red"))
+        if step.children is not None:
+            _add_children(branch, step.children)
+    if node.others:
+        jobs = "child" if node.others == 1 else "children"
+        where = f"pulsed jobs list --parent {node.job.id}"
+        tree.add(Text(f"{node.others:,} {jobs} of no step here: {where}", style="dim"))
+
+
+def _came_to(step: Step, node: Node) -> Text:
+    """Say what a step came to and how long it took, or what it waits for."""
+    took = span(step.seconds)
+    text = Text()
+    match step.checkpoint.kind, step.checkpoint.state:
+        case StepKind.VERSION, _:
+            text.append(f"version {step.checkpoint.value}")
+        case StepKind.SLEEP, _:
+            text.append_text(_sleep(step, took, node))
+        case _, StepState.OPEN:
+            text.append_text(_open(step, took, node))
+        case StepKind.FAN_OUT, state:
+            text.append(f"{_word(state)} in {took}", style=_style(state))
+        case StepKind.STEP, state:
+            text.append(f"{_word(state)} in {took}", style=_style(state))
+        case StepKind.SIGNAL, StepState.DONE:
+            text.append(f"came after {took}", style="green")
+        case StepKind.JOB, StepState.DONE:
+            text.append(f"ended after {took}", style="green")
+        case _, state:
+            text.append(f"{_word(state)} after {took}", style=_style(state))
+    if step.checkpoint.tries > 1:
+        text.append(f", {step.checkpoint.tries} tries", style="yellow")
+    if step.children is not None:
+        text.append(": ").append_text(_counted(step.children))
+    return text
+
+
+def _sleep(step: Step, took: str, node: Node) -> Text:
+    if step.ended_at is not None:
+        return Text(f"slept {took}", style="green")
+    if not step.is_awaited:
+        return _unfinished(took, node)
+    return Text(f"sleeps{_left(step)}", style="magenta")
+
+
+def _open(step: Step, took: str, node: Node) -> Text:
+    if not step.is_awaited:
+        return _unfinished(took, node)
+    awaited = {
+        StepKind.SIGNAL: "waits for this signal",
+        StepKind.JOB: f"waits for job {node.job.wait_key}",
+        StepKind.FAN_OUT: "waits for its children",
+    }[step.checkpoint.kind]
+    return Text(f"{awaited} for {took} now{_left(step)}", style="magenta")
+
+
+def _left(step: Step) -> str:
+    until = step.checkpoint.until
+    return "" if until is None else f", {brief((until - step.now).total_seconds())} left"
+
+
+def _unfinished(took: str, node: Node) -> Text:
+    """Say that a wait is open, and its job is not waiting: it was woken, or it has ended."""
+    if node.job.status in TERMINAL:
+        return Text("not over when the job ended", style="dim")
+    return Text(f"begun {took} ago", style="cyan")
+
+
+def _word(state: StepState) -> str:
+    return state.replace("_", " ").lower()
+
+
+def _style(state: StepState) -> str:
+    return "green" if state is StepState.DONE else "red"
+
+
+# -- children -------------------------------------------------------------------------------------
+
+
+def _counted(children: Children) -> Text:
+    """Return the numbers of children by status."""
+    if not children.total:
+        return Text("no children are left", style="dim")
+    line = Text(f"{children.total:,} {'child' if children.total == 1 else 'children'}, ")
+    parts = [
+        Text(f"{number:,} {SHORT.get(status, status)}", style=COLOURS[status])
+        for status, number in children.counts.items()
+        if number
+    ]
+    return line.append_text(Text(", ").join(parts))
+
+
+def _add_children(branch: Tree, children: Children) -> None:
+    for child in children.shown:
+        below = branch.add(_child_line(child))
+        for line in _about(child.node):
+            below.add(line)
+        _add_steps(below, child.node)
+    if left := children.total - len(children.shown):
+        failed = f", {children.failed_unseen:,} of them failed" if children.failed_unseen else ""
+        branch.add(Text(f"… and {left:,} more{failed}: --all shows them", style="dim"))
+
+
+def _child_line(child: Child) -> Text:
+    job, now = child.node.job, child.node.now
+    place = "?" if child.place is None else str(child.place)
+    line = Text.assemble((place, "dim"), f" {in_line(job.topic)}  ")
+    line.append_text(status_of(job))
+    if job.completed_at is not None:
+        line.append(f" in {span((job.completed_at - job.submitted_at).total_seconds())}")
+    elif job.status is Status.RUNNING and job.started_at is not None:
+        line.append(f" for {span((now - job.started_at).total_seconds())}")
+    return line.append(f"  {job.id}", style="dim")
+
+
+def _about(node: Node) -> Iterator[Text]:
+    if node.job.last_error is not None and node.job.status is not Status.SUCCEEDED:
+        error = one_line(node.job.last_error)
+        yield Text(error, style="red", no_wrap=True, overflow="ellipsis")
+    if node.job.status is Status.WAITING and node.waits_since is None:
+        yield Text(in_line(wait_line(node)), style="magenta")

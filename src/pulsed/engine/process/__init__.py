@@ -1,0 +1,1 @@
+"""The process around a worker: stop signals, the event loop, the supervisor."""

@@ -1,0 +1,124 @@
+"""Removing jobs that ended long ago, in the background of every worker and never in its way.
+
+Workers take turns: one of them prunes, however many there are. It removes a small batch, then rests
+for several times as long as that took. So it has a bounded share of the database, and a smaller one
+when the database is busy; what it does not get done is there at its next turn. A prune also trims
+the audit log, so there is one even if all jobs are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pulsed.errors import StorageError
+from pulsed.model.audit import Operator
+from pulsed.model.job import Status
+from pulsed.model.retention import Retention
+from pulsed.store.base import Store
+from pulsed.store.blocking import pause
+from pulsed.wording import counted
+
+log = logging.getLogger("pulsed.retention")
+
+BATCH = 500
+"""Jobs in one transaction: some milliseconds, for which other writers wait on SQLite."""
+REST = 4.0
+"""How many times as long as a batch took the pruner rests after it…"""
+REST_WHEN_ASKED = 1.0
+"""…and how many times when somebody waits for it to be done."""
+EVERY = 60.0
+"""Seconds between two ticks of one process."""
+TURN = 50.0
+"""Seconds until the next turn may be taken, by any process."""
+BUDGET = 40.0
+"""Seconds one tick may take; it ends before its turn does."""
+
+
+class Pruner:
+    """A loop that applies a retention policy."""
+
+    def __init__(
+        self,
+        store: Store,
+        retention: Retention,
+        *,
+        rest: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._ages = retention.ages
+        self._rest = rest
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Prune for ever."""
+        jitter = 0.0, 1.0  # at first; workers that start together spread out, and stay so
+        while True:
+            await self._rest(EVERY * random.uniform(*jitter))  # noqa: S311
+            jitter = 0.9, 1.1
+            try:
+                await self.tick()
+            except Exception as error:  # history must not grow for ever because of one bad moment
+                surprise = None if isinstance(error, StorageError) else error
+                log.warning("cannot prune (%s); again in a minute", error, exc_info=surprise)
+
+    async def tick(self) -> dict[Status, int]:
+        """Prune if it is our turn, within the time budget; returns how many jobs were removed."""
+        if not await self._store.take_turn(length=TURN):
+            return {}
+        removed: Counter[Status] = Counter()
+        give_up_at = self._clock() + BUDGET
+        reached: Mapping[Status, datetime] = {}
+        while True:
+            began = self._clock()
+            batch = await self._store.prune(self._ages, limit=BATCH, since=reached)
+            ended = self._clock()
+            removed.update(batch.removed)
+            rest = REST * (ended - began)
+            if batch.total < BATCH or ended + rest > give_up_at:
+                break
+            reached = batch.reached
+            await self._rest(rest)
+        if total := removed.total():
+            log.info(
+                "removed %s that ended long ago: %s", counted(total, "job"), _by_status(removed)
+            )
+        return dict(removed)
+
+
+async def prune_all(
+    store: Store,
+    ages: Mapping[Status, float],
+    removed: Counter[Status] | None = None,
+    *,
+    by: Operator | None = None,
+) -> dict[Status, int]:
+    """Remove everything that ended longer ago, batch after batch, for a caller who asked for it.
+
+    What grows old enough while this runs is left for another time. ``removed`` is raised with each
+    batch, for a caller who wants to know how far an interrupted prune has come.
+    """
+    removed = Counter() if removed is None else removed
+    removed.update(dict.fromkeys(ages, 0))
+    started = time.monotonic()
+    reached: Mapping[Status, datetime] = {}
+    while True:
+        began = time.monotonic()
+        standing = {status: age + began - started for status, age in ages.items()}
+        batch = await store.prune(standing, limit=BATCH, since=reached, by=by)
+        removed.update(batch.removed)
+        if batch.total < BATCH:
+            return dict(removed)
+        reached = batch.reached
+        await pause(REST_WHEN_ASKED * (time.monotonic() - began))
+
+
+def _by_status(counted: Mapping[Status, int]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in counted.items() if number)

@@ -1,0 +1,236 @@
+"""Firing schedules: turning occurrences that are due into jobs.
+
+Any number of processes do this at once, without a leader. What is due is read, decided here by
+pure functions, and written back under a guard that only one of them passes. A schedule that cannot
+be fired is put aside with its reason and does not hold up the others; one in a time zone that this
+machine does not know is left to others. What is large is written in several transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from pulsed.batches import TRANSACTION, batches
+from pulsed.errors import StorageError, StorageRefused, UnknownZone
+from pulsed.handler import clean_text
+from pulsed.model.job import NewJob
+from pulsed.model.schedule import ScheduleRow, ScheduleSpec, occurrence_id, plan
+from pulsed.store.base import Fire, Store
+
+log = logging.getLogger("pulsed.schedules")
+
+BATCH = 500
+"""Schedules that are read at a time."""
+MOST_AT_A_TIME = 500
+"""Occurrences of one schedule in one transaction, while it catches up."""
+JOB_BYTES = 400
+"""About what a job takes besides its payload."""
+BUDGET = 5.0
+"""Seconds one tick may take; what is left is due at the next."""
+SHORTEST_SLEEP = 0.1
+"""Hints come for jobs as well, hundreds in a second; so many looks would be too many."""
+AFTER_FAILURE = 1.0
+"""Seconds until the next try."""
+LONGEST_SLEEP = 5.0
+"""Seconds between two looks at the latest: a hint that got lost costs no more than this."""
+
+
+class Scheduler:
+    """A loop that sleeps until the next occurrence and fires it."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        declare: Callable[[], Awaitable[None]] | None = None,
+        longest_sleep: float = LONGEST_SLEEP,
+    ) -> None:
+        self._store = store
+        self._declare = declare
+        """Writes what the program declares; called until it has succeeded once."""
+        self._longest_sleep = longest_sleep
+        self._woken = asyncio.Event()
+        self._until_next: float | None = None
+        self._left: dict[UUID, str] = {}
+        """Schedules that are due and left to other machines, and why."""
+
+    def wake(self) -> None:
+        """Look again: a schedule may have been added or changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Fire for ever, and write what is declared beside it: neither holds up the other."""
+        await asyncio.gather(self._fire_for_ever(), self._write_declarations())
+
+    async def _fire_for_ever(self) -> None:
+        while True:
+            try:
+                await self.tick()
+                delay = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
+                if self._until_next is not None:
+                    delay = min(delay, max(0.0, self._until_next))
+            except Exception as error:  # noqa: BLE001 - schedules must not stop, whatever it is
+                _warn("fire schedules", error)
+                delay = AFTER_FAILURE
+            await self._sleep(delay)
+
+    async def _write_declarations(self) -> None:
+        while self._declare is not None:
+            try:
+                await self._declare()
+            except Exception as error:  # noqa: BLE001 - the database may be away
+                _warn("write what is declared", error)
+                await asyncio.sleep(AFTER_FAILURE)
+            else:
+                self._declare = None
+                self.wake()
+
+    async def tick(self) -> list[NewJob]:
+        """Fire all that is due, within the time budget; returns the jobs made here."""
+        made: list[NewJob] = []
+        give_up_at = time.monotonic() + BUDGET
+        left: dict[UUID, str] = {}
+        while True:
+            due = await self._store.due_schedules(BATCH + len(left), skip=len(left))
+            self._until_next = None
+            if due.next_run_at is not None:
+                self._until_next = (due.next_run_at - due.now).total_seconds()
+            rows = [row for row in due.rows if row.id not in left]
+            if not rows or time.monotonic() > give_up_at:
+                self._left = left
+                return made
+            made += await self._fire(rows, due.now, left, give_up_at)
+
+    async def _fire(
+        self, rows: list[ScheduleRow], now: datetime, left: dict[UUID, str], give_up_at: float
+    ) -> list[NewJob]:
+        made: list[NewJob] = []
+        broken: list[tuple[ScheduleRow, Exception]] = []
+
+        def decisions() -> Iterator[Fire]:
+            for row in rows:
+                try:
+                    yield decide(row, now)
+                except UnknownZone as error:
+                    self._leave(row, str(error), left)
+                except Exception as error:  # noqa: BLE001 - one bad schedule must not stop others
+                    broken.append((row, error))
+
+        for fires in batches(decisions(), _bytes_of, count=lambda each: max(1, len(each.jobs))):
+            made += await self._fire_batch(fires)
+            if time.monotonic() > give_up_at:
+                break
+        for row, error in broken:
+            await self._park(row, error)
+        return made
+
+    def _leave(self, row: ScheduleRow, why: str, left: dict[UUID, str]) -> None:
+        """Leave a schedule to machines that can fire it."""
+        left[row.id] = why
+        if self._left.get(row.id) != why:  # said once, and not at every look
+            log.warning("schedule %s of %s is left to other machines: %s", row.name, row.app, why)
+
+    async def _fire_batch(self, fires: list[Fire]) -> list[NewJob]:
+        try:
+            return await self._store.fire(fires)
+        except Exception as error:
+            if _is_trouble_of_the_database(error):
+                raise
+            return await self._fire_one_by_one(fires)
+
+    async def _fire_one_by_one(self, fires: list[Fire]) -> list[NewJob]:
+        """Find the schedule that the database refuses, and let the others go on."""
+        made: list[NewJob] = []
+        for fire in fires:
+            try:
+                made += await self._store.fire([fire])
+            except Exception as error:
+                if _is_trouble_of_the_database(error):
+                    raise
+                await self._park(fire.row, error)
+        return made
+
+    async def _park(self, row: ScheduleRow, error: Exception) -> None:
+        reason = clean_text(f"{type(error).__name__}: {error}")
+        log.error("schedule %s of %s cannot be fired: %s", row.name, row.app, reason)
+        await self._store.park_schedule(row, reason)
+
+    async def _sleep(self, seconds: float) -> None:
+        first = min(seconds, SHORTEST_SLEEP)
+        await asyncio.sleep(first)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds - first)
+        self._woken.clear()
+
+
+def _warn(what: str, error: Exception) -> None:
+    surprise = None if isinstance(error, StorageError) else error
+    log.warning("cannot %s (%s); trying again", what, error, exc_info=surprise)
+
+
+def _is_trouble_of_the_database(error: Exception) -> bool:
+    """Whether an error says nothing about the schedule; it will be fired when that is over."""
+    return isinstance(error, StorageError) and not isinstance(error, StorageRefused)
+
+
+def decide(row: ScheduleRow, now: datetime) -> Fire:
+    """Say what a due schedule does at ``now``."""
+    spec = row.spec
+    assert row.next_run_at is not None
+    what = plan(
+        spec.timetable,
+        row.next_run_at,
+        now,
+        anchor=row.anchor,
+        end=spec.end,
+        catch_up=spec.catch_up,
+        limit=spec.limit,
+        most=max(1, min(MOST_AT_A_TIME, TRANSACTION.bytes // (len(spec.payload) + JOB_BYTES))),
+    )
+    jobs = [job_of(row, spec, occurrence) for occurrence in what.fire]
+    return Fire(row, what, jobs, spec.overlap)
+
+
+def _bytes_of(fire: Fire) -> int:
+    return sum(len(job.payload) + JOB_BYTES for job in fire.jobs)
+
+
+def job_of(row: ScheduleRow, spec: ScheduleSpec, occurrence: datetime) -> NewJob:
+    """Return the job of one occurrence: the same, to the byte, whoever makes it."""
+    job_id = occurrence_id(row.id, occurrence)
+    spread = timedelta(seconds=spec.jitter * (job_id.int % 10_007) / 10_007)
+    return template(row, spec, job_id, at=occurrence + spread, occurrence=occurrence)
+
+
+def template(
+    row: ScheduleRow,
+    spec: ScheduleSpec,
+    job_id: UUID,
+    *,
+    at: datetime | None = None,
+    occurrence: datetime | None = None,
+) -> NewJob:
+    """Return a job that does what the schedule says."""
+    return NewJob(
+        id=job_id,
+        topic=spec.topic,
+        payload=spec.payload,
+        queue=spec.queue,
+        priority=spec.priority,
+        at=at,
+        max_attempts=spec.max_attempts,
+        backoff=spec.backoff,
+        timeout=spec.timeout,
+        lease=spec.lease,
+        headers=spec.headers,
+        tags=spec.tags,
+        schedule_id=row.id,
+        occurrence=occurrence,
+    )

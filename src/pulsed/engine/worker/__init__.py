@@ -1,0 +1,1 @@
+"""A worker: claims jobs, runs them, renews their leases, reports how they ended."""

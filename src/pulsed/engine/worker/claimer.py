@@ -1,0 +1,223 @@
+"""Claiming: as many jobs as there are free slots, never more.
+
+A job claimed ahead of its slot would lose an attempt when a sibling kills the process. So the
+claimer waits for slots, asks for all of them at once, and when the queues are empty sleeps until
+a hint or the next poll. After there was something to do it first lingers: a store that can may
+then hand it the next jobs without being asked. It outlives every storage error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from uuid import UUID
+
+from pulsed.engine.worker.leases import Leases
+from pulsed.errors import StorageError
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.job import Assignment, Lease, TopicPolicy
+from pulsed.model.outcome import Released, Report
+from pulsed.store.base import Store
+from pulsed.store.log_throttle import level_of
+from pulsed.wording import counted
+
+log = logging.getLogger("pulsed.worker")
+
+GATHER = 0.005
+"""Seconds to let more slots become free before a few of them are filled."""
+
+LINGER = 5.0
+"""Seconds in which a worker that had something to do may be handed more. If it freezes meanwhile,
+what it was handed waits for its lease to expire, so the time is short and the jobs are few."""
+LINGER_FOR = 2
+"""Jobs that it may be handed: two, for one alone then says that there are no more."""
+LINGER_SHARE = 1 / 6
+"""Of a lease, at most: a lease counts from when its job was asked for."""
+
+FAILING_AFTER = 3
+"""Claims that failed one after the other, each after its own storage retries."""
+
+PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
+
+
+class Claimer:
+    """Decides when to claim, from which queue, and how much."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: UUID,
+        leases: Leases,
+        *,
+        queues: Sequence[str] | Mapping[str, float],
+        topics: Sequence[TopicPolicy],
+        slots: int,
+        poll: float,
+        free_slots: Callable[[], int],
+        start: Callable[[list[Assignment], float], None],
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._leases = leases
+        self._queues = queues
+        self._topics = topics
+        self._enough = max(1, slots // 4)
+        self._poll = poll
+        self._free_slots = free_slots
+        self._start = start
+        self._woken = asyncio.Event()
+        self._slot_freed = asyncio.Event()
+        self._doubts = store.doubtful_claims
+        self._in_doubt_until = 0.0
+        self._failures = 0
+        self._was_busy = False
+        shortest = min((topic.lease for topic in topics), default=0.0)
+        self._linger_at_most = min(LINGER, shortest * LINGER_SHARE)
+        self.stopping = False
+
+    def wake(self) -> None:
+        """Look again now: jobs may have arrived, or it is time to stop."""
+        self._woken.set()
+
+    def slot_freed(self) -> None:
+        """A run has ended."""
+        self._slot_freed.set()
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self.stopping = True
+        self._store.withdraw(self._worker_id)
+        self._woken.set()
+        self._slot_freed.set()
+
+    async def run(self) -> None:
+        """Claim until told to stop. A claim that is under way is always finished."""
+        while not self.stopping:
+            try:
+                drained = await self.tick() and not await self.linger()
+                self._failures = 0
+            except Exception as error:  # a worker must not go deaf, whatever it is
+                self._failures += 1
+                delay = PATIENCE.delay(self._failures)
+                surprise = None if isinstance(error, StorageError) else error
+                told = "cannot claim (%s); again in %.1f s"
+                log.log(level_of(error), told, error, delay, exc_info=surprise)
+                await self._sleep(delay)
+                continue
+            if drained and not self.stopping:
+                await self._sleep(self._poll * random.uniform(0.9, 1.1))  # noqa: S311
+        if self.in_doubt:
+            with contextlib.suppress(StorageError):
+                await self.release_unknown()
+
+    async def tick(self) -> bool:
+        """Fill the free slots once; True if no queue has any more."""
+        await self._wait_for_slots()
+        self._woken.clear()
+        if self.in_doubt:
+            await self.release_unknown()
+        for queue in self._order():
+            free = self._free_slots()
+            if free <= 0 or self.stopping:
+                return False
+            claimed = await self._begin(
+                self._store.claim(self._worker_id, queue, self._topics, free)
+            )
+            if claimed == free:  # as many as asked for: there may be more
+                return False
+        return True
+
+    async def linger(self) -> bool:
+        """Be within reach for a moment, if there was something to do; True if jobs came."""
+        most = min(self._free_slots(), LINGER_FOR)
+        if self.stopping or self.in_doubt or most <= 0 or not self._was_busy:
+            return False
+        self._was_busy = False
+        queues, seconds = self._order(), self._linger_at_most
+        awaiting = self._store.await_jobs(
+            self._worker_id, queues, self._topics, most, seconds=seconds
+        )
+        return await self._begin(awaiting) > 0
+
+    def is_failing(self) -> bool:
+        """Whether claims have been failing for a while."""
+        return self._failures >= FAILING_AFTER
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a claim without an answer may have leased jobs that we do not know of."""
+        return time.monotonic() < self._in_doubt_until
+
+    async def release_unknown(self) -> list[Lease]:
+        """Give back what is leased to us without our knowing.
+
+        Only between two claims of ours: a row that is just being claimed is not unknown.
+        """
+        held = await self._store.held(self._worker_id)
+        unknown = [lease for lease in held if not self._leases.holds(lease)]
+        if unknown:
+            log.warning(
+                "giving back %s of a claim whose answer was lost", counted(len(unknown), "job")
+            )
+            await self._store.settle_free([Report(lease, Released()) for lease in unknown])
+        return unknown
+
+    async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:
+        """Begin what a claim brings; returns how many that are."""
+        asked_at = time.monotonic()
+        try:
+            claimed = await claim
+        finally:
+            if self._store.doubtful_claims != self._doubts:
+                self._doubts = self._store.doubtful_claims
+                longest = max((topic.lease for topic in self._topics), default=30.0)
+                self._in_doubt_until = time.monotonic() + max(longest, 2 * self._poll)
+        if claimed:
+            self._was_busy = True
+            self._start(claimed, asked_at)
+        return len(claimed)
+
+    async def _wait_for_slots(self) -> None:
+        """Wait for a free slot; let a few more become free if they do so at once."""
+        while self._free_slots() <= 0 and not self.stopping:
+            self._slot_freed.clear()
+            if not self.in_doubt:
+                await self._slot_freed.wait()
+            elif not await self._within(self._poll, self._slot_freed):
+                await self.release_unknown()
+        until = time.monotonic() + GATHER
+        while self._free_slots() < self._enough and not self.stopping:
+            self._slot_freed.clear()
+            if not await self._within(until - time.monotonic(), self._slot_freed):
+                break
+
+    def _order(self) -> list[str]:
+        """Return the queues in the order given, or by the luck of their weights."""
+        if not isinstance(self._queues, Mapping):
+            return list(self._queues)
+        left = dict(self._queues)
+        order = []
+        while left:
+            names = list(left)
+            (name,) = random.choices(names, weights=[left[each] for each in names])  # noqa: S311
+            order.append(name)
+            del left[name]
+        return order
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until woken, or for so long."""
+        await self._within(seconds, self._woken)
+        self._woken.clear()
+
+    @staticmethod
+    async def _within(seconds: float, event: asyncio.Event) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,157 @@
+"""A line in the log for each run that ends, on the logger ``pulsed.job``.
+
+Success is INFO, a failure that is retried WARNING with the handler's line, a dead letter ERROR with
+its traceback and ``exc_info``. Every record carries the job in ``extra``. Under load, successes are
+limited to a few lines a second, and the rest are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from types import TracebackType
+from typing import TypeAlias
+
+from pulsed.engine.error_text import from_the_handler, handler_line
+from pulsed.engine.worker.options import JobLogging
+from pulsed.engine.worker.run import Run
+from pulsed.model.job import Status
+from pulsed.model.lifecycle import status_after
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, Waiting
+from pulsed.wording import counted
+
+log = logging.getLogger("pulsed.job")
+
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
+
+LINES = 20
+"""Lines about successes within ``WINDOW`` when they are limited."""
+WINDOW = 1.0
+"""Seconds."""
+LONGEST_ERROR = 1_000
+"""Characters of an error in the line; ``exc_info`` and the job have all of it."""
+
+
+class JobLog:
+    """Logs how runs end. For use in the event loop's thread only."""
+
+    def __init__(self, mode: JobLogging = "limited") -> None:
+        self._mode = mode
+        self._window_ends = 0.0
+        self._lines = 0
+        self._unlogged = 0
+        self._summary: asyncio.TimerHandle | None = None
+
+    def ended(self, run: Run, outcome: Outcome) -> None:
+        """Log how a run ended."""
+        match outcome:
+            case Failed():
+                _failed(run, outcome)
+            case Succeeded():
+                if log.isEnabledFor(logging.INFO):
+                    self._succeeded(run)
+            case _ if self._mode != "failures" and log.isEnabledFor(logging.INFO):
+                log.info("%s %s", str(run), _interim(outcome), extra=run.log_fields())
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Log what was counted and not yet said."""
+        if self._summary is not None:
+            self._summary.cancel()
+            self._sum_up()
+
+    def _succeeded(self, run: Run) -> None:
+        if self._mode == "failures":
+            return
+        if self._mode == "limited" and not self._may_log():
+            self._unlogged += 1
+            if self._summary is None:
+                loop = asyncio.get_running_loop()
+                self._summary = loop.call_later(WINDOW, self._sum_up)
+            return
+        extra = run.log_fields() | {"duration_ms": run.milliseconds()}
+        log.info(
+            "%s succeeded in %s%s", str(run), in_words(run.seconds()), _attempt(run), extra=extra
+        )
+
+    def _may_log(self) -> bool:
+        now = time.monotonic()
+        if now >= self._window_ends:
+            self._window_ends, self._lines = now + WINDOW, 0
+        self._lines += 1
+        return self._lines <= LINES
+
+    def _sum_up(self) -> None:
+        count, self._unlogged, self._summary = self._unlogged, 0, None
+        log.info("%s succeeded; --job-log all shows each", counted(count, "more job"))
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration for a log line."""
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _failed(run: Run, outcome: Failed) -> None:
+    job = run.assignment
+    dead = _is_dead_letter(run, outcome)
+    if not log.isEnabledFor(logging.ERROR if dead else logging.WARNING):
+        return
+    error = outcome.error.partition("\n")[0][:LONGEST_ERROR]
+    line = "" if run.error is None else handler_line(run.error, run.handler.fn)
+    where = f" ({line})" if line else ""
+    extra = run.log_fields() | {"duration_ms": run.milliseconds(), "error": outcome.error}
+    if dead:
+        log.error(
+            "%s is dead-lettered, attempt %d of %d failed: %s%s; see `pulsed jobs show %s`",
+            *(str(run), job.attempt, job.max_attempts, error, where, job.job_id),
+            exc_info=_exc_info(run.error),
+            extra=extra,
+        )
+    else:
+        log.warning(
+            "%s failed and will be retried, attempt %d of %d: %s%s",
+            *(str(run), job.attempt, job.max_attempts, error, where),
+            exc_info=_exc_info(run.error) if log.isEnabledFor(logging.DEBUG) else None,
+            extra=extra,
+        )
+
+
+def _exc_info(error: BaseException | None) -> ExcInfo | None:
+    return None if error is None else (type(error), error, from_the_handler(error))
+
+
+def _is_dead_letter(run: Run, outcome: Failed) -> bool:
+    job = run.assignment
+    status = status_after(
+        outcome,
+        attempts=job.attempt,
+        max_attempts=job.max_attempts,
+        cancel_requested=False,  # known to the database alone
+    )
+    return status is Status.DEAD_LETTERED
+
+
+def _attempt(run: Run) -> str:
+    return f" in attempt {run.assignment.attempt}" if run.assignment.attempt > 1 else ""
+
+
+def _interim(outcome: Outcome) -> str:
+    match outcome:
+        case Snoozed():
+            return f"snoozed for {in_words(outcome.delay)}"
+        case Cancelled():
+            return "was cancelled"
+        case Released():
+            return "was handed back"
+        case Waiting():
+            return f"waits: {outcome.wait.kind.lower().replace('_', '-')}"
+        case _:
+            return "ended"

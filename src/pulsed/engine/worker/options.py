@@ -1,0 +1,84 @@
+"""How a worker works, checked before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from pulsed.errors import InvalidOption
+from pulsed.handler import Registry
+from pulsed.model.backoff import RetryPolicy, dequeue_retry, storage_retry
+from pulsed.model.job import DEFAULT_QUEUE
+from pulsed.model.retention import Retention
+from pulsed.store.retrying import OwnRetry
+
+JobLogging = Literal["all", "limited", "failures"]
+"""Which ends of jobs are logged: all, successes up to some a second, or failures only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    queues: Sequence[str] | Mapping[str, float] | None = None
+    """In the order to claim from, or with weights. None: every queue that a handler declares, and
+    ``default``, with equal weights."""
+    concurrency: int = 100
+    poll: float = 1.0
+    """Seconds between two looks when no hint arrives."""
+    tick: float = 10.0
+    """Seconds between two looks for silent workers."""
+    drain_timeout: float | None = None
+    """Seconds a drain may take before what still runs is handed back; None waits for ever."""
+    fence: bool | None = None
+    """Whether a run is stopped when its lease could not be confirmed in time, because somebody
+    else may have the job by now. None: when no server answers; with a database, never."""
+    schedules: bool = True
+    """Whether it writes the declared schedules and fires what is due."""
+    retention: Retention = field(default_factory=Retention)
+    """When finished jobs are removed."""
+    retry: RetryPolicy | None = None
+    """How database operations are retried; None: as the store does it."""
+    retry_attempts: int | None = None
+    """A shorthand for a default ``retry`` with another number of attempts."""
+    dequeue_retry: RetryPolicy | None = None
+    """How claims are retried; None: as the store does it."""
+
+    @property
+    def own_retry(self) -> OwnRetry:
+        """What goes for this worker instead of the store's policies."""
+        retry = storage_retry(self.retry, self.retry_attempts)
+        return OwnRetry(retry, dequeue_retry(retry, self.dequeue_retry))
+
+    job_log: JobLogging = "limited"
+    """Which ends of jobs are logged."""
+
+    def __post_init__(self) -> None:
+        _ = self.own_retry  # or what is wrong with it is said here
+        if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
+            raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
+        for name in ("poll", "tick"):
+            if not 0.001 <= getattr(self, name) <= 3600:
+                raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
+        if self.job_log not in get_args(JobLogging):
+            raise InvalidOption(f"job_log must be one of {', '.join(get_args(JobLogging))}.")
+        if isinstance(self.queues, str) or (self.queues is not None and not self.queues):
+            raise InvalidOption("queues must be a list of names, at least one.")
+        if isinstance(self.queues, Mapping) and min(self.queues.values()) <= 0:
+            raise InvalidOption("the weights of queues must be positive.")
+
+    def served_queues(self, registry: Registry) -> Sequence[str] | Mapping[str, float]:
+        """Return the queues to claim from: those given, or all that the handlers declare.
+
+        Undeclared ones have equal weights, so that a full queue does not starve the others.
+        """
+        if self.queues is not None:
+            return self.queues
+        declared = {handler.queue for handler in registry}
+        return dict.fromkeys(sorted(declared | {DEFAULT_QUEUE}), 1.0)
+
+    def uses_threads(self, registry: Registry) -> bool:
+        """Whether some of the handlers that it serves are plain functions, which run in threads."""
+        queues = self.served_queues(registry)
+        return any(handler.queue in queues and not handler.is_async for handler in registry)

@@ -1,0 +1,285 @@
+"""One run of a job: calling its handler and turning what happens into an outcome.
+
+An async handler is started by hand, up to its first wait. Many never wait, or find what they wait
+for at once: those have ended by then, and cost no task. One that does wait becomes a ``Suspended``,
+whose rest is awaited in a task that it has to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Generator
+from contextvars import Context as Variables
+from contextvars import copy_context
+from enum import Enum
+from types import CoroutineType
+from typing import Any
+
+from pulsed.engine import context as contexts
+from pulsed.engine.context import Context
+from pulsed.engine.error_text import describe, message, trace
+from pulsed.engine.workflow.calling import awaiting
+from pulsed.engine.workflow.flow import Workflow
+from pulsed.engine.workflow.suspension import Suspension, is_suspension
+from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, Snooze, WorkflowError
+from pulsed.handler import Handler, clean_text
+from pulsed.model.job import Assignment
+from pulsed.model.outcome import (
+    Cancelled,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    SucceededForGood,
+)
+
+
+class Stop(Enum):
+    """Why a run was told to stop before its handler had finished."""
+
+    LOST = "its lease is lost"
+    CANCELLED = "somebody cancelled the job"
+    TIMED_OUT = "its timeout is over"
+    ABORTED = "the worker is going away"
+
+
+class Run:
+    """A claimed job while this worker has it."""
+
+    __slots__ = (
+        "assignment",
+        "began",
+        "context",
+        "error",
+        "handler",
+        "lease",
+        "reported",
+        "stop",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
+        self.assignment = assignment
+        self.lease = assignment.lease
+        self.handler = handler
+        self.context = context
+        self.began = 0.0
+        """When its handler was called, by the monotonic clock; 0: not yet."""
+        self.error: BaseException | None = None
+        """What its handler raised, from its end until it has been logged."""
+        self.task: asyncio.Task[None] | None = None
+        """The task that is the run's own, from its first wait on."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.stop: Stop | None = None
+        self.reported = False
+        """Its outcome is on the way to the database, or nobody wants it any more."""
+
+    def tell_to_stop(self, why: Stop) -> None:
+        """Cancel an async handler; raise the flag that a plain function can look at.
+
+        A run that has not begun looks at ``stop`` when it does.
+        """
+        if self.stop is None:
+            self.stop = why
+            self.context._cancelled = True  # noqa: SLF001 - the context is the run's own
+            if self.task is not None:
+                self.task.cancel()
+
+    def seconds(self) -> float:
+        """Return for how long its handler has been running."""
+        return time.monotonic() - self.began if self.began else 0.0
+
+    def milliseconds(self) -> float:
+        """Return the same for a log record."""
+        return round(self.seconds() * 1000, 3)
+
+    def log_fields(self) -> dict[str, Any]:
+        """Return its job as the ``extra`` of a log record."""
+        job = self.assignment
+        return {"job_id": str(job.job_id), "topic": job.topic, "attempt": job.attempt}
+
+    def __str__(self) -> str:
+        return f"job {self.assignment.job_id} ({self.assignment.topic})"
+
+
+class Suspended:
+    """The rest of an async handler that waits for something, in context variables of its own."""
+
+    __slots__ = ("_awaited", "_coroutine", "_variables")
+
+    def __init__(
+        self, variables: Variables, coroutine: Coroutine[Any, Any, Any], awaited: Any
+    ) -> None:
+        self._variables = variables
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Do what ``await coroutine`` does, in the variables that its first step ran in."""
+        run, coroutine, awaited = self._variables.run, self._coroutine, self._awaited
+        try:
+            while True:
+                try:
+                    sent = yield awaited
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the handler's to deal with
+                    awaited = run(coroutine.throw, error)
+                else:
+                    awaited = run(coroutine.send, sent)
+        except StopIteration as returned:
+            return returned.value
+
+
+def start(run: Run) -> Outcome | Suspended | None:
+    """Run an async handler up to its first wait; None means that it is not ours. Never raises."""
+    if run.stop is not None:
+        return outcome_of_stop(run)
+    run.began = time.monotonic()
+    variables = copy_context()
+    try:
+        coroutine, awaited = variables.run(_first_step, run)
+    except StopIteration as returned:
+        return _after_return(run, returned.value)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: a job must not end its worker
+        return _after_error(run, error)
+    return Suspended(variables, coroutine, awaited)
+
+
+async def finish(run: Run, rest: Suspended) -> Outcome | None:
+    """Run an async handler from its first wait to its end. Never raises."""
+    try:
+        value = await rest
+    except BaseException as error:  # noqa: BLE001 - see above
+        await _end_steps(run)
+        return _after_error(run, error)
+    await _end_steps(run)
+    return _after_return(run, value)
+
+
+async def _end_steps(run: Run) -> None:
+    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    if flow is not None:
+        await flow.end(stop=run.stop is not None)
+
+
+def call(run: Run) -> Outcome | None:
+    """Run a plain handler, in this thread. Never raises."""
+    if run.stop is not None:
+        return outcome_of_stop(run)
+    run.began = time.monotonic()
+    contexts.enter(run.context)
+    try:
+        value = _called(run)
+        if type(value) is CoroutineType:
+            value.close()
+            raise NoRetry(  # noqa: TRY301 - it ends like any other error
+                f"{run.handler.location} returned a coroutine that nothing awaits. A decorator of "
+                "an async function must be written with `async def` and await it; on a plain "
+                "function, leave `async` out."
+            )
+    except BaseException as error:  # noqa: BLE001 - see above
+        return _after_error(run, error)
+    return _after_return(run, value)
+
+
+def _first_step(run: Run) -> tuple[Coroutine[Any, Any, Any], Any]:
+    contexts.enter(run.context)
+    try:
+        coroutine = _called(run)
+        if type(coroutine) is not CoroutineType:  # a decorator may return another awaitable
+            coroutine = awaiting(coroutine)
+    except StopIteration as error:  # would look like a return
+        raise RuntimeError("the handler raised StopIteration") from error
+    return coroutine, coroutine.send(None)
+
+
+def _called(run: Run) -> Any:
+    handler = run.handler
+    arguments = handler.decode(run.assignment.payload)
+    if handler.takes_context:
+        return handler.fn(run.context, **arguments)
+    return handler.fn(**arguments)
+
+
+def _ended_flow(run: Run) -> Workflow | None:
+    """Return the workflow that the run is, if it is one; its handler has ended."""
+    run.context._ended = True  # noqa: SLF001 - the context is the run's own
+    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    if flow is not None:
+        flow.ended = True
+    return flow
+
+
+def _after_return(run: Run, value: Any) -> Outcome | None:
+    flow = _ended_flow(run)
+    if run.stop in (Stop.LOST, Stop.TIMED_OUT):
+        return outcome_of_stop(run)  # also if it caught its cancellation: its time is over
+    if flow is not None and flow.interrupted is not None:
+        return _stayed(flow.interrupted)
+    try:
+        result = run.handler.encode_result(value)
+        if flow is None or run.handler.keep_steps:
+            return Succeeded(result)
+        return SucceededForGood(result)
+    except InvalidPayload as error:
+        return Failed(clean_text(str(error)), final=True)
+    except BaseException as error:  # noqa: BLE001 - a result may bring its own code
+        return Failed(describe(error), trace(error), final=True)
+
+
+def _after_error(run: Run, error: BaseException) -> Outcome | None:
+    flow = _ended_flow(run)
+    if isinstance(error, asyncio.CancelledError) and run.stop is not None:
+        return outcome_of_stop(run)
+    if run.stop in (Stop.LOST, Stop.ABORTED):
+        return outcome_of_stop(run)  # what it says now is about our interruption
+    if run.stop is Stop.TIMED_OUT and (isinstance(error, Snooze) or is_suspension(error)):
+        return outcome_of_stop(run)  # it wants to go on later, but its attempt has failed
+    if flow is not None and isinstance(flow.interrupted, Suspension):
+        if is_suspension(error):
+            return flow.interrupted.outcome
+        return _stayed(flow.interrupted, error)
+    run.error = error
+    match error:
+        case Snooze():
+            return Snoozed(error.seconds)
+        case RetryAfter():
+            return Failed(message(error), trace(error), delay=error.seconds)
+        case NoRetry():
+            return Failed(message(error), trace(error), final=True)
+        case WorkflowError() if error.job_id == run.assignment.job_id:
+            return Failed(describe(error), trace(error), final=True)  # a replay would repeat it
+        case _:
+            repeated = flow is not None and error is flow.repeated
+            return Failed(describe(error), trace(error), final=repeated)
+
+
+def _stayed(interrupted: BaseException, error: BaseException | None = None) -> Outcome:
+    """Return how a workflow ends whose handler did not leave when it had to."""
+    if not isinstance(interrupted, Suspension):
+        return Failed(describe(interrupted), trace(interrupted), final=True)
+    did = "returned" if error is None else f"raised {describe(error)}"
+    return Failed(
+        "the handler caught the interruption that lets a workflow wait, and "
+        f"{did}. Catch Exception, not BaseException, and do not return from `finally`.",
+        trace(error) if error is not None else None,
+        final=True,
+    )
+
+
+def outcome_of_stop(run: Run) -> Outcome | None:
+    """Return how a run ends that did not get to its own end."""
+    match run.stop:
+        case Stop.CANCELLED:
+            return Cancelled()
+        case Stop.TIMED_OUT:
+            return Failed(f"timed out after {run.assignment.timeout:g} s")
+        case Stop.ABORTED:
+            return Released()
+        case _:
+            return None

@@ -1,0 +1,173 @@
+"""The runs of a worker: starting them, stopping them, and seeing them end.
+
+Claimed jobs are begun one after the other in one task. The first handler that really waits keeps
+that task for itself, and another one goes on with those that are left; so a handler which never
+waits costs no task, and one which does can be cancelled without touching its siblings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from pulsed.engine.worker.run import Run, Stop, Suspended, finish, outcome_of_stop, start
+from pulsed.engine.worker.threads import HandlerThreads
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Outcome
+
+log = logging.getLogger("pulsed.worker")
+
+UNSTOPPABLE_AFTER = 5.0
+"""Seconds an async handler gets to obey its cancellation before its slot counts as stuck."""
+
+SLICE = 0.005
+"""Seconds of handlers that never wait, after which everything else on the loop gets its turn."""
+
+
+SMALLEST_TURN = 100
+"""Runs in a turn, unless half of the slots are more. Between two turns the claimer claims for the
+slots that are free, so the database works while Python does; but small claims are dear."""
+
+
+class Runner:
+    """Has all runs from their start to their end. For use in the event loop's thread only."""
+
+    def __init__(
+        self,
+        slots: int,
+        *,
+        on_outcome: Callable[[Run, Outcome | None], None],
+        on_free_slot: Callable[[], None],
+        on_stuck: Callable[[], None],
+    ) -> None:
+        self._turn = max(SMALLEST_TURN, slots // 2)
+        self._on_outcome = on_outcome
+        self._on_free_slot = on_free_slot
+        self._on_stuck = on_stuck
+        self._threads = HandlerThreads(self._end)
+        self._idle = asyncio.Event()
+        self._ready: deque[Run] = deque()
+        self.runs: set[Run] = set()
+        self.stuck: set[Run] = set()
+        """Those whose handler does not stop: reported, but their slot is taken."""
+
+    def start(self, runs: Iterable[Run]) -> None:
+        """Run these handlers."""
+        plain = []
+        now = asyncio.get_running_loop().time()
+        for run in runs:
+            self.runs.add(run)
+            if run.handler.is_async:
+                self._ready.append(run)
+            else:
+                plain.append(run)
+                self._arm(run, now)
+        self._begin_ready()
+        if plain:
+            self._threads.put(plain)
+
+    def by_lease(self) -> Mapping[Lease, Run]:
+        """Return the runs by their leases."""
+        return {run.lease: run for run in self.runs}
+
+    async def until_idle(self) -> None:
+        """Wait until nothing runs but what is stuck."""
+        while len(self.runs) > len(self.stuck):
+            self._idle.clear()
+            await self._idle.wait()
+
+    def stop_run(self, run: Run, why: Stop) -> None:
+        """Stop a run; if its handler does not obey, its slot is stuck."""
+        run.tell_to_stop(why)
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.handler.is_async:
+            run.timer = asyncio.get_running_loop().call_later(
+                UNSTOPPABLE_AFTER, self.give_up_on, run
+            )
+        else:
+            self.give_up_on(run)
+
+    def give_up_on(self, run: Run) -> None:
+        """Report a run whose handler cannot be stopped; its slot stays taken until it returns."""
+        self._report(run, outcome_of_stop(run))
+        if run in self.runs and run not in self.stuck:
+            self.stuck.add(run)
+            self._idle.set()
+            log.error("%s does not stop; its slot is stuck", run, extra=run.log_fields())
+            self._on_stuck()
+
+    def close(self) -> None:
+        """Let go of threads, and of tasks that ``asyncio.run`` would wait for in vain."""
+        self._threads.close()
+        for run in self.stuck:
+            if run.task is not None:
+                run.task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
+                asyncio._unregister_task(run.task)  # noqa: SLF001 - documented for such uses
+
+    # -- async handlers ---------------------------------------------------------------------------
+
+    def _begin_ready(self) -> None:
+        if self._ready:
+            # Not create_task: an eager factory would begin it here and now, inside of another.
+            asyncio.Task(self._begin(), loop=asyncio.get_running_loop())
+
+    async def _begin(self) -> None:
+        """Begin what is ready, until one of them waits and takes this task."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        now = loop.time()
+        until, left = now + SLICE, self._turn
+        while self._ready:
+            run = self._ready.popleft()
+            begun = start(run)
+            if isinstance(begun, Suspended):
+                run.task = run.context._task = task  # noqa: SLF001 - the context is the run's own
+                self._arm(run, now)
+                self._begin_ready()
+                self._end(run, await finish(run, begun))
+                return
+            self._end(run, begun)
+            now = loop.time()
+            left -= 1
+            if left == 0 or now > until or task.cancelling():
+                # It is time to let others in, or a handler cancelled the task that it thinks is
+                # its own: what is left goes on in another task.
+                self._begin_ready()
+                return
+
+    def _arm(self, run: Run, began: float) -> None:
+        """Set the alarm of a run that has a timeout."""
+        timeout = run.assignment.timeout
+        if timeout is not None:
+            due = began + timeout
+            run.timer = asyncio.get_running_loop().call_at(due, self._time_out, run)
+
+    def _time_out(self, run: Run) -> None:
+        timeout = run.assignment.timeout
+        log.warning("%s timed out after %g s", run, timeout, extra=run.log_fields())
+        self.stop_run(run, Stop.TIMED_OUT)
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    def _end(self, run: Run, outcome: Outcome | None) -> None:
+        self.runs.discard(run)
+        self.stuck.discard(run)
+        # First the slot, then the report: whoever is woken first goes first, and the worker waits
+        # for the answer to the next claim, but has it while the reports are written.
+        self._on_free_slot()
+        try:
+            self._report(run, outcome)
+        except Exception:  # others are waiting for their turn behind this one
+            log.exception("%s: its end could not be noted; its lease will run out", run)
+        self._idle.set()
+
+    def _report(self, run: Run, outcome: Outcome | None) -> None:
+        """Send a run's outcome on its way, once."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if not run.reported:
+            run.reported = True
+            self._on_outcome(run, outcome)

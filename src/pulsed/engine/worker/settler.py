@@ -1,0 +1,183 @@
+"""Reporting outcomes in batches.
+
+While one batch is on its way to the database the next one gathers, so batches grow with the load
+and a lone outcome waits for nothing. A report is kept until the database has answered it; the
+lease is beaten for as long. A batch that fails because of one of its reports is halved until that
+one is alone; it is tried again from time to time, and holds up no other. Neither does one whose
+row another session of the database has locked. A batch that takes too long is made smaller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from pulsed.batches import TRANSACTION, Limits, batches, halves
+from pulsed.engine.workflow.patience import PATIENCE
+from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Failed, Report
+from pulsed.store.base import Store
+from pulsed.store.log_throttle import level_of
+from pulsed.wording import counted
+
+log = logging.getLogger("pulsed.worker")
+
+REFUSED = "the outcome could not be stored"
+
+LOCKED_AGAIN = 0.5
+"""Seconds until a locked row is tried again. Soon: when the lock goes, its lease may have expired,
+and a watchdog would count the run as failed."""
+
+Settle: TypeAlias = Callable[[Sequence[Report]], Awaitable[Sequence[Report]]]
+"""Settles reports; returns those that have to wait for the database."""
+
+
+class Settler:
+    """Takes reports and sees to it that the database has them."""
+
+    def __init__(
+        self,
+        store: Store,
+        on_settled: Callable[[Sequence[Report], set[Lease]], None],
+        shortest_lease: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._on_settled = on_settled
+        self._shortest_lease = shortest_lease
+        self._waiting: list[Report] = []
+        self._aside: list[Report] = []
+        """Reports that fail alone, or whose rows are locked, until they are tried again…"""
+        self._again: list[Report] = []
+        """…and those of them whose time has come."""
+        self._most = TRANSACTION.items
+        """Reports in a batch; fewer while the database takes too long for more."""
+        self._in_flight = 0
+        self._arrived = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._failures = 0
+        self._failures_alone = 0
+
+    def put(self, report: Report) -> None:
+        """Take a report; it is on its way."""
+        if not self._waiting:
+            self._arrived.set()
+            self._empty.clear()
+        self._waiting.append(report)
+
+    @property
+    def backlog(self) -> int:
+        """How many reports the database has not answered."""
+        return len(self._waiting) + len(self._aside) + len(self._again) + self._in_flight
+
+    async def flushed(self) -> None:
+        """Wait until every report has been answered."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Settle for ever."""
+        while True:
+            await self._arrived.wait()
+            if not await self.tick():
+                self._failures += 1
+                await asyncio.sleep(PATIENCE.delay(self._failures))
+
+    async def tick(self) -> bool:
+        """Settle one batch; False if the database could not be asked."""
+        waiting, settle = self._waiting, self._settle
+        if self._again:
+            waiting, settle = self._again, self._settle_free
+        limits = Limits(self._most, TRANSACTION.bytes)
+        batch = next(batches(waiting, lambda report: report.size, limits), [])
+        del waiting[: len(batch)]
+        self._in_flight = len(batch)
+        try:
+            left = await settle(batch)
+            self._waiting = [*left, *self._waiting]
+        finally:
+            self._in_flight = 0
+            self._note_emptiness()
+        if left:
+            return False
+        self._failures = 0
+        self._most = min(2 * self._most, TRANSACTION.items)
+        if not self._aside:
+            self._failures_alone = 0
+        return True
+
+    def _note_emptiness(self) -> None:
+        if not self._waiting and not self._again:
+            self._arrived.clear()
+            if not self._aside:
+                self._empty.set()
+
+    async def _settle(self, batch: Sequence[Report]) -> Sequence[Report]:
+        """Settle reports; returns those that have to wait for the database."""
+        try:
+            accepted = await self._store.settle(batch, within=self._shortest_lease())
+        except StorageBusy as error:
+            log.warning("reporting %s took too long (%s)", counted(len(batch), "outcome"), error)
+            return await self._settle_free(batch)
+        except Exception as error:  # noqa: BLE001 - an outcome is not given up, whatever it is
+            return await self._failed(batch, error, self._settle)
+        self._on_settled(batch, accepted)
+        return ()
+
+    async def _settle_free(self, batch: Sequence[Report]) -> Sequence[Report]:
+        """Settle reports, but for those whose rows another session has locked."""
+        try:
+            accepted, locked = await self._store.settle_free(batch)
+        except StorageBusy as error:  # the whole table is locked, or it was too much at once
+            if len(batch) == 1:
+                self._put_aside(batch, LOCKED_AGAIN)
+                return ()
+            log.warning("%s not reported yet (%s)", counted(len(batch), "outcome"), error)
+            self._most = len(batch) // 2
+            return batch
+        except Exception as error:  # noqa: BLE001
+            return await self._failed(batch, error, self._settle_free)
+        self._put_aside([each for each in batch if each.lease in locked], LOCKED_AGAIN)
+        self._on_settled([each for each in batch if each.lease not in locked], accepted)
+        return ()
+
+    async def _failed(
+        self, batch: Sequence[Report], error: Exception, settle: Settle
+    ) -> Sequence[Report]:
+        if concerns_everything(error):
+            said = "%s not reported yet (%s)"
+            log.log(level_of(error), said, counted(len(batch), "outcome"), error)
+            return batch
+        if len(batch) > 1:
+            return [each for half in halves(batch) for each in await settle(half)]
+        return await self._settle_alone(batch[0], error)
+
+    async def _settle_alone(self, report: Report, error: Exception) -> Sequence[Report]:
+        """Do what can be done about a report that the database does not take."""
+        if not isinstance(error, StorageRefused):
+            surprise = None if isinstance(error, StorageError) else error
+            log.warning(
+                "the outcome of job %s waits (%s)", report.lease.job_id, error, exc_info=surprise
+            )
+            self._failures_alone += not self._aside
+            self._put_aside([report], PATIENCE.delay(self._failures_alone))
+            return ()
+        log.error("the outcome of job %s was refused (%s)", report.lease.job_id, error)
+        if isinstance(report.outcome, Failed) and report.outcome.error.startswith(REFUSED):
+            self._on_settled([report], set())  # not even this: the lease will run out
+            return ()
+        refusal = Failed(f"{REFUSED}: {error}", final=True)
+        return await self._settle([Report(report.lease, refusal)])
+
+    def _put_aside(self, reports: Sequence[Report], delay: float) -> None:
+        """Try reports again after a delay, without holding up the others until then."""
+        if reports and not self._aside:
+            asyncio.get_running_loop().call_later(delay, self._try_again)
+        self._aside += reports
+
+    def _try_again(self) -> None:
+        self._again += self._aside
+        self._aside = []
+        self._arrived.set()

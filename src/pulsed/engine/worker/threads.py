@@ -1,0 +1,131 @@
+"""Reused threads for plain (``def``) handlers.
+
+A thread takes one run after the other, so short handlers need few threads and few switches between
+them; only when runs go on waiting are more threads woken. What has ended is told to the event loop
+in batches, with one wake-up for each.
+
+Not ``concurrent.futures``: its threads are joined when the interpreter exits, so one handler that
+never returns would keep a finished worker alive for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from pulsed.engine.worker.run import Run, call
+from pulsed.model.outcome import Outcome
+
+log = logging.getLogger("pulsed.worker")
+
+Ended: TypeAlias = tuple[Run, Outcome | None]
+
+FEW = 2
+"""Threads that are woken at once for waiting runs: with more, short handlers fight for the GIL."""
+
+LOOK_AGAIN = 0.001
+"""Seconds after which runs that still wait get more threads."""
+
+
+class HandlerThreads:
+    """As many threads as runs ever needed at once. Used from the event loop's thread."""
+
+    def __init__(self, on_end: Callable[[Run, Outcome | None], None]) -> None:
+        self._on_end = on_end
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[tuple[Run, contextvars.Context]] = deque()
+        self._ended: deque[Ended] = deque()
+        self._collecting = False
+        self._wake_ups: SimpleQueue[bool] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._asleep = 0
+        self._watching = False
+
+    def put(self, runs: Iterable[Run]) -> None:
+        """Run these as soon as threads can."""
+        self._loop = asyncio.get_running_loop()
+        variables = contextvars.copy_context()
+        self._waiting.extend((run, variables.copy()) for run in runs)
+        with self._lock:
+            awake = self._threads - self._asleep
+        self._wake(min(FEW - awake, len(self._waiting)))
+        if not self._watching:
+            self._watch(len(self._waiting))
+
+    def close(self) -> None:
+        """Let idle threads end; a busy one ends after its call."""
+        self._waiting.clear()
+        for _ in range(self._threads):
+            self._wake_ups.put(False)
+
+    def _watch(self, waiting: int) -> None:
+        """Look whether what waits now will be taken soon."""
+        self._watching = bool(waiting)
+        if waiting:
+            asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look, waiting)
+
+    def _look(self, before: int) -> None:
+        left = len(self._waiting)
+        if 2 * left > before:  # not on the way to an end: they run longer than it takes to switch
+            self._wake(max(FEW, min(left, self._threads - self._asleep)))
+        self._watch(left)
+
+    def _wake(self, threads: int) -> None:
+        for _ in range(threads):
+            with self._lock:
+                sleeping = self._asleep > 0
+                self._asleep -= sleeping
+            if sleeping:
+                self._wake_ups.put(True)
+            elif not self._start_thread():
+                return
+
+    def _start_thread(self) -> bool:
+        name = f"pulsed-handler-{self._threads + 1}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError as error:  # the process may have no more; the next look tries again
+            log.warning("cannot start a thread (%s); plain functions wait for one", error)
+            return False
+        self._threads += 1
+        return True
+
+    def _serve(self) -> None:
+        while True:
+            self._run_waiting()
+            with self._lock:
+                if self._waiting:  # came after the last look, and may have woken nobody
+                    continue
+                self._asleep += 1
+            if not self._wake_ups.get():
+                return
+
+    def _run_waiting(self) -> None:
+        while self._waiting:
+            try:
+                run, variables = self._waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._ended.append((run, variables.run(call, run)))
+            del run, variables  # an idle thread must not keep a job's objects alive
+            self._call_loop()
+
+    def _call_loop(self) -> None:
+        if not self._collecting and self._loop is not None:
+            self._collecting = True
+            try:
+                self._loop.call_soon_threadsafe(self._collect)
+            except RuntimeError:  # the worker has gone
+                self._waiting.clear()
+
+    def _collect(self) -> None:
+        self._collecting = False  # before looking, so that what comes later calls again
+        while self._ended:
+            self._on_end(*self._ended.popleft())

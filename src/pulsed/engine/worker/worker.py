@@ -1,0 +1,477 @@
+"""A worker: claims jobs for its free slots, runs their handlers, reports how they ended.
+
+One event loop does the work. Beside it: a thread that beats (``leases``), threads for plain
+functions (``threads``), and small loops for claiming, settling, schedules, upkeep and pruning, each
+a timer around a ``tick``. This file only connects them and decides when to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+import os
+import socket
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from pulsed.engine.context import Context
+from pulsed.engine.process.stop_signals import on_stop_signals
+from pulsed.engine.upkeep.pruner import Pruner
+from pulsed.engine.upkeep.scheduler import Scheduler
+from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.worker import runs as runner
+from pulsed.engine.worker.cancel_watch import CancelWatch
+from pulsed.engine.worker.claimer import Claimer
+from pulsed.engine.worker.job_log import JobLog, in_words
+from pulsed.engine.worker.leases import Fence, Leases
+from pulsed.engine.worker.loop_watch import LoopWatch
+from pulsed.engine.worker.options import WorkerOptions
+from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.runs import Runner
+from pulsed.engine.worker.settler import Settler
+from pulsed.engine.workflow.shared import Workflows
+from pulsed.errors import ConfigError, StorageError, TransientStorageError
+from pulsed.handler import Registry
+from pulsed.model.job import Assignment, Lease, WorkerInfo
+from pulsed.model.outcome import Beat, Outcome, Released, Report
+from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
+from pulsed.store.retrying import use_own_retry
+from pulsed.store.verbs.ticks import BEATS_PER_LEASE
+from pulsed.version import __version__
+from pulsed.wording import counted
+
+log = logging.getLogger("pulsed.worker")
+
+MOST_UNREPORTED = 500
+"""Outcomes beyond its slots with which a worker stops claiming: the database takes no reports."""
+
+DRAIN_LOG_EVERY = 5.0
+"""Seconds between two lines about a drain that goes on."""
+
+
+class Exit(Enum):
+    """Why a worker ended; the value is the exit code of its process."""
+
+    DRAINED = 0
+    STUCK = 1
+    ABORTED = 130
+
+
+MOST_NAMES = 20
+"""Topics that the start-up line lists."""
+
+
+class Worker:
+    """Runs the handlers of a registry on the jobs of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        options: WorkerOptions | None = None,
+        *,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        declare: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.id: UUID = uuid.uuid4()
+        self.store = store
+        self.registry = registry
+        self.options = options or WorkerOptions()
+        self._lifespan = lifespan or contextlib.nullcontext
+        self._declare = declare
+        self._runner = Runner(
+            self.options.concurrency,
+            on_outcome=self._report,
+            on_free_slot=self._slot_freed,
+            on_stuck=self._end_if_too_many_are_stuck,
+        )
+        self._job_log = JobLog(self.options.job_log)
+        self._claims_fail: Callable[[], bool] = lambda: False
+        self._listener: Listener | None = None
+        self._stop_asked = asyncio.Event()
+        self._abort_asked = asyncio.Event()
+        self._exit = Exit.DRAINED
+        self._loop_thread: int | None = None
+
+    @property
+    def queues(self) -> Sequence[str] | Mapping[str, float]:
+        """The queues that it claims from, in their order or with their weights."""
+        return self.options.served_queues(self.registry)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def run(self, *, handle_signals: bool = False) -> Exit:
+        """Work until ``stop()``, then drain. Cancelling this hands running jobs back first."""
+        working = asyncio.create_task(self._run(handle_signals=handle_signals))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self.stop(abort=True)
+            await working
+            raise
+
+    async def _run(self, *, handle_signals: bool) -> Exit:
+        use_own_retry(self.options.own_retry)  # for the tasks and threads that begin here
+        self.registry.resolve_all()
+        if not len(self.registry):
+            raise ConfigError(
+                "This worker has no handlers. Declare jobs with @app.job in a module it imports."
+            )
+        await self._check_database()
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        listening = on_stop_signals(self._loop, self.stop) if handle_signals else None
+        with listening or contextlib.nullcontext():
+            async with self._lifespan():
+                await self._work()
+        return self._exit
+
+    def stop(self, *, abort: bool = False) -> None:
+        """Claim nothing more and finish what runs; with ``abort``, hand it back instead.
+
+        May be called from any thread.
+        """
+        if self._loop_thread not in (None, threading.get_ident()):
+            self._loop.call_soon_threadsafe(functools.partial(self.stop, abort=abort))
+            return
+        self._stop_asked.set()
+        if abort:
+            self._abort_asked.set()
+
+    async def _check_database(self) -> None:
+        """Fail now on what waiting will not mend; a database that is only away will come back."""
+        try:
+            await self.store.now()
+        except TransientStorageError as error:
+            log.warning("the database is not there yet (%s); waiting for it", error)
+
+    async def _work(self) -> None:
+        options = self.options
+        self._leases = Leases(
+            self.store, self._beat_answers, self._beats_were_late, fence=self._fence
+        )
+        self._settler = Settler(self.store, self._settled, self._leases.shortest)
+        self._claimer = Claimer(
+            self.store,
+            self.id,
+            self._leases,
+            queues=self.queues,
+            topics=self.registry.policies(),
+            slots=options.concurrency,
+            poll=options.poll,
+            free_slots=self._free_slots,
+            start=self._start,
+        )
+        self._claims_fail = self._claimer.is_failing
+        self._cancel_watch = CancelWatch(
+            self.store, self.id, poll=options.poll, runs=self._runner.by_lease
+        )
+        self._workflows = Workflows(self.store, self.registry)
+        self._scheduler = Scheduler(self.store, declare=self._declare)
+        upkeep = Upkeep(self.store, tick=self._tick(), describe=self.describe)
+        self._leases.start()
+        watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
+        watch.start()
+        log.info("worker %s started: %s", self.id, self._summary())
+        try:
+            wanted = (*self.queues, SCHEDULES, CANCELS)
+            async with self.store.listen(wanted, self._hinted) as listener:
+                self._listener = listener
+                await self._claim_until_asked_to_stop(upkeep)
+        finally:
+            watch.stop()
+            self._leases.stop()
+            self._runner.close()
+            self._job_log.close()
+        log.info("worker %s ended: %s", self.id, self._exit.name.lower())
+
+    async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
+        background = [
+            asyncio.create_task(self._settler.run(), name="pulsed-settle"),
+            asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
+            asyncio.create_task(self._cancel_watch.run(), name="pulsed-cancel"),
+        ]
+        if self.options.schedules:
+            firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
+            background.append(firing)
+        pruner = Pruner(self.store, self.options.retention)
+        background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
+        claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
+        asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
+        try:
+            await asyncio.wait([claiming, asked, *background], return_when=asyncio.FIRST_COMPLETED)
+            self._claimer.stop()
+            await self._finish_claim(claiming)
+            await self._drain()
+            for task in (claiming, *background):  # what ended by itself ended with a bug: show it
+                if task.done() and not task.cancelled():
+                    task.result()
+        finally:
+            await _end(asked, *background)
+            with contextlib.suppress(StorageError, TimeoutError):
+                async with asyncio.timeout(runner.UNSTOPPABLE_AFTER):
+                    await self.store.retire(self.id)
+
+    async def _finish_claim(self, claiming: asyncio.Task[None]) -> None:
+        """Let a claim under way come to its end, because its jobs are ours; but not for ever."""
+        async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
+            await asyncio.wait(
+                [claiming, aborted],
+                timeout=self.options.drain_timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        if not claiming.done():
+            self._exit = Exit.ABORTED
+            # A moment even now: what it has just leased would wait for its lease to expire.
+            await asyncio.wait([claiming], timeout=runner.UNSTOPPABLE_AFTER)
+            await _end(claiming)
+
+    def _hinted(self) -> None:
+        """Check for jobs, schedules and cancellations that may have arrived."""
+        self._claimer.wake()
+        self._scheduler.wake()
+        self._cancel_watch.wake()
+
+    async def _drain(self) -> None:
+        """Wait for what runs, beating all the while; hand back what may not finish."""
+        began, running = time.monotonic(), _running(self._runner.runs)
+        if running:
+            log.info("draining %s", running)
+        async with _cancelled_at_exit(self._finish_runs()) as finished:
+            async with (
+                _cancelled_at_exit(self._abort_asked.wait()) as aborted,
+                _cancelled_at_exit(self._log_drain()),
+            ):
+                await asyncio.wait(
+                    [finished, aborted],
+                    timeout=self.options.drain_timeout,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            if not finished.done():
+                self._exit = Exit.ABORTED
+                await self._abort_runs()
+                # What cannot be handed back by then will expire.
+                await asyncio.wait([finished], timeout=runner.UNSTOPPABLE_AFTER)
+            elif running:
+                log.info("drained in %s: every job has ended", in_words(time.monotonic() - began))
+
+    async def _log_drain(self) -> None:
+        while True:
+            await asyncio.sleep(DRAIN_LOG_EVERY)
+            log.info("still draining %s", _running(self._runner.runs) or "what is not stored yet")
+
+    async def _finish_runs(self) -> None:
+        await self._runner.until_idle()
+        await self._settler.flushed()
+
+    async def _abort_runs(self) -> None:
+        """Stop what runs; what does not stop is handed back all the same."""
+        runs, stuck = self._runner.runs, self._runner.stuck
+        log.warning("handing back %s", _running(runs - stuck) or "no job: all that run are stuck")
+        for run in list(runs):
+            run.tell_to_stop(Stop.ABORTED)
+        async with _cancelled_at_exit(self._runner.until_idle()) as idle:
+            await asyncio.wait([idle], timeout=runner.UNSTOPPABLE_AFTER)
+        for run in list(runs):
+            self._runner.give_up_on(run)
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    def _free_slots(self) -> int:
+        if self._stop_asked.is_set():
+            return 0
+        if self._settler.backlog > self.options.concurrency + MOST_UNREPORTED:
+            return 0  # the database takes no reports: more work would only wait for it
+        return self.options.concurrency - len(self._runner.runs)
+
+    def _start(self, assignments: list[Assignment], asked_at: float) -> None:
+        for lost in self._leases.add(assignments, asked_at):
+            # We went silent ourselves, and have just claimed our own job.
+            self._lost(self._runner.by_lease().get(lost))
+        waited = time.monotonic() - asked_at
+        if self._abort_asked.is_set():  # nothing begins any more
+            waited = math.inf
+        for assignment in assignments:
+            if waited > assignment.lease_seconds:
+                self._settler.put(Report(assignment.lease, Released()))
+        find, store, workflows = self.registry.get, self.store, self._workflows
+        self._runner.start(
+            [
+                Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
+                for assignment in assignments
+                if waited <= assignment.lease_seconds
+            ]
+        )
+
+    def _slot_freed(self) -> None:
+        self._claimer.slot_freed()
+
+    def _report(self, run: Run, outcome: Outcome | None) -> None:
+        if outcome is None:
+            self._leases.drop([run.lease])
+        else:
+            self._settler.put(Report(run.lease, outcome))
+            self._job_log.ended(run, outcome)  # last: a log handler of the user's may raise
+        run.error = None  # its traceback refers to the run
+
+    def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
+        self._leases.drop([report.lease for report in reports])
+        self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
+        if len(accepted) < len(reports):
+            for report in reports:
+                if report.lease not in accepted:
+                    log.warning(
+                        "job %s: the outcome %s came too late, the lease was lost; "
+                        "another run decides",
+                        report.lease.job_id,
+                        type(report.outcome).__name__,
+                    )
+
+    def _lost(self, run: Run | None) -> None:
+        """Stop a run that no longer is ours; if its report is on the way, settle decides."""
+        if run is not None and not run.reported:
+            log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
+            self._leases.drop([run.lease])
+            self._runner.stop_run(run, Stop.LOST)
+
+    def _end_if_too_many_are_stuck(self) -> None:
+        """Make room for a fresh process. Runs that only lost their lease will come to an end."""
+        wedged = sum(run.stop is Stop.TIMED_OUT for run in self._runner.stuck)
+        if 2 * wedged >= self.options.concurrency and not self._stop_asked.is_set():
+            log.error("%d of %d slots are stuck; draining", wedged, self.options.concurrency)
+            self._exit = Exit.STUCK
+            self.stop()
+
+    # -- heartbeats (from their own thread) -------------------------------------------------------
+
+    def _beat_answers(self, answers: dict[Lease, Beat]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            self._loop.call_soon_threadsafe(self._act_on_answers, answers)
+
+    def _act_on_answers(self, answers: dict[Lease, Beat]) -> None:
+        runs = self._runner.by_lease()
+        for lease, answer in answers.items():
+            run = runs.get(lease)
+            if answer is Beat.LOST:
+                self._lost(run)
+            elif answer is Beat.CANCEL and run is not None:
+                run.tell_to_stop(Stop.CANCELLED)
+
+    def _beats_were_late(self, seconds: float, topics: list[str]) -> None:
+        log.warning(
+            "heartbeats were %.1f s late: something held the interpreter, or the machine slept; "
+            "running: %s",
+            seconds,
+            ", ".join(topics),
+        )
+
+    # -- presence -------------------------------------------------------------------------------
+
+    def describe(self) -> WorkerInfo:
+        """Return this worker as others see it."""
+        return WorkerInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=tuple(self.queues),
+            topics=tuple(handler.topic for handler in self.registry),
+            slots=self.options.concurrency,
+            running=len(self._runner.runs),
+            stuck=len(self._runner.stuck),
+            state=self._state(),
+            version=__version__,
+        )
+
+    def _state(self) -> str:
+        if self._stop_asked.is_set():
+            return "draining"
+        return "failing" if self._claims_fail() else "running"
+
+    @property
+    def _fence(self) -> Fence:
+        match self.options.fence:
+            case None:
+                return Fence.UNHEARD if self.store.is_remote else Fence.NEVER
+            case always:
+                return Fence.UNCONFIRMED if always else Fence.NEVER
+
+    def _summary(self) -> str:
+        queues = _some(list(self.queues))
+        topics = _some([h.topic for h in self.registry if h.queue in self.queues])
+        others = _some(
+            [f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues]
+        )
+        elsewhere = f"; left to workers of other queues: {others}" if others else ""
+        slots = self.options.concurrency
+        threads = ""
+        if self.options.uses_threads(self.registry):
+            threads = f"; up to {slots} threads for plain def handlers"
+        return f"queues {queues}; {slots} slots; topics {topics}{elsewhere}{threads}"
+
+    def _tick(self) -> float:
+        """Return the longest time between two looks for silent workers.
+
+        No more than a gap that is harmless to all of our leases: a watchdog that looks less often
+        cannot tell a worker that died from one that was cut off, and has to wait before it
+        recovers jobs.
+        """
+        shortest = min(policy.lease for policy in self.registry.policies())
+        return min(self.options.tick, shortest / BEATS_PER_LEASE)
+
+
+def _running(runs: Collection[Run]) -> str:
+    """Return what runs, for a log line; empty if nothing does."""
+    counts = Counter(run.assignment.topic for run in runs)
+    if not counts:
+        return ""
+    alone = len(counts) == 1
+    names = [topic if alone else f"{number} {topic}" for topic, number in counts.most_common()]
+    more = ", …" if len(names) > 5 else ""
+    return f"{counted(len(runs), 'running job')} ({', '.join(names[:5])}{more})"
+
+
+@contextlib.asynccontextmanager
+async def _cancelled_at_exit(
+    coroutine: Coroutine[Any, Any, Any],
+) -> AsyncIterator[asyncio.Task[Any]]:
+    """Run ``coroutine`` beside the block, and no longer than that."""
+    task = asyncio.create_task(coroutine)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they have ended: a driver that is just connecting may swallow one."""
+    for _ in range(5):
+        for task in tasks:
+            task.cancel()
+        _, pending = await asyncio.wait(tasks, timeout=1)
+        if not pending:
+            return
+
+
+def _some(names: list[str]) -> str:
+    """Return names for a line of text; of hundreds only the first."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

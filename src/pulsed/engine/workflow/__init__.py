@@ -1,0 +1,1 @@
+"""What a handler does through its context: steps, waits, fan-outs."""

@@ -1,0 +1,86 @@
+"""Writing checkpoints in batches.
+
+While one batch is on its way to the database the next one gathers, so a worker with many workflows
+writes few transactions, and a lone checkpoint waits for nothing. A checkpoint is written whether or
+not the handler that made it still wants to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from pulsed.batches import batches, halves, text_size
+from pulsed.engine.workflow.patience import patiently
+from pulsed.errors import StorageBusy, concerns_everything
+from pulsed.model.workflow import Record
+from pulsed.store.base import Store
+
+Waiting: TypeAlias = tuple[Record, asyncio.Future[bool]]
+
+
+class Recorder:
+    """Takes checkpoints and sees to it that the database has them. One for each worker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[Waiting] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._apart: set[asyncio.Task[None]] = set()
+
+    def put(self, record: Record) -> asyncio.Future[bool]:
+        """Take a checkpoint; the answer is whether its run still had the lease."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, answer))
+        if self._writing is None:
+            # In no job's variables: it writes for all of them.
+            self._writing = asyncio.create_task(
+                self._write_all(), name="pulsed-record", context=contextvars.Context()
+            )
+        return answer
+
+    async def _write_all(self) -> None:
+        batch: list[Waiting] = []
+        try:
+            while self._waiting:
+                batch = next(batches(self._waiting, _size_of))
+                self._waiting = self._waiting[len(batch) :]
+                await self._write(batch)
+                batch = []
+        finally:
+            self._writing = None
+            for _, answer in (*batch, *self._waiting):  # none, unless the loop is going away
+                answer.cancel()
+
+    def _write_apart(self, waiting: Waiting) -> None:
+        """Write a checkpoint by itself, however long it takes."""
+        task = asyncio.create_task(
+            self._write([waiting], busy=True), name="pulsed-record", context=contextvars.Context()
+        )
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
+        task.add_done_callback(lambda _: waiting[1].cancel())  # nothing, unless the loop ends
+
+    async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
+        records = [record for record, _ in batch]
+        try:
+            held = await patiently(lambda: self._store.record(records), "a checkpoint", busy=busy)
+        except StorageBusy:  # one row that is locked must not hold up the others
+            for each in batch:
+                self._write_apart(each)
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            if len(batch) > 1 and not concerns_everything(error):
+                for half in halves(batch):  # one that is refused must not take the others with it
+                    await self._write(half)
+                return
+            for _, answer in batch:
+                answer.set_exception(error)
+        else:
+            for record, answer in batch:
+                answer.set_result(record.lease in held)
+
+
+def _size_of(waiting: Waiting) -> int:
+    return text_size(waiting[0].checkpoint.value)

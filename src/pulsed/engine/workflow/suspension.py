@@ -1,0 +1,23 @@
+"""How a workflow leaves its slot while it waits."""
+
+from __future__ import annotations
+
+from pulsed.model.outcome import Waiting
+
+
+class Suspension(BaseException):
+    """Unwinds the handler of a workflow that waits; a later run begins again and gets further.
+
+    Not an ``Exception``: what a handler catches as a failure must not catch this.
+    """
+
+    def __init__(self, outcome: Waiting) -> None:
+        super().__init__("the workflow waits: let this pass")
+        self.outcome = outcome
+
+
+def is_suspension(error: BaseException) -> bool:
+    """Whether it is a suspension and nothing else; a ``TaskGroup`` wraps what leaves it."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(Suspension)[1] is None
+    return isinstance(error, Suspension)

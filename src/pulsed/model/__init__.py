@@ -1,0 +1,1 @@
+"""Values and decisions without I/O: jobs, outcomes, schedules, workflows."""

@@ -1,0 +1,80 @@
+"""The audit log: which operator did what to jobs, schedules and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from pulsed.model.job import JobFilter, Status
+
+LONGEST_NAME = 200
+LONGEST_DETAIL = 500
+LONGEST_LOG = 1_000
+"""Entries that are read at a time."""
+SHOWN_IDS = 5
+"""Ids that an entry names; of the others it has the number."""
+KEPT_SECONDS = 90 * 86_400.0
+KEPT_ENTRIES = 100_000
+"""Entries beyond this age or this number are removed, the oldest first."""
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """Who acts on jobs or schedules from the outside."""
+
+    actor: str
+    """A user at a host; the name of a token when the act came through a server."""
+    role: str = ""
+    """The roles of that token; empty without a server."""
+    claimed: str = ""
+    """What a server's caller says of itself, which nothing proves."""
+    detail: str = ""
+    """What the act was about, if that says more than the ids of its jobs: a filter."""
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One act, as it is kept."""
+
+    at: datetime
+    actor: str
+    role: str
+    claimed: str
+    act: str
+    """What was done: ``cancel jobs``, ``delete schedule``, ``revoke token`` and so on."""
+    affected: int
+    """To how many it was done."""
+    detail: str
+
+
+def printable(text: str, most: int) -> str:
+    """Return a text that can be stored and shown: one line of bounded length."""
+    line = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def of_ids(ids: Collection[UUID]) -> str:
+    """Name some of the jobs that an act was about."""
+    named = " ".join(map(str, islice(ids, SHOWN_IDS)))
+    more = len(ids) - SHOWN_IDS
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def of_filter(where: JobFilter) -> str:
+    """Name the jobs that an act was about by the filter that chose them."""
+    given = {name: value for name, value in msgspec.structs.asdict(where).items() if value}
+    return " ".join(f"{name}={_word(value)}" for name, value in given.items())
+
+
+def of_ages(ages: Mapping[Status, float]) -> str:
+    """Name the jobs that a prune was about."""
+    return ", ".join(f"{status} older than {seconds:.0f} s" for status, seconds in ages.items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,225 @@
+"""The values that travel between producer, store and worker: jobs, leases and outcomes.
+
+All are frozen. The ones made once per job on a hot path are msgspec structs, which are several
+times cheaper to build than dataclasses.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulsed.model.backoff import Backoff
+
+DEFAULT_QUEUE = "default"
+"""Where a job waits that neither its handler nor its caller put elsewhere."""
+
+
+class Status(StrEnum):
+    """Where a job is in its life; ``lifecycle`` says how it moves."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    RETRYING = "RETRYING"
+    WAITING = "WAITING"
+    SUCCEEDED = "SUCCEEDED"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    CANCELLED = "CANCELLED"
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job to submit. What is ``None`` is decided by the worker's topic when it is claimed.
+
+    It refers to plain values only, so the garbage collector need not look at thousands of them.
+    """
+
+    id: UUID
+    topic: str
+    payload: str
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    delay: float = 0.0
+    at: datetime | None = None
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    timeout: float | None = None
+    lease: float | None = None
+    headers: dict[str, str] | None = None
+    tags: tuple[str, ...] = ()
+    schedule_id: UUID | None = None
+    occurrence: datetime | None = None
+    parent_id: UUID | None = None
+    parent_step: str | None = None
+    """Which of its parent's fan-outs it belongs to."""
+    outlives: bool | None = None
+    """It goes on when its parent fails; if its parent is cancelled, it is as well."""
+
+
+class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's handler says about its topic; fills what a job left unset."""
+
+    topic: str
+    max_attempts: int = 3
+    backoff: Backoff = Backoff.quadratic()
+    timeout: float | None = None
+    lease: float = 30.0
+
+
+class Lease(NamedTuple):
+    """The right to report on a job: valid while the row carries the same token and worker."""
+
+    job_id: UUID
+    token: int
+    worker_id: UUID
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A claimed job, with all that a worker needs in order to run it."""
+
+    lease: Lease
+    topic: str
+    queue: str
+    priority: int
+    payload: str
+    attempt: int
+    max_attempts: int
+    lease_seconds: float
+    timeout: float | None
+    headers: dict[str, str]
+    next_run_at: datetime
+    submitted_at: datetime
+    schedule_id: UUID | None = None
+    occurrence: datetime | None = None
+
+    @property
+    def job_id(self) -> UUID:
+        """The job."""
+        return self.lease.job_id
+
+    @property
+    def lease_token(self) -> int:
+        """The fencing token of this claim."""
+        return self.lease.token
+
+
+FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
+"""The ``next_run_at`` of a job that has no deadline to wait for, only a wake-up."""
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the database has it. Times are UTC, payload and result are JSON text."""
+
+    id: UUID
+    queue: str
+    topic: str
+    status: Status
+    priority: int
+    payload: str
+    result: str | None
+    headers: dict[str, str]
+    tags: tuple[str, ...]
+    attempts: int
+    max_attempts: int | None
+    timeout: float | None
+    lease_seconds: float | None
+    next_run_at: datetime
+    lease_token: int
+    locked_by: UUID | None
+    lease_until: datetime | None
+    cancel_requested: bool
+    last_worker: UUID | None
+    last_outcome: str | None
+    last_error: str | None
+    submitted_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    updated_at: datetime
+    """When it last changed in any way but a heartbeat's."""
+    progress: str | None
+    schedule_id: UUID | None = None
+    """The schedule that made it, if one did."""
+    occurrence: datetime | None = None
+    """The instant at which that schedule was due; None for a run out of turn."""
+    parent_id: UUID | None = None
+    """The job whose fan-out made it."""
+    parent_step: str | None = None
+    wait_kind: str | None = None
+    """What it waits for. Means something only while it is WAITING."""
+    wait_key: str | None = None
+
+    @property
+    def is_cancelling(self) -> bool:
+        """Whether it was asked to stop and still runs."""
+        return self.cancel_requested and self.status is Status.RUNNING
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it becomes, or became, due; None: only what it waits for makes it so."""
+        return None if self.next_run_at >= FOREVER else self.next_run_at
+
+    @property
+    def moment(self) -> datetime:
+        """Where it stands in its schedule's history: at its occurrence; else at its submission."""
+        return self.submitted_at if self.occurrence is None else self.occurrence
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed attempt of a job, kept for the post-mortem."""
+
+    job_id: UUID
+    lease_token: int
+    attempt: int
+    worker_id: UUID
+    started_at: datetime | None
+    ended_at: datetime
+    error: str
+    traceback: str | None
+
+
+class JobPlace(NamedTuple):
+    """Where a job belongs: all that decides whether somebody may have to do with it."""
+
+    topic: str
+    queue: str
+    parent_id: UUID | None
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker process as it presents itself to others."""
+
+    id: UUID
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    topics: tuple[str, ...]
+    slots: int
+    running: int = 0
+    stuck: int = 0
+    state: str = "running"
+    version: str = ""
+    started_at: datetime | None = None
+    last_beat: datetime | None = None
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a listing, a count or a bulk act is about; empty means all of them."""
+
+    status: tuple[Status, ...] = ()
+    topic: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    parent: UUID | None = None
+    parent_step: str | None = None
+    """Of the parent's children, those of this fan-out."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it matches every job there is."""
+        return self == JobFilter()

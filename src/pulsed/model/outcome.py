@@ -1,0 +1,97 @@
+"""How one run of a job ended, and the answers to reports and heartbeats."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from pulsed.batches import text_size
+from pulsed.model.job import Lease
+from pulsed.model.step import Checkpoint, Wait
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned; ``result`` is its value as JSON text."""
+
+    result: str | None = None
+
+
+class SucceededForGood(Succeeded, frozen=True):
+    """The same, and nobody wants to see its checkpoints any more."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised. ``delay`` overrules the backoff; ``final`` parks the job at once."""
+
+    error: str
+    traceback: str | None = None
+    delay: float | None = None
+    final: bool = False
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """Run again later; the attempt is given back."""
+
+    delay: float
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The run stopped because somebody asked for it."""
+
+    reason: str = "cancelled on request"
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The worker hands the job back unfinished; the attempt is given back."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """The run is suspended; the attempt is given back. The checkpoint says that it has begun."""
+
+    wait: Wait
+    checkpoint: Checkpoint
+
+
+Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released | Waiting
+
+EXPIRED = "EXPIRED"
+"""The outcome nobody lived to report; the store's reap writes it."""
+
+INTERRUPTED = "INTERRUPTED"
+"""The same for a run whose worker went silent with others: the attempt is given back."""
+
+LEASE_EXPIRED = "worker lease expired"
+"""The ``last_error`` of a run whose worker went silent."""
+
+
+class Report(NamedTuple):
+    """How one run ended, under the lease it ran with."""
+
+    lease: Lease
+    outcome: Outcome
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to store it."""
+        match self.outcome:
+            case Succeeded(result):
+                return text_size(result)
+            case Failed(error, traceback):
+                return text_size(error) + text_size(traceback)
+            case Waiting(_, checkpoint):
+                return text_size(checkpoint.value)
+            case _:
+                return 0
+
+
+class Beat(StrEnum):
+    """The answer to a heartbeat, for each job."""
+
+    OK = "OK"
+    CANCEL = "CANCEL"
+    """The lease is extended, and somebody asked the job to stop."""
+    LOST = "LOST"
+    UNKNOWN = "UNKNOWN"
+    """Somebody holds the row's lock just now: keep running, ask again."""

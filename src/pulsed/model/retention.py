@@ -1,0 +1,92 @@
+"""How long a finished job is kept before it is removed. ``engine/upkeep/pruner.py`` removes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TypeAlias
+
+from pulsed.errors import InvalidOption, checked_seconds
+from pulsed.model.job import Status
+
+Age: TypeAlias = timedelta | float | None
+"""A time, or so many seconds; None is for ever."""
+
+SHORTEST = 60.0
+"""An enqueue or a report that is made again after a lost answer is recognised by its row."""
+LONGEST = 100 * 366 * 86_400.0
+WEEK = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long finished jobs are kept, by how they ended; ``None`` keeps them for ever.
+
+    A dead letter is work that was not done and waits for somebody to look at it, so none is
+    removed unless you say when.
+    """
+
+    succeeded: Age = WEEK
+    cancelled: Age = WEEK
+    dead_lettered: Age = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            checked_age(field.name, getattr(self, field.name), least=SHORTEST)
+
+    @classmethod
+    def forever(cls) -> Retention:
+        """Keep every job until somebody deletes it."""
+        return cls(succeeded=None, cancelled=None, dead_lettered=None)
+
+    @property
+    def ages(self) -> dict[Status, float]:
+        """The seconds that jobs of a status are kept after their end; for ever if it is missing."""
+        kept = {
+            Status.SUCCEEDED: self.succeeded,
+            Status.CANCELLED: self.cancelled,
+            Status.DEAD_LETTERED: self.dead_lettered,
+        }
+        checked = {status: checked_age(status.lower(), age) for status, age in kept.items()}
+        return {status: age for status, age in checked.items() if age is not None}
+
+
+def checked_age(what: str, value: Age, *, least: float = 0.0) -> float | None:
+    """Return the seconds of an age, or say what is wrong with it."""
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    try:
+        return checked_seconds(what, value, least=least, most=LONGEST)
+    except InvalidOption as error:
+        raise InvalidOption(
+            f"How long to keep finished jobs: {error} A timedelta will do as well, and None is "
+            "for ever."
+        ) from None
+
+
+def checked_retention(value: Retention | None) -> Retention:
+    """Return a policy; None is the default one."""
+    if value is None:
+        return Retention()
+    if not isinstance(value, Retention):
+        raise InvalidOption(
+            "retention must be a Retention, such as Retention(succeeded=timedelta(days=7)), not "
+            f"{value!r:.100}."
+        )
+    return value
+
+
+def described(ages: Mapping[Status, float]) -> str:
+    """Write a policy in a few words: ``SUCCEEDED 7 d, CANCELLED 12 h``."""
+    parts = [f"{status} {_brief(age)}" for status, age in ages.items()]
+    return ", ".join(parts) or "everything for ever"
+
+
+def _brief(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,1 @@
+"""The store behind `pulse://`: every verb is a call to a server."""

@@ -1,0 +1,127 @@
+"""The verbs of workflows over the network.
+
+What may become large goes and comes in parts: checkpoints, children, histories, outcomes. Each part
+that goes is a transaction of its own, and may be sent again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
+
+from google.protobuf.message import Message
+
+from pulsed.batches import batches
+from pulsed.errors import StorageError
+from pulsed.model.job import Lease, NewJob
+from pulsed.model.step import Checkpoint
+from pulsed.model.workflow import Ended, History, Record, Signal
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import workflows as to_workflow
+from pulsed.rpc.messages.contract import PART
+from pulsed.store.base import Signalled, Store
+
+M = TypeVar("M", bound=Message)
+
+
+class RemoteWorkflows(Store):
+    """Workflows whose store is at the other end of a network."""
+
+    @abstractmethod
+    async def _call(self, name: str, request: Any) -> Any:
+        """Call a method of the server."""
+
+    @abstractmethod
+    async def _server_does_upkeep(self) -> bool:
+        """Whether the server does what workers with a database have to do themselves."""
+
+    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
+        found: list[Any] = []
+        generation = -1
+        while True:
+            request = pb.GetHistoryRequest(
+                job_id=str(job_id),
+                skip=skip + len(found),
+                limit=None if limit is None else limit - len(found),
+            )
+            answer = await self._call("GetHistory", request)
+            if found and answer.generation != generation:  # replayed afresh while we were reading
+                found.clear()
+                continue
+            generation = answer.generation
+            found += answer.checkpoints
+            if not answer.cut:
+                checkpoints = [to_workflow.checkpoint_of(message) for message in found]
+                return History(checkpoints, generation, to.instant(answer.now))
+
+    async def record(self, records: Sequence[Record]) -> set[Lease]:
+        accepted: list[bool] = []
+        for part in parts(map(to_workflow.record_message, records)):
+            answer = await self._call("Checkpoint", pb.CheckpointRequest(records=part))
+            accepted += answer.accepted
+        pairs = zip(records, accepted, strict=True)
+        return {record.lease for record, held in pairs if held}
+
+    async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        mine = to.lease_message(lease)
+        for part in parts(map(to.new_job_message, jobs)):
+            await self._call("FanOut", pb.FanOutRequest(lease=mine, jobs=part))
+
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
+        found: dict[UUID, Ended] = {}
+        wanted = [str(job_id) for job_id in ids]
+        while wanted:
+            some, wanted = wanted[: PART.items], wanted[PART.items :]
+            answer = await self._call("GetOutcomes", pb.GetOutcomesRequest(job_ids=some))
+            found |= {ended.id: ended for ended in map(to_workflow.ended_of, answer.outcomes)}
+            wanted = [*answer.left_off, *wanted]
+        return found
+
+    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+        request = pb.WatchRequest(lease=to.lease_message(lease), job_id=str(job_id))
+        answer = await self._call("Watch", request)
+        return to_workflow.ended_of(answer.outcome) if answer.HasField("outcome") else None
+
+    async def signal(self, signal: Signal) -> Signalled:
+        answer = await self._call("Signal", to_workflow.signal_message(signal))
+        return Signalled(answer.stored, to.STATUSES[answer.status] if answer.status else None)
+
+    async def take_signal(
+        self, lease: Lease, name: str, checkpoint: Checkpoint
+    ) -> Checkpoint | None:
+        request = pb.TakeSignalRequest(
+            lease=to.lease_message(lease),
+            name=name,
+            checkpoint=to_workflow.checkpoint_message(checkpoint),
+        )
+        answer = await self._call("TakeSignal", request)
+        if not answer.HasField("checkpoint"):
+            return None
+        return to_workflow.checkpoint_of(answer.checkpoint)
+
+    def transaction(self, lease: Lease, *, plain: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse: there is no connection here that a step could write with."""
+        raise StorageError(
+            f"A step of job {lease.job_id} wants a transaction (tx=True), and behind a pulsed "
+            "server there is none: the jobs' database is known only to the server. Give the "
+            "worker a database URL, or let the step write elsewhere, with the job's id as its "
+            "idempotency key."
+        )
+
+    async def cascade(self, *, limit: int = 500) -> int:
+        """Leave it to the server, which does so at every tick: the answer is 0.
+
+        Only one that was started without its upkeep is asked to do it now.
+        """
+        if await self._server_does_upkeep():
+            return 0
+        parents: int = (await self._call("Cascade", pb.CascadeRequest(limit=limit))).parents
+        return parents
+
+
+def parts(messages: Iterable[M]) -> Iterator[list[M]]:
+    """Split the items of a request into as many requests as they need."""
+    return batches(messages, lambda message: message.ByteSize(), PART)

@@ -1,0 +1,1 @@
+"""Values as messages of the wire contract, and back."""

@@ -1,0 +1,122 @@
+"""Many jobs in one message: a column for what differs, one value for what does not.
+
+A message of its own for each job would be most of what a drain through a server costs: building
+and reading one takes ten times as long as a place in a few columns. Only shapes are translated
+here; ``checks`` says what a server accepts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from pulsed.model.ids import uuid_of
+from pulsed.model.job import Assignment, Lease
+from pulsed.model.outcome import Report, Succeeded
+from pulsed.model.timetable import EPOCH, to_micros
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages.jobs import assignment_message, assignment_of, worker_text, worker_uuid
+
+OWN = ("lease", "payload", "next_run_at", "submitted_at")
+"""What is a job's own; all the rest of an assignment is often the same as its neighbour's."""
+
+WORTH_IT = 4
+"""Jobs that must on average share a message: columns of one are dearer than a message."""
+
+_in_common = attrgetter(*(name for name in Assignment.__struct_fields__ if name not in OWN))
+_ID = struct.Struct(">QQ")
+
+
+def batch_message(
+    grant_id: int, claimed: Sequence[Assignment], lost_answers: int, *, columns: bool
+) -> pb.Batch:
+    """Return the answer to a grant, in columns if the worker reads them and it is worth it."""
+    batch = pb.Batch(grant_id=grant_id, lost_answers=lost_answers)
+    alike = [list(group) for _, group in groupby(claimed, _in_common)] if columns else []
+    if alike and len(alike) * WORTH_IT <= len(claimed):
+        batch.columns.extend(map(_columns, alike))
+    else:
+        batch.assignments.extend(map(assignment_message, claimed))
+    return batch
+
+
+def size_of(batch: Any) -> int:
+    """Return how many jobs a batch has."""
+    return len(batch.assignments) + sum(len(columns.payloads) for columns in batch.columns)
+
+
+def assignments_of(batch: Any, worker_id: UUID) -> list[Assignment]:
+    """Return the jobs of a batch."""
+    claimed = [assignment_of(message, worker_id) for message in batch.assignments]
+    for columns in batch.columns:
+        claimed += _rows(columns, worker_id)
+    return claimed
+
+
+def succeeded_message(reports: Sequence[Report], worker_id: UUID) -> pb.SucceededColumns:
+    """Return the successes of one worker as a message."""
+    return pb.SucceededColumns(
+        worker_id=worker_text(worker_id),
+        job_ids=_packed(report.lease for report in reports),
+        lease_tokens=[report.lease.token for report in reports],
+        results=[report.outcome.result or "" for report in reports],  # type: ignore[union-attr]
+    )
+
+
+def succeeded_of(message: Any) -> list[Report]:
+    """Return the successes of a message; refuses columns that do not fit together."""
+    worker_id = worker_uuid(message.worker_id)
+    columns = zip(_ids(message.job_ids), message.lease_tokens, message.results, strict=True)
+    return [
+        Report(Lease(job_id, token, worker_id), Succeeded(result or None))
+        for job_id, token, result in columns
+    ]
+
+
+def _columns(alike: list[Assignment]) -> pb.AssignmentColumns:
+    return pb.AssignmentColumns(
+        shared=assignment_message(replace(alike[0], payload="")),
+        job_ids=_packed(each.lease for each in alike),
+        lease_tokens=[each.lease.token for each in alike],
+        payloads=[each.payload for each in alike],
+        next_run_at=[to_micros(each.next_run_at) for each in alike],
+        submitted_at=[to_micros(each.submitted_at) for each in alike],
+    )
+
+
+def _rows(columns: Any, worker_id: UUID) -> Iterator[Assignment]:
+    shared = assignment_of(columns.shared, worker_id)
+    rows = zip(
+        _ids(columns.job_ids),
+        columns.lease_tokens,
+        columns.payloads,
+        columns.next_run_at,
+        columns.submitted_at,
+        strict=True,
+    )
+    for job_id, token, payload, next_run_at, submitted_at in rows:
+        yield replace(
+            shared,
+            lease=Lease(job_id, token, worker_id),
+            payload=payload,
+            headers=dict(shared.headers),
+            next_run_at=EPOCH + timedelta(0, 0, next_run_at),
+            submitted_at=EPOCH + timedelta(0, 0, submitted_at),
+        )
+
+
+def _packed(leases: Iterable[Lease]) -> bytes:
+    return b"".join([lease.job_id.bytes for lease in leases])
+
+
+def _ids(packed: bytes) -> Iterator[UUID]:
+    if len(packed) % _ID.size:
+        raise ValueError(f"{len(packed)} bytes are no list of ids, which have {_ID.size} each")
+    return (uuid_of(high << 64 | low) for high, low in _ID.iter_unpack(packed))

@@ -1,0 +1,74 @@
+"""The methods of the contract, read from its descriptor: nothing about them is written twice."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message_factory import GetMessageClass
+
+from pulsed.batches import Limits
+from pulsed.rpc.generated import pulse_pb2
+
+KEEPALIVE = 10.0
+"""Seconds between two questions whether the other end is still there; it has half as long."""
+
+TOKEN_KEY = "authorization"  # noqa: S105 - the name of a header
+REQUEST_ID_KEY = "pulsed-request-id"
+"""The same for every try of one call, so that a server can tell a repetition."""
+WELCOME = "pulsed-welcome"
+"""In the initial metadata of a stream: the caller may use it."""
+ERROR_KEY = "pulsed-error"
+"""In the trailing metadata: the name of the error of ours that a status stands for."""
+
+JOB_KEY = "pulsed-job"
+"""Beside it: the id of the job that the error is about."""
+
+LARGEST_MESSAGE = 32 * 1024 * 1024
+LARGEST_BATCH = 50_000
+"""Items in one request; SubmitJobs is one transaction, so this also bounds that."""
+LARGEST_ANSWER = 8 * 1024 * 1024
+"""Bytes of jobs in one answer; what is left is asked for again."""
+LARGEST_ASSIGNMENT_BATCH = 1_000
+PART = Limits(5_000, 2 * 1024 * 1024)
+"""What goes in one message of many: a second of a slow line, so that nobody waits for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the contract."""
+
+    service: str
+    name: str
+    request: Any
+    response: Any
+    streams: bool
+
+    @property
+    def path(self) -> str:
+        """What goes over the wire."""
+        return f"/pulse.v1.{self.service}/{self.name}"
+
+    @property
+    def function(self) -> str:
+        """The name of the Python function behind it."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
+
+
+def _methods() -> dict[str, Method]:
+    found = {}
+    for service in pulse_pb2.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            found[method.name] = Method(
+                service.name,
+                method.name,
+                GetMessageClass(method.input_type),
+                GetMessageClass(method.output_type),
+                method.client_streaming,
+            )
+    return found
+
+
+METHODS: dict[str, Method] = _methods()
+"""By name; no two services have a method of the same name."""

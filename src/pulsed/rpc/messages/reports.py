@@ -1,0 +1,81 @@
+"""How runs ended, to messages and back. Runs once for every job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulsed.handler import clean_text
+from pulsed.model.outcome import (
+    Cancelled,
+    Failed,
+    Outcome,
+    Released,
+    Report,
+    Snoozed,
+    Succeeded,
+    SucceededForGood,
+    Waiting,
+)
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages.jobs import lease_message, maybe
+from pulsed.rpc.messages.workflows import waiting_message, waiting_of
+
+
+def report_message(report: Report) -> pb.Report:
+    """Return how a run ended as a message."""
+    lease, outcome = lease_message(report.lease), report.outcome
+    if type(outcome) is Succeeded:  # nearly all of them
+        return pb.Report(lease=lease, succeeded=pb.Succeeded(result=outcome.result))
+    # A message takes no lone surrogates, and a report must get through whatever a handler raised.
+    message = pb.Report(lease=lease)
+    match outcome:
+        case SucceededForGood(result):
+            message.succeeded.forget_checkpoints = True
+            if result is not None:
+                message.succeeded.result = result
+        case Failed(error, traceback, delay, final):
+            message.failed.error = clean_text(error)
+            message.failed.final = final
+            if traceback is not None:
+                message.failed.traceback = clean_text(traceback)
+            if delay is not None:
+                message.failed.delay_seconds = delay
+        case Snoozed(delay):
+            message.snoozed.delay_seconds = delay
+            message.snoozed.SetInParent()
+        case Cancelled(reason):
+            message.cancelled.reason = clean_text(reason)
+            message.cancelled.SetInParent()
+        case Released():
+            message.released.SetInParent()
+        case Waiting():
+            message.waiting.CopyFrom(waiting_message(outcome))
+    return message
+
+
+def outcome_of(message: Any) -> Outcome | None:
+    """Return the outcome of a report; None if it has none that we know."""
+    kind = message.WhichOneof("outcome")
+    if kind == "succeeded":
+        succeeded = message.succeeded
+        how = SucceededForGood if succeeded.forget_checkpoints else Succeeded
+        return how(maybe(succeeded, "result"))
+    match kind:
+        case "failed":
+            failed = message.failed
+            return Failed(
+                failed.error,
+                maybe(failed, "traceback"),
+                maybe(failed, "delay_seconds"),
+                failed.final,
+            )
+        case "snoozed":
+            return Snoozed(message.snoozed.delay_seconds)
+        case "cancelled":
+            reason = message.cancelled.reason
+            return Cancelled(reason) if reason else Cancelled()
+        case "released":
+            return Released()
+        case "waiting":
+            return waiting_of(message.waiting)
+    return None

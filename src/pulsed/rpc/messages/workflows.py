@@ -1,0 +1,135 @@
+"""Values to messages and back: checkpoints, waits, signals, and how far other jobs are."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pulsed.handler import clean_text
+from pulsed.model.outcome import Waiting
+from pulsed.model.step import Checkpoint, StepState, Wait
+from pulsed.model.workflow import Ended, Record, Signal
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages import jobs as to
+
+STATE_NUMBERS: dict[StepState, Any] = {
+    state: pb.StepState.Value(f"STEP_STATE_{state.value}") for state in StepState
+}
+STATES = {number: state for state, number in STATE_NUMBERS.items()}
+
+
+def checkpoint_message(checkpoint: Checkpoint) -> pb.Checkpoint:
+    """Return a checkpoint as a message."""
+    return pb.Checkpoint(
+        name=checkpoint.name,
+        nth=checkpoint.nth,
+        seq=checkpoint.seq,
+        kind=to.KIND_NUMBERS[checkpoint.kind],
+        state=STATE_NUMBERS[checkpoint.state],
+        input_hash=checkpoint.input_hash,
+        value=checkpoint.value,
+        # A message takes no lone surrogates, whatever a step has raised.
+        error=None if checkpoint.error is None else clean_text(checkpoint.error),
+        tries=checkpoint.tries,
+        took_seconds=checkpoint.took,
+        until=to.maybe_stamp(checkpoint.until),
+        started_at=to.maybe_stamp(checkpoint.started_at),
+        ended_at=to.maybe_stamp(checkpoint.ended_at),
+    )
+
+
+def checkpoint_of(message: Any) -> Checkpoint:
+    """Return the checkpoint of a message."""
+    return Checkpoint(
+        name=message.name,
+        nth=message.nth,
+        seq=message.seq,
+        kind=to.KINDS[message.kind],
+        state=STATES[message.state],
+        input_hash=message.input_hash,
+        value=to.maybe(message, "value"),
+        error=to.maybe(message, "error"),
+        tries=message.tries,
+        took=message.took_seconds,
+        until=to.maybe_instant(message, "until"),
+        started_at=to.maybe_instant(message, "started_at"),
+        ended_at=to.maybe_instant(message, "ended_at"),
+    )
+
+
+def record_message(record: Record) -> pb.CheckpointRequest.Record:
+    """Return a checkpoint to write as a message."""
+    return pb.CheckpointRequest.Record(
+        lease=to.lease_message(record.lease), checkpoint=checkpoint_message(record.checkpoint)
+    )
+
+
+def waiting_message(outcome: Waiting) -> pb.Waiting:
+    """Return the outcome of a suspended run as a message."""
+    wait = outcome.wait
+    return pb.Waiting(
+        wait=pb.Wait(
+            kind=to.KIND_NUMBERS[wait.kind],
+            key=wait.key,
+            delay_seconds=wait.delay,
+            until=to.maybe_stamp(wait.until),
+            enough=wait.enough,
+            too_many=wait.too_many,
+        ),
+        checkpoint=checkpoint_message(outcome.checkpoint),
+    )
+
+
+def waiting_of(message: Any) -> Waiting:
+    """Return the outcome of a suspended run."""
+    wait = message.wait
+    return Waiting(
+        Wait(
+            kind=to.KINDS[wait.kind],
+            key=wait.key,
+            delay=to.maybe(wait, "delay_seconds"),
+            until=to.maybe_instant(wait, "until"),
+            enough=to.maybe(wait, "enough"),
+            too_many=to.maybe(wait, "too_many"),
+        ),
+        checkpoint_of(message.checkpoint),
+    )
+
+
+def signal_message(signal: Signal) -> pb.SignalRequest:
+    """Return a signal as a message."""
+    return pb.SignalRequest(
+        id=str(signal.id), job_id=str(signal.job_id), name=signal.name, payload=signal.payload
+    )
+
+
+def signal_of(message: Any) -> Signal:
+    """Return the signal of a message."""
+    return Signal(
+        id=UUID(message.id),
+        job_id=UUID(message.job_id),
+        name=message.name,
+        payload=message.payload,
+    )
+
+
+def ended_message(ended: Ended) -> pb.JobOutcome:
+    """Return how far a job is as a message."""
+    return pb.JobOutcome(
+        job_id=str(ended.id),
+        topic=ended.topic,
+        status=to.STATUS_NUMBERS[ended.status],
+        result=ended.result,
+        error=ended.error,
+    )
+
+
+def ended_of(message: Any) -> Ended:
+    """Return how far the job of a message is."""
+    return Ended(
+        UUID(message.job_id),
+        message.topic,
+        to.STATUSES[message.status],
+        to.maybe(message, "result"),
+        to.maybe(message, "error"),
+    )

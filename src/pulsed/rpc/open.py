@@ -1,0 +1,27 @@
+"""From a URL to a store, servers included; gRPC is imported only when a URL asks for it."""
+
+from __future__ import annotations
+
+from pulsed.store import open as databases
+from pulsed.store.base import Store
+from pulsed.store.open import StoreSettings, require
+
+SCHEMES = ("pulse", "pulses")
+
+
+def is_remote(url: str) -> bool:
+    """Whether a URL names a pulsed server."""
+    return url.partition(":")[0].lower() in SCHEMES
+
+
+def open_store(url: str, settings: StoreSettings | None = None) -> Store:
+    """Return the store a URL names; nothing is opened before its first use."""
+    if not is_remote(url):
+        return databases.open_store(url, settings)
+    settings = settings or StoreSettings()
+    require(url, "server", "grpc")
+    from pulsed.rpc.client.store import RemoteOptions, RemoteStore  # noqa: PLC0415 - heavy
+
+    return RemoteStore(
+        url, RemoteOptions(retry=settings.retry, dequeue_retry=settings.dequeue_retry)
+    )

@@ -1,0 +1,178 @@
+"""Who may do what: callers, their roles, and the topics and queues they are limited to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+import grpc
+
+from pulsed.model.job import JobFilter, JobPlace
+from pulsed.rpc.messages.errors import Refusal
+
+
+class Role(StrEnum):
+    """What a token is for. Admin includes the others; read changes nothing."""
+
+    READ = "read"
+    PRODUCE = "produce"
+    WORK = "work"
+    ADMIN = "admin"
+
+
+ANY = frozenset(Role)
+PRODUCE = frozenset({Role.PRODUCE, Role.ADMIN})
+WORK = frozenset({Role.WORK, Role.ADMIN})
+ADMIN = frozenset({Role.ADMIN})
+PRODUCE_OR_WORK = PRODUCE | WORK
+READ = frozenset({Role.READ, Role.ADMIN})
+PRODUCE_OR_READ = PRODUCE | READ
+WORK_OR_READ = WORK | READ
+
+ROLES: dict[str, frozenset[Role]] = {
+    "SubmitJobs": PRODUCE,
+    "GetJob": PRODUCE_OR_READ,
+    "GetJobs": PRODUCE_OR_READ,
+    "ListJobs": PRODUCE_OR_READ,
+    "CountJobs": PRODUCE_OR_READ,
+    "ListFailures": PRODUCE_OR_READ,
+    "CancelJobs": PRODUCE_OR_WORK,
+    "ReplayJobs": ADMIN,
+    "DeleteJobs": ADMIN,
+    "ListWorkers": READ,
+    "GetBacklog": READ,
+    "Audit": READ,
+    "ListAuditLog": READ,
+    "GetTime": ANY,
+    "GetServer": ANY,
+    "CheckDatabase": READ,
+    "StreamJobs": WORK,
+    "ReportResult": WORK,
+    "ReportResults": WORK,
+    "Heartbeat": WORK,
+    "Release": WORK,
+    "ListLeases": WORK,
+    "Progress": WORK,
+    "RegisterWorker": WORK,
+    "RetireWorker": WORK,
+    "Checkpoint": WORK,
+    "GetHistory": WORK_OR_READ,
+    "FanOut": WORK,
+    "GetOutcomes": WORK,
+    "Watch": WORK,
+    "Signal": PRODUCE,
+    "TakeSignal": WORK,
+    "PutSchedule": ADMIN,
+    "EditSchedule": ADMIN,
+    "SyncSchedules": ADMIN,
+    "GetSchedule": READ,
+    "ListSchedules": READ,
+    "PauseSchedule": ADMIN,
+    "ResumeSchedule": ADMIN,
+    "DeleteSchedule": ADMIN,
+    "RunScheduleNow": ADMIN,
+    "ListScheduleJobs": READ,
+    "ListScheduleFires": READ,
+    "Watchdog": ADMIN,
+    "ListDueSchedules": ADMIN,
+    "FireSchedules": ADMIN,
+    "ParkSchedule": ADMIN,
+    "TakeTurn": ADMIN,
+    "PruneJobs": ADMIN,
+    "CountPrunable": READ,
+    "Cascade": ADMIN,
+}
+"""Which roles open a method. One that is missing here is open to nobody."""
+
+WHOLE_DATABASE = frozenset(
+    {
+        "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
+        "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
+        "TakeTurn", "PruneJobs", "CountPrunable", "Cascade",
+    }
+)  # fmt: skip
+"""Methods about everybody's jobs: not for a caller that is limited to some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call, and what that caller may do."""
+
+    name: str
+    roles: frozenset[Role]
+    topics: frozenset[str] | None = None
+    """None: all of them."""
+    queues: frozenset[str] | None = None
+    proof: str | None = field(default=None, repr=False)
+    """The digest of its token: another token of the same name is another caller."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there are jobs that it may not touch."""
+        return self.topics is not None or self.queues is not None
+
+    def check_method(self, method: str) -> None:
+        """Refuse a method that its roles do not open."""
+        if not self.roles & ROLES.get(method, frozenset()):
+            needed = " or ".join(sorted(ROLES.get(method, ())))
+            raise denied(f"{method} needs the role {needed}; {self.name} has {self._has()}.")
+        if self.is_limited and method in WHOLE_DATABASE:
+            raise denied(f"{method} is about all jobs, and {self.name} is limited to some.")
+
+    def check_job(self, topic: str, queue: str) -> None:
+        """Refuse a job that is not its own."""
+        if not self.may_use(topic, queue):
+            raise denied(f"{self.name} may not use topic {topic!r} in queue {queue!r}.")
+
+    def check_places(self, places: Mapping[UUID, JobPlace]) -> None:
+        """Refuse unless all of these are its own. Says nothing about those that are not."""
+        for job_id, place in places.items():
+            if not self.may_use(place.topic, place.queue):
+                raise denied(f"{self.name} may not use job {job_id}.")
+
+    def check_filter(self, where: JobFilter) -> None:
+        """Refuse a listing that would show jobs of others."""
+        if self.topics is not None and where.topic not in self.topics:
+            raise denied(f"{self.name} is limited to topics; the filter must name one of them.")
+        if self.queues is not None and where.queue not in self.queues:
+            raise denied(f"{self.name} is limited to queues; the filter must name one of them.")
+
+    def check_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> None:
+        """Refuse a worker that asks for more than it may have."""
+        for topic in topics:
+            if self.topics is not None and topic not in self.topics:
+                raise denied(f"{self.name} may not use topic {topic!r}.")
+        for queue in queues:
+            if self.queues is not None and queue not in self.queues:
+                raise denied(f"{self.name} may not use queue {queue!r}.")
+
+    def has_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> bool:
+        """Whether a worker of these topics and queues is one of its own."""
+        return (self.topics is None or self.topics.issuperset(topics)) and (
+            self.queues is None or self.queues.issuperset(queues)
+        )
+
+    def may_use(self, topic: str, queue: str) -> bool:
+        """Whether it may use a job of this topic and queue."""
+        return (self.topics is None or topic in self.topics) and (
+            self.queues is None or queue in self.queues
+        )
+
+    def _has(self) -> str:
+        return ", ".join(sorted(self.roles)) or "none"
+
+
+ANYBODY = Caller("anybody", frozenset({Role.ADMIN}))
+"""The caller of a server without credentials, which listens on a loopback address."""
+
+
+def denied(message: str) -> Refusal:
+    """Return the answer to somebody who may not do that."""
+    return Refusal(grpc.StatusCode.PERMISSION_DENIED, message)
+
+
+def unauthenticated(message: str) -> Refusal:
+    """Return the answer to a caller that has not proven who it is."""
+    return Refusal(grpc.StatusCode.UNAUTHENTICATED, message)

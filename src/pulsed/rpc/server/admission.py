@@ -1,0 +1,150 @@
+"""What each caller has under way at a server, and how much more it may have.
+
+Nothing of a request is read before its caller is known, and a caller reads only a few at a time: so
+what a server holds in memory is bounded by the number of tokens, not by what they send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from pulsed.errors import PulsedError, StorageError
+from pulsed.rpc.messages.errors import Refusal, invalid
+from pulsed.rpc.server.access import Caller
+
+READS_AT_ONCE = 4
+"""Requests of one caller that are received at a time; the others wait, unread."""
+READ_WITHIN = 10.0
+"""Seconds in which a request must have arrived, once it is its turn."""
+MOST_CALLS = 2_000
+"""Calls of one caller that are under way at a time, streams apart."""
+ALWAYS_ROOM_FOR = 65_536
+"""Bytes of a request that is let in whatever else there is: a heartbeat must get through."""
+REST = 1e-6
+"""Seconds for each byte of a large request that was refused, in which its caller reads nothing: it
+was read, scanned and checked for nothing, and others waited meanwhile."""
+LONGEST_REST = 5.0
+
+
+class Account:
+    """What one caller has under way."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._reading = asyncio.Semaphore(READS_AT_ONCE)
+        self.calls = 0
+        self.streams = 0
+        self.bytes = 0
+        self._rests_until = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be forgotten."""
+        return not self.calls and not self.streams and self._rest() <= 0
+
+    def _rest(self) -> float:
+        return self._rests_until - time.monotonic()
+
+    def refused(self, size: int) -> None:
+        """Let the caller rest after a large request that came to nothing."""
+        if size > ALWAYS_ROOM_FOR:
+            rest = min(max(0.0, self._rest()) + size * REST, LONGEST_REST)
+            self._rests_until = time.monotonic() + rest
+
+    async def read(self, context: Any) -> bytes:
+        """Receive the request of a call; nothing of it was received before."""
+        async with self._reading:
+            await asyncio.sleep(self._rest())
+            try:
+                async with asyncio.timeout(READ_WITHIN):
+                    data = await context.read()
+            except TimeoutError:
+                raise Refusal(
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                    f"The request did not arrive within {READ_WITHIN:g} s.",
+                ) from None
+        if data is aio.EOF:
+            raise invalid("The call has no request.")
+        return bytes(data)
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Count the bytes of a request for as long as it is under way."""
+        if size > ALWAYS_ROOM_FOR and self.bytes and self.bytes + size > self._most_bytes:
+            raise Refusal(
+                grpc.StatusCode.UNAVAILABLE,
+                f"Requests of this caller with {self.bytes:,} bytes are under way; wait for their "
+                "answers before you send more.",
+            )
+        self.bytes += size
+        try:
+            yield
+        except (PulsedError, Refusal) as error:
+            if not isinstance(error, StorageError):  # the caller cannot help that
+                self.refused(size)
+            raise
+        finally:
+            self.bytes -= size
+
+
+class Admission:
+    """The accounts of those that have something under way."""
+
+    def __init__(self, *, most_bytes: int, most_streams: int, most_streams_of_one: int) -> None:
+        self._most_bytes = most_bytes
+        self._most_streams = most_streams
+        self._most_streams_of_one = most_streams_of_one
+        self._accounts: dict[str, Account] = {}
+        self.streams = 0
+
+    @contextmanager
+    def call(self, caller: Caller) -> Iterator[Account]:
+        """Count a call."""
+        with self._account(caller) as account:
+            if account.calls >= MOST_CALLS:
+                raise _busy(f"{MOST_CALLS:,} calls of {caller.name} are under way already")
+            account.calls += 1
+            try:
+                yield account
+            finally:
+                account.calls -= 1
+
+    @contextmanager
+    def stream(self, caller: Caller) -> Iterator[None]:
+        """Count a stream."""
+        with self._account(caller) as account:
+            if self.streams >= self._most_streams:
+                raise _busy(f"{self._most_streams:,} streams are open already")
+            if account.streams >= self._most_streams_of_one:
+                raise _busy(
+                    f"{self._most_streams_of_one:,} streams of {caller.name} are open already"
+                )
+            account.streams += 1
+            self.streams += 1
+            try:
+                yield
+            finally:
+                account.streams -= 1
+                self.streams -= 1
+
+    @contextmanager
+    def _account(self, caller: Caller) -> Iterator[Account]:
+        account = self._accounts.get(caller.name)
+        if account is None:
+            account = self._accounts[caller.name] = Account(self._most_bytes)
+        try:
+            yield account
+        finally:
+            if account.is_idle:
+                self._accounts.pop(caller.name, None)
+
+
+def _busy(what: str) -> Refusal:
+    return Refusal(grpc.StatusCode.UNAVAILABLE, f"{what}; try another server, or a moment later.")

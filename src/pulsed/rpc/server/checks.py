@@ -1,0 +1,201 @@
+"""What a server accepts from clients that it cannot trust to have checked anything.
+
+Python clients have made these checks already, as a rule; a producer in another language has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Any
+from uuid import UUID
+
+import grpc
+import msgspec
+
+from pulsed.client.schedule_spec import make_spec, options_of
+from pulsed.errors import InvalidPayload
+from pulsed.handler import Registry, checked_options
+from pulsed.handler.options import PRIORITIES, checked_count, checked_name
+from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
+from pulsed.model.job import Lease, NewJob, TopicPolicy
+from pulsed.model.outcome import Failed, Outcome, Report, Succeeded, Waiting
+from pulsed.model.schedule import ScheduleSpec
+from pulsed.rpc.messages.columns import succeeded_of
+from pulsed.rpc.messages.errors import Refusal, invalid
+from pulsed.rpc.messages.jobs import lease_of, new_job_of, topic_of
+from pulsed.rpc.messages.reports import outcome_of
+from pulsed.rpc.messages.schedules import spec_of
+from pulsed.rpc.server.checks_workflows import check_waiting
+from pulsed.rpc.server.json_text import checked_json
+
+_NO_HANDLERS = Registry()
+LONGEST_WAIT = 60.0
+LONGEST_LEASE = 3_600.0
+"""Seconds: what a worker behind a server gets at the most, whatever it asks for."""
+MOST_QUEUES = 200
+MOST_TOPICS = 5_000
+"""Of one worker."""
+CERTAINLY_SHORT = MAX_PAYLOAD // 4
+"""Characters that take no more bytes than are allowed."""
+_decode = msgspec.json.Decoder().decode
+
+
+def job_id_of(text: str) -> UUID:
+    """Return an id, or say what one looks like."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise invalid(f"{text!r:.60} is not a UUID.") from None
+
+
+def checked_batch(items: Sized, most: int) -> None:
+    """Refuse a request with too many items."""
+    if len(items) > most:
+        raise Refusal(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"{len(items):,} items in one request are too many: at most {most:,}. Send several.",
+        )
+
+
+def new_job(message: Any) -> NewJob:
+    """Return the job of a message, if it can be stored."""
+    job: NewJob = converted(new_job_of, message)
+    checked_name("topic", job.topic)
+    checked_name("queue", job.queue)
+    checked_count("priority", job.priority, *PRIORITIES)
+    checked_json(f"The payload of {job.topic!r}", job.payload, is_object=True)
+    checked_options(
+        {
+            "delay": max(job.delay, 0.0) if job.delay else None,  # the past is now
+            "max_attempts": job.max_attempts,
+            "timeout": job.timeout,
+            "lease": job.lease,
+            "headers": job.headers,
+            "tags": job.tags or None,
+        }
+    )
+    return job
+
+
+def queues_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the queues that a worker names, each once."""
+    queues = tuple(dict.fromkeys(names))
+    if len(queues) > MOST_QUEUES:
+        raise invalid(f"{len(queues):,} queues are too many: at most {MOST_QUEUES} for a worker.")
+    return tuple(checked_name("queue", queue) for queue in queues)
+
+
+def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
+    """Return what a worker says about its topics, each once; the last word counts.
+
+    A worker that beats gains nothing by a long lease, and one that may not come back has the job
+    for no longer than this.
+    """
+    if len(messages) > MOST_TOPICS:
+        raise invalid(f"{len(messages):,} topics are too many: at most {MOST_TOPICS:,}.")
+    said = (converted(topic_of, message) for message in messages)
+    policies = list({policy.topic: policy for policy in said}.values())
+    for policy in policies:
+        checked_name("topic", policy.topic)
+        checked_options(
+            {
+                "max_attempts": policy.max_attempts,
+                "timeout": policy.timeout,
+                "lease": policy.lease,
+            }
+        )
+    return [
+        msgspec.structs.replace(policy, lease=min(policy.lease, LONGEST_LEASE))
+        for policy in policies
+    ]
+
+
+def check_worker(message: Any) -> None:
+    """Refuse a worker whose presence is no line in a table."""
+    queues_of(message.queues)
+    if len(message.topics) > MOST_TOPICS:
+        raise invalid(f"{len(message.topics):,} topics are too many: at most {MOST_TOPICS:,}.")
+    for topic in message.topics:
+        checked_name("topic", topic)
+    for what in ("host", "state", "version"):
+        if text := getattr(message, what):
+            checked_name(f"{what} of a worker", text)
+
+
+def lease(message: Any) -> Lease:
+    """Return the lease of a message."""
+    found: Lease = converted(lease_of, message)
+    return found
+
+
+def successes_of(message: Any) -> list[Report]:
+    """Return how runs ended that succeeded, and are reported in columns."""
+    reports: list[Report] = converted(succeeded_of, message)
+    if _are_storable([text for text in message.results if text]):
+        return reports
+    return [Report(lease, _storable(outcome)) for lease, outcome in reports]
+
+
+def _are_storable(results: list[str]) -> bool:
+    """Whether all of these pass ``checked_json``, found in one go; False if that cannot tell."""
+    try:
+        for text in results:
+            deep = text.count("[") + text.count("{") > MAX_DEPTH
+            if deep or len(text) > CERTAINLY_SHORT:
+                return False
+            _decode(text)
+    except msgspec.DecodeError:
+        return False
+    return r"\u0000" not in "".join(results)
+
+
+def report_of(message: Any) -> Report:
+    """Return how a run ended."""
+    return Report(lease(message.lease), _outcome(message))
+
+
+def _outcome(message: Any) -> Outcome:
+    outcome: Outcome | None = converted(outcome_of, message)
+    if outcome is None:
+        raise invalid(
+            "A report needs an outcome: succeeded, failed, snoozed, cancelled, released, waiting."
+        )
+    if isinstance(outcome, Waiting):
+        check_waiting(outcome)
+    return _storable(outcome)
+
+
+def _storable(outcome: Outcome) -> Outcome:
+    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once."""
+    if isinstance(outcome, Succeeded) and outcome.result is not None:
+        try:
+            checked_json("The result", outcome.result)
+        except InvalidPayload as error:
+            return Failed(str(error), final=True)
+    return outcome
+
+
+def spec(message: Any) -> ScheduleSpec:
+    """Return what a schedule says, if it makes sense."""
+    said = converted(spec_of, message)
+    checked_json(f"The payload of {said.topic!r}", said.payload, is_object=True)
+    options: dict[str, Any] = options_of(said) | {
+        "queue": said.queue,
+        "priority": said.priority,
+        "max_attempts": said.max_attempts,
+        "timeout": said.timeout,
+        "lease": said.lease,
+        "headers": said.headers,
+        "tags": said.tags or None,
+    }
+    made = make_spec(said.topic, options, _NO_HANDLERS)
+    # As it came: to write the payload anew would make another schedule of it.
+    return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff)
+
+
+def converted(convert: Any, message: Any) -> Any:
+    """Return what a message says, or say that it makes no sense."""
+    try:
+        return convert(message)
+    except (ValueError, OverflowError, KeyError) as error:
+        raise invalid(f"{type(message).__name__} cannot be read: {error}") from error

@@ -1,0 +1,499 @@
+"""One claim loop for all streams of a server.
+
+Streams hand in grants; the loop takes them in turn, one of each stream and one queue of it, claims
+for it, and answers when it has all that it wants or has been in all its queues.
+A grant that finds nothing stands until its wait is over. Streams that wait for the same topics in
+the same queue form a lane: news of jobs, or the poll, goes to one of a lane at a time, and to the
+next only when the one before took all that it could. So a thousand idle streams cost one claim a
+poll, and one job wakes one worker.
+
+A stream that wants offers is told that there may be jobs, and must then grant: a worker that froze
+has jobs offered, but none given. An offer that is not taken goes to the next in the lane.
+
+An answer is bounded by bytes: over a slow line the first jobs start while the next are on their
+way. How many to claim follows from the size of the last ones; what does not fit is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+from pulsed.batches import batches, text_size
+from pulsed.errors import StorageError
+from pulsed.model.job import Assignment, TopicPolicy
+from pulsed.model.outcome import Released, Report
+from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, PART
+from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.wording import counted
+
+log = logging.getLogger("pulsed.server")
+
+OFFER_PATIENCE = 0.05
+"""Seconds after which an offer that was not taken goes to the next."""
+GIVE_BACK_TRIES = 5
+FIRST_CLAIM = 100
+"""Jobs to claim for a stream before anything is known of their size."""
+GROWTH = 4
+ASSIGNMENT_BYTES = 200
+"""About what a job takes besides its payload."""
+
+_random = Random()  # noqa: S311 - jitter
+
+
+@dataclass(eq=False, slots=True)
+class Grant:
+    """A worker's consent to take so many jobs."""
+
+    stream: Stream
+    id: int
+    credits: int
+    queues: tuple[str, ...]
+    wait: float
+    lost_answers: int = 0
+    asked: int = 0
+    """In how many of its queues it has been, this time around."""
+    claimed: list[Assignment] = field(default_factory=list)
+    """What was found there."""
+    is_cut: bool = False
+    """More was found than fits into an answer."""
+    seen: dict[Lane, int] = field(default_factory=dict)
+    """Its lanes, and which of their news it knows."""
+    timer: asyncio.TimerHandle | None = None
+
+
+class Stream:
+    """One worker's stream, as the dispatcher sees it. Its owner sends what it is given."""
+
+    def __init__(
+        self,
+        worker_id: UUID,
+        queues: tuple[str, ...],
+        topics: list[TopicPolicy],
+        *,
+        wants_offers: bool,
+        deliver: Callable[[Grant, list[Assignment]], None],
+        offer: Callable[[str], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.worker_id = worker_id
+        self.queues = queues
+        self.topics = topics
+        self.key = repr(sorted(topics, key=lambda policy: policy.topic))
+        self.wants_offers = wants_offers
+        self.deliver = deliver
+        self.offer = offer
+        self.fail = fail
+        self.grants: deque[Grant] = deque()
+        self.named: set[str] = set()
+        """The queues that it has named so far, in its Hello and in grants."""
+        self.unanswered = 0
+        self.pace = FIRST_CLAIM if wants_offers else LARGEST_ASSIGNMENT_BATCH
+        """How many jobs to claim at the most, as the size of the last ones suggests."""
+        self.withdrawn = False
+        """It is about to stop: there is no use in an offer, until it grants again."""
+        self.closed = False
+
+    def note_sizes(self, found: list[Assignment]) -> None:
+        """Learn from jobs how many like them fit into an answer."""
+        if found:
+            average = sum(map(_size_of, found)) // len(found)
+            most = min(LARGEST_ASSIGNMENT_BATCH, GROWTH * self.pace)
+            self.pace = max(1, min(most, PART.bytes // average))
+
+
+class Lane:
+    """The streams that wait for the same topics in one queue."""
+
+    def __init__(self, queue: str, serve: Callable[[Grant], None]) -> None:
+        self.queue = queue
+        self.news = 0
+        """Counts hints, so that one which comes during a claim is not missed."""
+        self.waiting: dict[Grant | Stream, None] = {}
+        self._serve = serve
+        self._turn: Grant | Stream | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def hint(self) -> None:
+        """Jobs may have arrived: let the first in line look."""
+        self.news += 1
+        if self._turn is None:
+            self._advance()
+
+    def add(self, stream: Stream, seen: int) -> None:
+        """Put it at the end of the line; after news since ``seen``, let the first one look."""
+        self.waiting[stream] = None
+        if self._turn is stream:  # its answer has overtaken that offer, and says there is nothing
+            self.pass_on(stream)
+        elif self.news != seen and self._turn is None:
+            self._advance()
+
+    def call(self, grant: Grant) -> None:
+        """Let it look here, too, unless somebody else does."""
+        self.waiting.pop(grant, None)
+        if self._turn is None:
+            self._turn = grant
+
+    def looked(self, grant: Grant, *, full: bool) -> None:
+        """Note what a claim found: all that was asked for means that there may be more."""
+        if self._turn in (grant, grant.stream):
+            if full or self.news != grant.seen[self]:
+                self.pass_on(self._turn)
+            else:
+                self._end_turn()
+
+    def failed(self, grant: Grant) -> None:
+        """End its turn; the others wait for the poll, for what failed now fails again."""
+        if self._turn in (grant, grant.stream):
+            self._end_turn()
+
+    def pass_on(self, waiter: Grant | Stream) -> None:
+        """If it was its turn, the next one looks."""
+        if waiter is self._turn:
+            self._end_turn()
+            self._advance()
+
+    def leave(self, waiter: Grant | Stream) -> None:
+        """Be gone; if it was its turn, the next one looks."""
+        self.waiting.pop(waiter, None)
+        self.pass_on(waiter)
+
+    def _advance(self) -> None:
+        if not self.waiting:
+            return
+        self._turn = waiter = next(iter(self.waiting))
+        del self.waiting[waiter]
+        if isinstance(waiter, Grant):
+            self._serve(waiter)
+        else:
+            waiter.offer(self.queue)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(OFFER_PATIENCE, self.leave, waiter)
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Dispatcher:
+    """Feeds the streams of one server."""
+
+    def __init__(self, store: Store, *, poll: float = 1.0) -> None:
+        self._store = store
+        self._poll = poll
+        self._turns: deque[Stream] = deque()
+        """Streams with grants to look at, each once."""
+        self._serving: Grant | None = None
+        self._work = asyncio.Event()
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._named: Counter[tuple[str, str]] = Counter()
+        """How many streams have named a queue, by queue and key of the stream."""
+        self._queues: Counter[str] = Counter()
+        """The same by queue alone."""
+        self._listener: Listener | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self.streams: set[Stream] = set()
+        self.on_schedules: Callable[[], None] = lambda: None
+        self.claims = 0
+        """How often the database was asked."""
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def join(self, stream: Stream) -> None:
+        """Take a stream in."""
+        self.streams.add(stream)
+        self._hear(stream, stream.queues)
+
+    def leave(self, stream: Stream) -> None:
+        """Let a stream go; what is claimed for it meanwhile is given back."""
+        stream.closed = True
+        self.streams.discard(stream)
+        grants = list(stream.grants)
+        stream.grants.clear()
+        self.give_back([each for grant in grants for each in grant.claimed])
+        for lane in list(self._lanes.values()):
+            standing = [each for each in lane.waiting if _owner(each) is stream]
+            for waiter in [*standing, *grants, stream]:
+                lane.leave(waiter)
+        self._forget(stream)
+
+    def grant(self, grant: Grant) -> None:
+        """Take a grant; it will be answered once."""
+        grant.stream.unanswered += 1
+        grant.stream.withdrawn = self._draining
+        if self._draining:  # it was on its way when the worker was told to go elsewhere
+            grant.wait = 0.0
+        self._hear(grant.stream, grant.queues)
+        if not self._stands_at_once(grant):
+            self._enqueue(grant)
+
+    def answer_all(self, stream: Stream | None = None) -> None:
+        """Answer every grant that stands, or those of one stream: somebody is going away."""
+        self._draining = self._draining or stream is None
+        leaving = list(self.streams) if stream is None else [stream]
+        for each in leaving:
+            each.withdrawn = True
+            for lane in list(self._lanes.values()):
+                lane.leave(each)
+        for lane in list(self._lanes.values()):
+            for waiter in list(lane.waiting):
+                if isinstance(waiter, Grant) and stream in (None, waiter.stream):
+                    self._expire(waiter)
+        for each in leaving:  # last: a turn that was left above may have gone to one of these
+            for grant in each.grants:
+                grant.wait = 0.0
+        if self._serving is not None and stream in (None, self._serving.stream):
+            self._serving.wait = 0.0
+
+    # -- news -----------------------------------------------------------------------------------
+
+    def hint(self) -> None:
+        """Something may have arrived somewhere."""
+        for lane in list(self._lanes.values()):
+            lane.hint()
+        self.on_schedules()
+
+    async def listen(self) -> None:
+        """Hear of jobs that others submitted; for ever."""
+        async with self._store.listen((*self._queues, SCHEDULES), self.hint) as listener:
+            self._listener = listener
+            listener.hear(self._queues)  # also those that came while it was opened
+            await asyncio.Event().wait()
+
+    async def poll(self) -> None:
+        """Look from time to time, whatever was heard; for ever."""
+        while True:
+            await asyncio.sleep(self._poll * _random.uniform(0.9, 1.1))
+            for lane in list(self._lanes.values()):
+                lane.hint()
+
+    def _hear(self, stream: Stream, queues: Iterable[str]) -> None:
+        new = [queue for queue in queues if queue not in stream.named]
+        if new:
+            stream.named.update(new)
+            self._named.update((queue, stream.key) for queue in new)
+            self._queues.update(new)
+            if self._listener is not None:
+                self._listener.hear(new)
+
+    def _forget(self, stream: Stream) -> None:
+        """Forget the lanes and queues that no stream has named but this one, which is gone."""
+        for queue in stream.named:
+            place = (queue, stream.key)
+            self._named[place] -= 1
+            self._queues[queue] -= 1
+            if not self._named[place]:
+                del self._named[place]
+                self._lanes.pop(place, None)
+        alone = [queue for queue in stream.named if not self._queues[queue]]
+        for queue in alone:
+            del self._queues[queue]
+        stream.named.clear()
+        if alone and self._listener is not None:
+            self._listener.forget(alone)
+
+    # -- claiming -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve grants, one of each stream in turn and one queue of it; for ever."""
+        while True:
+            while self._turns:
+                stream = self._turns.popleft()
+                if stream.grants:
+                    grant = stream.grants.popleft()
+                    if stream.grants:
+                        self._turns.append(stream)
+                    self._serving = grant
+                    await self.serve(grant)
+                    self._serving = None
+            self._work.clear()
+            await self._work.wait()
+
+    def _enqueue(self, grant: Grant) -> None:
+        stream = grant.stream
+        if stream.closed:
+            for lane in grant.seen:
+                lane.leave(grant)
+            return
+        grant.asked, grant.claimed, grant.is_cut = 0, [], False
+        stream.grants.append(grant)
+        self._take_turn(stream)
+
+    def _take_turn(self, stream: Stream) -> None:
+        if len(stream.grants) == 1:
+            self._turns.append(stream)
+        self._work.set()
+
+    async def serve(self, grant: Grant) -> None:
+        """Claim for one grant from its next queue; when that was enough, answer or let it stand."""
+        stream = grant.stream
+        credit = min(grant.credits, stream.pace)
+        try:
+            await self._look(grant, max(1, credit - len(grant.claimed)))
+        except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
+            self._fail(grant, error)
+            return
+        full = grant.is_cut or len(grant.claimed) >= credit
+        if not full and grant.asked < len(grant.queues) and not stream.closed:
+            stream.grants.appendleft(grant)  # others have a turn before its next queue
+            self._take_turn(stream)
+            return
+        for lane in grant.seen:  # it may have had enough before it came to the one that called it
+            lane.pass_on(grant)
+        self._finish(grant, grant.claimed, full=full)
+
+    async def _look(self, grant: Grant, wanted: int) -> None:
+        queue = grant.queues[grant.asked]
+        grant.asked += 1
+        lane = self._lane(queue, grant.stream.key)
+        grant.seen[lane] = lane.news
+        self.claims += 1
+        found = await self._claim(grant, queue, wanted)
+        self._take(grant, found)
+        lane.looked(grant, full=len(found) == wanted)
+
+    def _take(self, grant: Grant, found: list[Assignment]) -> None:
+        """Take as many jobs as fit into the answer, and give the others back."""
+        grant.stream.note_sizes(found)
+        taken = next(batches([*grant.claimed, *found], _size_of, PART), [])
+        grant.is_cut = len(taken) < len(grant.claimed) + len(found)
+        self.give_back([*grant.claimed, *found][len(taken) :])
+        grant.claimed = taken
+
+    def _fail(self, grant: Grant, error: Exception) -> None:
+        # The claim may have been committed: the worker must look for jobs it does not know of.
+        stream = grant.stream
+        for lane in grant.seen:
+            lane.failed(grant)
+        self._settled(grant)
+        if stream.closed:
+            self.give_back(grant.claimed)
+        elif grant.claimed:
+            stream.deliver(grant, grant.claimed)
+        stream.fail(error)
+
+    async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
+        stream, doubts = grant.stream, self._store.doubtful_claims
+        try:
+            return await self._store.claim(stream.worker_id, queue, stream.topics, most)
+        finally:
+            grant.lost_answers += self._store.doubtful_claims - doubts
+
+    def _finish(self, grant: Grant, claimed: list[Assignment], *, full: bool) -> None:
+        stream = grant.stream
+        if stream.closed:
+            self.give_back(claimed)
+            return
+        if not claimed and grant.wait > 0 and not grant.lost_answers:
+            self._let_stand(grant)
+            return
+        self._answer(grant, claimed, full=full)
+
+    def _answer(self, grant: Grant, claimed: list[Assignment], *, full: bool) -> None:
+        stream = grant.stream
+        self._settled(grant)
+        stream.deliver(grant, claimed)
+        if not stream.wants_offers or stream.withdrawn:
+            return
+        if not full:
+            for lane, seen in grant.seen.items():
+                lane.add(stream, seen)
+        elif len(claimed) < grant.credits:  # it would think that there is nothing more
+            for queue in grant.queues[grant.asked - 1 :]:
+                stream.offer(queue)
+
+    def _stands_at_once(self, grant: Grant) -> bool:
+        """Let a grant stand without a look, if its stream is in line: it looked, and found less."""
+        if grant.wait <= 0:
+            return False
+        lanes = [self._lane(queue, grant.stream.key) for queue in grant.queues]
+        if not all(grant.stream in lane.waiting for lane in lanes):
+            return False
+        grant.seen = {lane: lane.news for lane in lanes}
+        self._let_stand(grant)
+        return True
+
+    def _let_stand(self, grant: Grant) -> None:
+        if grant.timer is None:
+            loop = asyncio.get_running_loop()
+            grant.timer = loop.call_later(grant.wait, self._expire, grant)
+        if any(lane.news != seen for lane, seen in grant.seen.items()):
+            self._enqueue(grant)  # something came while it looked
+            return
+        for lane in grant.seen:
+            lane.waiting.pop(grant.stream, None)  # there is no use in an offer while this stands
+            lane.waiting[grant] = None
+
+    def _serve_standing(self, grant: Grant) -> None:
+        """Look again for a grant whose turn it is in one of its lanes: it looks in all of them."""
+        for lane in grant.seen:
+            lane.call(grant)
+        self._enqueue(grant)
+
+    def _expire(self, grant: Grant) -> None:
+        """Answer a grant that found nothing in all its time."""
+        grant.wait = 0.0  # if it is being looked at just now, that look is the last
+        standing = [lane for lane in grant.seen if grant in lane.waiting]
+        for lane in standing:
+            del lane.waiting[grant]
+            grant.seen[lane] = lane.news  # it was in line: somebody has seen to all that
+        if standing:
+            self._answer(grant, [], full=False)
+
+    @staticmethod
+    def _settled(grant: Grant) -> None:
+        grant.stream.unanswered -= 1
+        if grant.timer is not None:
+            grant.timer.cancel()
+
+    def _lane(self, queue: str, key: str) -> Lane:
+        lane = self._lanes.get((queue, key))
+        if lane is None:
+            lane = self._lanes[queue, key] = Lane(queue, self._serve_standing)
+        return lane
+
+    # -- giving back ----------------------------------------------------------------------------
+
+    def give_back(self, claimed: list[Assignment]) -> None:
+        """Release what was claimed for a stream and could not be sent to it."""
+        if claimed:
+            task = asyncio.get_running_loop().create_task(self._release(claimed))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def given_back(self) -> None:
+        """Wait until everything that was to be given back has been."""
+        while self._giving_back:
+            await asyncio.wait(self._giving_back)
+
+    async def _release(self, claimed: list[Assignment]) -> None:
+        log.info("giving back %s that could not be sent", counted(len(claimed), "job"))
+        reports = [Report(each.lease, Released()) for each in claimed]
+        for _ in range(GIVE_BACK_TRIES):
+            try:
+                _, locked = await self._store.settle_free(reports)
+            except StorageError as error:
+                log.warning("cannot give back %s (%s)", counted(len(reports), "job"), error)
+            else:
+                self.hint()
+                reports = [each for each in reports if each.lease in locked]
+                if not reports:
+                    return
+            await asyncio.sleep(self._poll)
+        log.warning("gave up on %s: the leases will run out", counted(len(reports), "job"))
+
+
+def _size_of(assignment: Assignment) -> int:
+    return text_size(assignment.payload) + ASSIGNMENT_BYTES
+
+
+def _owner(waiter: Grant | Stream) -> Stream:
+    return waiter.stream if isinstance(waiter, Grant) else waiter

@@ -1,0 +1,107 @@
+"""Whether what a request is about is its caller's: jobs, leases, schedules and workers.
+
+Only the topic and the queue of a job are read for it. A refusal names what the caller has named,
+and says nothing of what it found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from pulsed.errors import InvalidOption
+from pulsed.model.job import JobPlace, Lease, NewJob
+from pulsed.model.outcome import Report, Waiting
+from pulsed.model.schedule import ScheduleRow
+from pulsed.model.step import StepKind
+from pulsed.rpc.messages.errors import invalid
+from pulsed.rpc.server.access import Caller, Role, denied
+from pulsed.store.base import Store
+
+MOST_SCHEDULES = 100
+"""Schedules in whose name one request may submit jobs: each is looked up."""
+
+
+class Scopes:
+    """Refuses what is outside of a caller's topics and queues."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def check_worker(self, worker_id: UUID, caller: Caller) -> None:
+        """Refuse to speak in the name of a worker that has jobs which are not the caller's."""
+        if not caller.is_limited:
+            return
+        worker = await self._store.worker(worker_id)
+        if worker is not None and not caller.has_lanes(worker.topics, worker.queues):
+            raise denied(f"{caller.name} may not use worker {worker_id}.")
+
+    async def check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
+        """Refuse jobs of other topics and queues, and jobs in the name of others' schedules."""
+        schedules = set()
+        for job in jobs:
+            caller.check_job(job.topic, job.queue)
+            if job.schedule_id is not None:
+                schedules.add(job.schedule_id)
+        if schedules and Role.ADMIN not in caller.roles:
+            raise denied(f"{caller.name} may not submit a job in a schedule's name.")
+        if not caller.is_limited:
+            return
+        if len(schedules) > MOST_SCHEDULES:
+            raise invalid(f"Jobs of more than {MOST_SCHEDULES} schedules; send several requests.")
+        for schedule_id in schedules:
+            row = await self._store.find_schedule(schedule_id)
+            if row is None or not owns_schedule(row, caller):
+                raise denied(f"{caller.name} may not use schedule {schedule_id}.")
+
+    async def check_parents(self, jobs: Iterable[NewJob], caller: Caller) -> None:
+        """Refuse children that others would have to wait for."""
+        parents = {job.parent_id for job in jobs if job.parent_id is not None}
+        if parents and Role.ADMIN not in caller.roles:
+            raise denied(f"{caller.name} may not submit a job in another job's name.")
+        if parents and caller.is_limited:
+            places = await self._store.places([*parents])
+            for parent in parents:
+                if not is_own(places.get(parent), caller):
+                    raise denied(f"{caller.name} may not use job {parent}.")
+
+    async def check_children(self, ids: list[UUID], caller: Caller) -> None:
+        """Refuse a worker that would stop other jobs than the children of workflows."""
+        for place in (await self._store.places(ids)).values():
+            if place.parent_id is None:
+                raise denied(f"{caller.name} may cancel children of workflows, and no other jobs.")
+
+    async def check_reports(self, reports: list[Report], caller: Caller) -> None:
+        """Refuse to end runs that are not the caller's, and to wait for jobs that are not."""
+        await self.check_leases([report.lease for report in reports], caller)
+        waits = [each.outcome.wait for each in reports if isinstance(each.outcome, Waiting)]
+        jobs = [UUID(wait.key) for wait in waits if wait.kind is StepKind.JOB]
+        await self.check_readable(jobs, caller)
+
+    async def check_leases(
+        self, leases: list[Lease], caller: Caller, *, urgent: bool = False
+    ) -> None:
+        """Refuse a lease on a job outside the caller's limits, even with the right token."""
+        if caller.is_limited:
+            ids = [lease.job_id for lease in leases]
+            caller.check_places(await self._store.places(ids, urgent=urgent))
+
+    async def check_readable(self, ids: list[UUID], caller: Caller) -> None:
+        """Refuse to tell of a job that is none of the caller's business."""
+        if caller.is_limited:
+            caller.check_places(await self._store.places(ids))
+
+
+def owns_schedule(row: ScheduleRow, caller: Caller) -> bool:
+    """Whether a schedule is the caller's; one that cannot be read is nobody's in particular."""
+    if not caller.is_limited:
+        return True
+    try:
+        return caller.may_use(row.spec.topic, row.spec.queue)
+    except InvalidOption:
+        return False
+
+
+def is_own(place: JobPlace | None, caller: Caller) -> bool:
+    """Whether a job is there, and the caller's."""
+    return place is not None and caller.may_use(place.topic, place.queue)

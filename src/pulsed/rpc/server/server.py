@@ -1,0 +1,387 @@
+"""The server: the contract's methods over a store, and the loops that keep the store in order.
+
+Any number of servers may stand before one PostgreSQL. None is a leader, and none holds anything
+that the database does not: a report may go to another server than the one that assigned the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+
+from pulsed.engine.upkeep.pruner import Pruner
+from pulsed.engine.upkeep.scheduler import Scheduler
+from pulsed.engine.upkeep.unserved import UnservedQueues
+from pulsed.engine.upkeep.watchdog import cancel_orphans, pause, reap
+from pulsed.errors import PulsedError, StorageError
+from pulsed.model.retention import Retention
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages.contract import (
+    KEEPALIVE,
+    LARGEST_BATCH,
+    LARGEST_MESSAGE,
+    METHODS,
+    REQUEST_ID_KEY,
+    WELCOME,
+    Method,
+)
+from pulsed.rpc.messages.errors import Refusal, invalid, status_of
+from pulsed.rpc.server.access import Caller, unauthenticated
+from pulsed.rpc.server.admission import Admission
+from pulsed.rpc.server.dispatcher import Dispatcher
+from pulsed.rpc.server.gate import Gate, OpenGate
+from pulsed.rpc.server.job_stream import JobStream
+from pulsed.rpc.server.refusals import Refusals
+from pulsed.rpc.server.scopes import Scopes
+from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.weight import check_weight
+from pulsed.store.base import Store
+from pulsed.version import __version__
+
+log = logging.getLogger("pulsed.server")
+
+
+ANSWERED_ONCE = frozenset(
+    {
+        "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
+        "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
+    }
+)  # fmt: skip
+"""Methods whose second try would be told another thing than the first, which did the work."""
+REMEMBERED_ANSWERS = 1_000
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+ANSWER_WITHIN = 0.7
+"""How much of a caller's time a beat may take."""
+WEIGHED_ASIDE = 262_144
+"""Bytes of a request that are looked at in a thread, while others are served."""
+NO_COMPRESSION = 1
+"""The set of algorithms in which only the first is: to send things as they are."""
+CALLS_BESIDE_STREAMS = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server serves."""
+
+    listen: str = "127.0.0.1:50051"
+    credentials: grpc.ServerCredentials | None = None
+    """TLS; None serves in the clear."""
+    upkeep: bool = True
+    """Recover the jobs of silent workers, fire schedules, remove old jobs."""
+    retention: Retention = field(default_factory=Retention)
+    """When finished jobs are removed, as a part of the upkeep."""
+    poll: float = 1.0
+    tick: float = 10.0
+    """The longest time between two looks for silent workers."""
+    keepalive: float = KEEPALIVE
+    largest_message: int = LARGEST_MESSAGE
+    largest_batch: int = LARGEST_BATCH
+    most_streams: int = 10_000
+    most_streams_of_one: int = 2_000
+    """Streams of one caller: of the workers that share a token."""
+    reflection: bool = False
+    """Tell tools what methods there are; needs grpcio-reflection."""
+    drain_timeout: float = 10.0
+    """Seconds that workers get to go elsewhere, and calls to end, when the server stops."""
+
+
+class Server:
+    """A gRPC server over a store. Belongs to the event loop that starts it."""
+
+    def __init__(
+        self, store: Store, options: ServerOptions | None = None, gate: Gate | None = None
+    ) -> None:
+        self.options = options or ServerOptions()
+        self.store = store
+        self.port = 0
+        self._gate = gate or OpenGate()
+        self.refusals = Refusals()
+        self._admission = Admission(
+            most_bytes=2 * self.options.largest_message,
+            most_streams=self.options.most_streams,
+            most_streams_of_one=self.options.most_streams_of_one,
+        )
+        self.dispatcher = Dispatcher(store, poll=self.options.poll)
+        self._scheduler = Scheduler(store)
+        self._scopes = Scopes(store)
+        self._service = Service(
+            store,
+            hint=self.dispatcher.hint,
+            describe=self._describe,
+            largest_batch=self.options.largest_batch,
+        )
+        self._streams: set[JobStream] = set()
+        self._answers: OrderedDict[tuple[str, str, str], asyncio.Task[Any]] = OrderedDict()
+        self._stream_ended = asyncio.Event()
+        self._draining = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._health = health.HealthServicer()
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to serve; ``port`` then is the one that is listened on."""
+        self._server = aio.server(
+            options=self._channel_options(),
+            maximum_concurrent_rpcs=self.options.most_streams + CALLS_BESIDE_STREAMS,
+        )
+        for service in {method.service for method in METHODS.values()}:
+            handlers = {
+                method.name: self._handler(method)
+                for method in METHODS.values()
+                if method.service == service
+            }
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(f"pulse.v1.{service}", handlers),)
+            )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self.options.reflection:
+            self._describe_itself()
+        self.port = self._bind()
+        await self._server.start()
+        await self._be_healthy()
+        self._start_loops()
+
+    def _describe_itself(self) -> None:
+        from grpc_reflection.v1alpha import reflection  # noqa: PLC0415 - an extra, and rarely used
+
+        names = (HEALTH, reflection.SERVICE_NAME, *_services())
+        reflection.enable_server_reflection(names, self._server)
+
+    def _bind(self) -> int:
+        address, credentials = self.options.listen, self.options.credentials
+        try:
+            if credentials is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
+        except RuntimeError as error:
+            raise StorageError(f"cannot listen on {address}: is it taken? ({error})") from error
+
+    def _start_loops(self) -> None:
+        loops = [
+            self.dispatcher.run(),
+            self.dispatcher.poll(),
+            self.dispatcher.listen(),
+            self._gate.run(self._end_revoked),
+        ]
+        if self.options.upkeep:
+            self.dispatcher.on_schedules = self._scheduler.wake
+            pruner = Pruner(self.store, self.options.retention)
+            loops += [self._scheduler.run(), self._recover(), pruner.run()]
+        self._tasks = [asyncio.create_task(loop) for loop in loops]
+
+    async def drain(self) -> None:
+        """Send the workers elsewhere and finish what is under way; then be gone."""
+        self._draining = True
+        await self._health.enter_graceful_shutdown()
+        for stream in list(self._streams):
+            stream.go_away("the server is shutting down")
+        self.dispatcher.answer_all()
+        give_up_at = asyncio.get_running_loop().time() + self.options.drain_timeout
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(give_up_at):
+                await self._parted_from_streams()
+        await self.stop(grace=max(0.5, give_up_at - asyncio.get_running_loop().time()))
+
+    async def _parted_from_streams(self) -> None:
+        while self._streams:
+            self._stream_ended.clear()
+            await self._stream_ended.wait()
+
+    async def stop(self, *, grace: float | None = None) -> None:
+        """End, giving calls that are under way so many seconds."""
+        for stream in list(self._streams):
+            stream.end()
+        await self._server.stop(grace)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.options.drain_timeout):
+                await self.dispatcher.given_back()
+
+    async def failed(self) -> None:
+        """Wait until one of the loops ends, which only a bug brings about; raises what it was."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def _channel_options(self) -> list[tuple[str, int]]:
+        milliseconds = round(self.options.keepalive * 1000)
+        return [
+            ("grpc.max_receive_message_length", self.options.largest_message),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.compression_enabled_algorithms_bitset", NO_COMPRESSION),
+            ("grpc.per_message_decompression", 0),
+            ("grpc.keepalive_time_ms", milliseconds),
+            ("grpc.keepalive_timeout_ms", milliseconds // 2),
+            ("grpc.http2.ping_timeout_ms", milliseconds // 2),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 4),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.max_concurrent_streams", max(1_000, self.options.most_streams)),
+            ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a coin toss
+        ]
+
+    async def _be_healthy(self) -> None:
+        for name in ("", *_services()):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def _handler(self, method: Method) -> Any:
+        # Also a call with one request is served like a stream, which looks the same on the wire:
+        # its request is received when we ask for it, and we ask when we know whose it is.
+        if method.streams:
+            make, behaviour = grpc.stream_stream_rpc_method_handler, self._stream_jobs
+        else:
+            make, behaviour = grpc.stream_unary_rpc_method_handler, self._unary(method)
+        return make(behaviour, response_serializer=method.response.SerializeToString)
+
+    def _unary(self, method: Method) -> Any:
+        function = getattr(self._service, method.function)
+
+        async def answer(request: Any, caller: Caller, context: Any) -> Any:
+            if method.name in ANSWERED_ONCE:
+                return await self._answer_once(method, caller, context, request, function)
+            if method.name == "Heartbeat":
+                return await function(request, caller, within=_patience(context))
+            return await function(request, caller)
+
+        async def call(_: Any, context: Any) -> Any:
+            caller = None
+            try:
+                caller = await self._gate.admit(context)
+                caller.check_method(method.name)
+                with self._admission.call(caller) as account:
+                    data = await account.read(context)
+                    with account.holding(len(data)):
+                        return await answer(await self._parsed(method, data), caller, context)
+            except Exception as error:  # noqa: BLE001 - every error becomes a status
+                await self._abort(context, error, method.name, caller)
+
+        return call
+
+    async def _parsed(self, method: Method, data: bytes) -> Any:
+        """Return a request, if it is not one that grows beyond measure when it is read."""
+        most = self.options.largest_batch
+        if len(data) > WEIGHED_ASIDE:
+            await asyncio.to_thread(check_weight, method.request, data, most)
+        else:
+            check_weight(method.request, data, most)
+        try:
+            return method.request.FromString(data)
+        except DecodeError as error:
+            raise invalid(f"This is no {method.request.DESCRIPTOR.name}: {error}.") from None
+
+    async def _abort(
+        self, context: Any, error: Exception, method: str, caller: Caller | None
+    ) -> None:
+        if isinstance(error, aio.AbortError):
+            raise error
+        if not isinstance(error, PulsedError | Refusal):
+            log.error("%s failed", method, exc_info=error)
+        code, text, trailing = status_of(error)
+        self.refusals.note(code, text[:200], method, caller, context.peer())
+        await context.abort(code, text[:4_000], trailing)
+
+    def _end_revoked(self) -> None:
+        """End the streams of those who may not have them any more."""
+        for stream in list(self._streams):
+            if not self._gate.knows(stream.caller):
+                stream.end(unauthenticated("This token was revoked, or changed."))
+
+    async def _answer_once(
+        self, method: Method, caller: Caller, context: Any, request: Any, function: Any
+    ) -> Any:
+        """Give the repetition of a call the answer of its first try, finished or not."""
+        sent = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
+        if not sent:
+            return await function(request, caller)
+        key = (caller.name, method.name, str(sent))
+        answer = self._answers.get(key)
+        if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
+            answer = self._answers[key] = asyncio.create_task(function(request, caller))
+            while len(self._answers) > REMEMBERED_ANSWERS:
+                self._answers.popitem(last=False)
+        return await asyncio.shield(answer)
+
+    async def _stream_jobs(self, _: Any, context: Any) -> None:
+        caller = None
+        try:
+            caller = await self._gate.admit(context)
+            caller.check_method("StreamJobs")
+            self._check_not_draining()
+            with self._admission.stream(caller):
+                await context.send_initial_metadata(((WELCOME, "1"),))
+                await self._serve_stream(
+                    JobStream(
+                        self.dispatcher, self._gate, self._scopes.check_worker, caller, context
+                    )
+                )
+        except Exception as error:  # noqa: BLE001 - every error becomes a status
+            await self._abort(context, error, "StreamJobs", caller)
+
+    def _check_not_draining(self) -> None:
+        if self._draining:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+
+    async def _serve_stream(self, stream: JobStream) -> None:
+        self._streams.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._streams.discard(stream)
+            self._stream_ended.set()
+
+    def _describe(self) -> pb.GetServerResponse:
+        return pb.GetServerResponse(
+            version=__version__,
+            does_upkeep=self.options.upkeep,
+            largest_batch=self.options.largest_batch,
+            largest_message=self.options.largest_message,
+            draining=self._draining,
+            refused_calls=self.refusals.total,
+        )
+
+    # -- upkeep ---------------------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
+        unserved = UnservedQueues(self.store)
+        while True:
+            is_behind = False
+            try:
+                if await reap(self.store):
+                    self.dispatcher.hint()
+                is_behind = await cancel_orphans(self.store)
+                await unserved.tick()
+            except Exception as error:  # recovery must not stop, whatever it is
+                surprise = None if isinstance(error, StorageError) else error
+                log.warning(
+                    "recovery failed (%s); again at the next tick", error, exc_info=surprise
+                )
+            await asyncio.sleep(0 if is_behind else pause(self.options.tick))
+
+
+def _services() -> list[str]:
+    return sorted({f"pulse.v1.{method.service}" for method in METHODS.values()})
+
+
+def _patience(context: Any) -> float | None:
+    """Return how long we may try, to have said that the database is away before the caller leaves.
+
+    The caller could not tell silence from a broken network, after which a worker stops its jobs.
+    """
+    left: float | None = context.time_remaining()
+    return None if left is None else left * ANSWER_WITHIN

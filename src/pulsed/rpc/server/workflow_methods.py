@@ -1,0 +1,159 @@
+"""The methods of workflows, over any store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from pulsed.errors import InvalidPayload
+from pulsed.handler.options import checked_name
+from pulsed.handler.payload import MAX_PAYLOAD
+from pulsed.model.job import Lease, NewJob
+from pulsed.model.step import Checkpoint, StepKind
+from pulsed.model.workflow import Record
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import workflows as to_workflow
+from pulsed.rpc.messages.contract import LARGEST_ANSWER
+from pulsed.rpc.messages.errors import invalid
+from pulsed.rpc.server import checks
+from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.checks_workflows import check_checkpoint, check_family
+from pulsed.rpc.server.json_text import checked_json
+from pulsed.rpc.server.scopes import Scopes
+from pulsed.rpc.server.sized_page import Parcel
+from pulsed.rpc.server.turns import Turns
+from pulsed.store.base import Store
+
+OUTCOMES_AT_A_TIME = 500
+"""Jobs whose results are read before we look whether the answer is full."""
+
+
+class WorkflowMethods(ABC):
+    """What runs of workflows ask for, and those who send signals to them."""
+
+    _store: Store
+    _turns: Turns
+    _scopes: Scopes
+
+    @abstractmethod
+    def _check_batch(self, items: Any) -> None:
+        """Refuse a request with too many items."""
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    async def checkpoint(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.records)
+        records = await self._turns.each(_record, request.records, request, caller)
+        leases = [record.lease for record in records]
+        await self._scopes.check_leases(leases, caller)
+        held = await self._store.record(records)
+        return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
+
+    async def get_history(self, request: Any, caller: Caller) -> Any:
+        job_id = checks.job_id_of(request.job_id)
+        await self._scopes.check_readable([job_id], caller)
+        steps = Parcel(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
+        answer = pb.GetHistoryResponse()
+        while count := steps.wanted:
+            skip = max(0, request.skip) + len(steps.messages)
+            history = await self._store.history(job_id, skip=skip, limit=count)
+            if steps.messages and history.generation != answer.generation:
+                steps.is_cut = True  # who asks for the rest finds that it was begun anew
+                break
+            answer.generation = history.generation
+            answer.now.CopyFrom(to.stamp(history.now))
+            steps.fill(history.checkpoints)
+            if len(history.checkpoints) < count:
+                break
+        answer.checkpoints.extend(steps.messages)
+        answer.cut = steps.is_cut
+        return answer
+
+    # -- other jobs -----------------------------------------------------------------------------
+
+    async def fan_out(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.jobs)
+        lease = checks.lease(request.lease)
+        jobs = await self._turns.each(partial(_child, lease), request.jobs, request, caller)
+        await self._scopes.check_new(jobs, caller)
+        await self._scopes.check_leases([lease], caller)
+        await self._store.add_children(lease, jobs)
+        return pb.FanOutResponse()
+
+    async def get_outcomes(self, request: Any, caller: Caller) -> Any:
+        self._check_batch(request.job_ids)
+        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
+        answer = pb.GetOutcomesResponse()
+        size = 0
+        while ids:
+            some, ids = ids[:OUTCOMES_AT_A_TIME], ids[OUTCOMES_AT_A_TIME:]
+            await self._scopes.check_readable(some, caller)
+            for job_id, ended in (await self._store.outcomes(some)).items():
+                message = to_workflow.ended_message(ended)
+                size += message.ByteSize()
+                if size > LARGEST_ANSWER and answer.outcomes:
+                    answer.left_off.append(str(job_id))
+                else:
+                    answer.outcomes.append(message)
+            if size > LARGEST_ANSWER:
+                break
+        answer.left_off.extend(map(str, ids))
+        return answer
+
+    async def watch(self, request: Any, caller: Caller) -> Any:
+        lease = checks.lease(request.lease)
+        job_id = checks.job_id_of(request.job_id)
+        await self._scopes.check_leases([lease], caller)
+        await self._scopes.check_readable([job_id], caller)
+        ended = await self._store.watch(lease, job_id)
+        outcome = None if ended is None else to_workflow.ended_message(ended)
+        return pb.WatchResponse(outcome=outcome)
+
+    # -- signals --------------------------------------------------------------------------------
+
+    async def signal(self, request: Any, caller: Caller) -> Any:
+        signal = checks.converted(to_workflow.signal_of, request)
+        checked_name("name of the signal", signal.name)
+        checked_json(f"The payload of signal {signal.name!r}", signal.payload)
+        await self._scopes.check_readable([signal.job_id], caller)
+        stored, status = await self._store.signal(signal)
+        number = None if status is None else to.STATUS_NUMBERS[status]
+        return pb.SignalResponse(stored=stored, status=number)
+
+    async def take_signal(self, request: Any, caller: Caller) -> Any:
+        lease = checks.lease(request.lease)
+        name = checked_name("name of the signal", request.name)
+        checkpoint = _checkpoint(request.checkpoint)
+        await self._scopes.check_leases([lease], caller)
+        taken = await self._store.take_signal(lease, name, checkpoint)
+        message = None if taken is None else to_workflow.checkpoint_message(taken)
+        return pb.TakeSignalResponse(checkpoint=message)
+
+
+def _record(message: Any) -> Record:
+    """Return a checkpoint and the lease under which it is written."""
+    return Record(checks.lease(message.lease), _checkpoint(message.checkpoint))
+
+
+def _checkpoint(message: Any) -> Checkpoint:
+    """Return the checkpoint of a message, if it can be stored."""
+    checkpoint: Checkpoint = checks.converted(to_workflow.checkpoint_of, message)
+    check_checkpoint(checkpoint)
+    if checkpoint.value is not None:
+        most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
+        try:
+            checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
+        except InvalidPayload as error:
+            raise invalid(str(error)) from None
+    return checkpoint
+
+
+def _child(lease: Lease, message: Any) -> NewJob:
+    """Return a child of a run, if it can be stored. Whose it is, only the lease says."""
+    job = checks.new_job(message)
+    check_family(job.parent_step)
+    return msgspec.structs.replace(job, parent_id=lease.job_id)

@@ -1,0 +1,343 @@
+"""asyncpg connections of one event loop, by lane.
+
+A small pool of our own: a verb takes the connection that was used last and gives it back, without
+the extra round trip that a general pool spends on resetting the session. A connection that raised
+is never used again: it may be in a broken transaction, hold a stale plan or belong to a server that
+was demoted, and errors are rare enough for that to be cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import TypeAlias, TypeVar
+
+import asyncpg
+
+from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.errors import DRIVER_ERRORS, lost_the_server
+from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions, lane_of
+from pulsed.store.postgres.values import arguments
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.verbs.script import Verb, adrive
+
+T = TypeVar("T")
+Clock: TypeAlias = Callable[[], datetime]
+
+CLOSE_WITHIN = 2.0
+
+
+async def connect(
+    address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
+) -> asyncpg.Connection:
+    """Open a connection for a lane, to the first host that will do."""
+    if lane is not Lane.URGENT:
+        sessions.crowding.check()
+    within = address.connect_timeout(options.connect_timeout)
+    try:
+        connection = await _connect_to_one(
+            address.alternatives(), options, sessions.at_connect(lane), within
+        )
+    except asyncpg.PostgresError as error:
+        sessions.crowding.note(error)
+        raise
+    sessions.crowding.note(None)
+    return connection
+
+
+async def _connect_to_one(
+    addresses: list[Address], options: PostgresOptions, settings: dict[str, str], within: float
+) -> asyncpg.Connection:
+    """Try one host after the other: asyncpg has one time limit for all of them."""
+    failed: Exception | None = None
+    for address in addresses:
+        try:
+            return await asyncpg.connect(
+                **address.for_asyncpg(settings, within),
+                command_timeout=options.statement_timeout + 5,
+                statement_cache_size=256 if options.prepared_statements else 0,
+                max_cached_statement_lifetime=0,
+                max_cacheable_statement_size=0,
+            )
+        except _NEXT_HOST as error:
+            failed = error
+    assert failed is not None
+    raise failed
+
+
+_NEXT_HOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.CannotConnectNowError,
+)
+"""A host that hangs, is away, hangs up, starts up or follows another one."""
+
+
+class LanePool:
+    """The connections of one lane, the last used first."""
+
+    keep_idle = KEEP_IDLE
+
+    def __init__(self, size: int, open_one: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
+        self.slots = asyncio.Semaphore(size)
+        self.opened: set[asyncpg.Connection] = set()
+        self._idle: list[tuple[asyncpg.Connection, float]] = []
+        self._open_one = open_one
+        self._unclaimed: list[asyncio.Task[asyncpg.Connection]] = []
+        """Connections that are being opened, and whose callers have been cancelled since."""
+        self._trimming: asyncio.TimerHandle | None = None
+
+    async def take(self, within: float | None = None) -> asyncpg.Connection:
+        """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
+        while self._idle:
+            connection, since = self._idle.pop()
+            if not connection.is_closed() and time.monotonic() - since < IDLE_FOR_TOO_LONG:
+                return connection
+            self.drop(connection)
+        async with asyncio.timeout(within):
+            connection = await self._opened()
+        self.opened.add(connection)
+        return connection
+
+    async def _opened(self) -> asyncpg.Connection:
+        """Open a connection, or wait for one that another caller did not.
+
+        Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
+        error nobody gets to see but in the log. The next caller takes it over.
+        """
+        opening = self._unclaimed.pop() if self._unclaimed else asyncio.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():  # the loop has not ended
+                self._unclaimed.append(opening)
+                opening.add_done_callback(self._adopt)
+            raise
+
+    async def _open(self) -> asyncpg.Connection:
+        return await self._open_one()
+
+    def _adopt(self, opening: asyncio.Task[asyncpg.Connection]) -> None:
+        """Keep a connection for which nobody waits any more; its error is nobody's either."""
+        failed = opening.cancelled() or opening.exception() is not None
+        if opening in self._unclaimed:
+            self._unclaimed.remove(opening)
+            if not failed:
+                self.opened.add(opening.result())
+                self.give_back(opening.result())
+
+    def give_back(self, connection: asyncpg.Connection) -> None:
+        """Keep a connection for the next verb."""
+        if connection in self.opened:  # else the pool was closed meanwhile
+            self._idle.append((connection, time.monotonic()))
+            self._trim_later()
+        else:
+            connection.terminate()
+
+    def _trim_later(self) -> None:
+        if self._trimming is None and len(self._idle) > 1:
+            loop = asyncio.get_running_loop()
+            self._trimming = loop.call_later(self.keep_idle, self._trim)
+
+    def _trim(self) -> None:
+        """Close what a burst has left idle; the one that was used last is kept."""
+        self._trimming = None
+        long_ago = time.monotonic() - self.keep_idle
+        surplus = [one for one, since in self._idle[:-1] if since <= long_ago]
+        self._idle = self._idle[len(surplus) :]
+        for connection in surplus:
+            self.opened.discard(connection)
+            _keep(asyncio.ensure_future(_close(connection)))
+        self._trim_later()
+
+    def drop(self, connection: asyncpg.Connection) -> None:
+        """Let go of a connection without a word to the server."""
+        self.opened.discard(connection)
+        connection.terminate()
+
+    async def drop_cancelled(self, connection: asyncpg.Connection) -> None:
+        """Let go of a connection whose statement was cancelled, once the server has heard of that.
+
+        Cut off at once, the statement would run on with its locks until its timeout.
+        """
+        self.opened.discard(connection)
+        closing = asyncio.ensure_future(_close(connection))
+        _keep(closing)
+        await asyncio.shield(closing)  # lest the loop ends before the server has been told
+
+    def drop_idle(self) -> None:
+        """Let go of all that nobody uses."""
+        while self._idle:
+            self.drop(self._idle.pop()[0])
+
+    async def close(self) -> None:
+        """Say goodbye on idle connections; those in use are ended when they are given back."""
+        idle, self._idle = [connection for connection, _ in self._idle], []
+        unclaimed, self._unclaimed = self._unclaimed, []
+        self.opened.clear()
+        if self._trimming is not None:
+            self._trimming.cancel()
+        opened = await asyncio.gather(*unclaimed, return_exceptions=True)
+        idle += [each for each in opened if not isinstance(each, BaseException)]
+        await asyncio.gather(*(_close(connection) for connection in idle))
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    try:
+        await connection.close(timeout=CLOSE_WITHIN)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is gone now
+        connection.terminate()
+    except asyncio.CancelledError:  # the loop ends
+        connection.terminate()
+        raise
+
+
+_closing: set[asyncio.Future[None]] = set()
+
+
+def _keep(task: asyncio.Future[None]) -> None:
+    """Hold on to a task that nobody waits for; the loop itself does not."""
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+class LoopPool:
+    """All lanes of one event loop. Closes itself when the loop ends."""
+
+    def __init__(
+        self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._sessions = sessions
+        self._clock = clock
+        self._lanes = {
+            lane: LanePool(size, lambda lane=lane: connect(address, options, sessions, lane))  # type: ignore[misc]
+            for lane, size in sessions.sizes().items()
+        }
+        self._life = self._until_the_loop_ends()
+        self.is_open = False
+
+    async def open(self) -> None:
+        """Tie the pool to the loop's life. Does not suspend."""
+        self.is_open = True
+        await anext(self._life)
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        """Wait to be closed: ``asyncio.run`` closes async generators as its last act."""
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._life.aclose()
+
+    def close_soon(self) -> None:
+        """Close all connections from outside the loop, or from where nothing can be awaited."""
+        with suppress(RuntimeError):  # the loop is closed, and so are they
+            self.loop.call_soon_threadsafe(self._start_closing)
+
+    def _start_closing(self) -> None:
+        _keep(self.loop.create_task(self.close()))
+
+    def connections(self) -> list[asyncpg.Connection]:
+        """Return every open connection."""
+        return [connection for lane in self._lanes.values() for connection in lane.opened]
+
+    def session_pids(self) -> set[int]:
+        """Return which sessions of the server are ours."""
+        return {connection.get_server_pid() for connection in self.connections()}
+
+    async def run(self, verb: Verb[T]) -> T:
+        """Run a verb on a connection of its lane."""
+        pool = self._lanes[lane_of(verb)]
+        seconds = self._sessions.client_timeout(verb)
+        if not verb.urgent:
+            async with pool.slots:
+                return await self._run(pool, verb, lambda: seconds)
+        # All that it waits for counts: the slot, the connection, opening a transaction.
+        end = time.monotonic() + seconds
+        async with asyncio.timeout(seconds):
+            await pool.slots.acquire()
+        try:
+            return await self._run(pool, verb, lambda: max(0.0, end - time.monotonic()))
+        finally:
+            pool.slots.release()
+
+    async def _run(self, pool: LanePool, verb: Verb[T], left: Callable[[], float]) -> T:
+        try:
+            connection = await pool.take(left() if verb.urgent else None)
+        except Exception as error:
+            self._note(error)
+            raise
+        try:
+            answer = await self._run_on(connection, verb, left)
+        except asyncio.CancelledError:
+            await pool.drop_cancelled(connection)
+            raise
+        except BaseException as error:
+            pool.drop(connection)
+            self._note(error)
+            raise
+        pool.give_back(connection)
+        return answer
+
+    def slot(self, lane: Lane) -> asyncio.Semaphore:
+        """Return the slots of a lane, for a connection that is made elsewhere."""
+        return self._lanes[lane].slots
+
+    @asynccontextmanager
+    async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
+        """Lend a connection. It is not used again unless all went well."""
+        pool = self._lanes[lane]
+        async with pool.slots:
+            connection = await pool.take()
+            try:
+                yield connection
+            except BaseException:  # perhaps in the middle of a statement, with its locks
+                await pool.drop_cancelled(connection)
+                raise
+            try:
+                await connection.reset()
+            except DRIVER_ERRORS:  # what was done with it is done
+                pool.drop(connection)
+            except BaseException:
+                pool.drop(connection)
+                raise
+            else:
+                pool.give_back(connection)
+
+    async def _run_on(
+        self, connection: asyncpg.Connection, verb: Verb[T], left: Callable[[], float]
+    ) -> T:
+        opening = self._sessions.opening(verb)
+
+        async def execute(statement: Statement) -> Rows:
+            values = arguments(statement, self._clock)
+            if statement.sql.counted:
+                status = await connection.execute(statement.sql.text, *values, timeout=left())
+                return [(changed(status),)]
+            rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=left())
+            return rows
+
+        if opening is None:
+            return await adrive(verb, execute)
+        await connection.execute(opening, timeout=left())
+        answer = await adrive(verb, execute)
+        await connection.execute(self._sessions.closing(verb), timeout=left())
+        return answer
+
+    def _note(self, error: BaseException) -> None:
+        if lost_the_server(error):
+            for pool in self._lanes.values():
+                pool.drop_idle()
+
+
+def changed(status: str) -> int:
+    """Return how many rows a command changed, from what the server calls it: ``INSERT 0 5``."""
+    return int(status.rpartition(" ")[2])

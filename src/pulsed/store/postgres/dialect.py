@@ -1,0 +1,139 @@
+"""PostgreSQL's SQL: timestamptz, uuid, arrays."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from pulsed.model.backoff import LARGEST_EXPONENT
+from pulsed.model.timetable import EPOCH
+from pulsed.store.sql.dialect import FENCE, HAS_WAITED, MIGRATION_LOCK, Dialect, column_names
+from pulsed.store.sql.statement import Sql, numbered
+
+
+class PostgresDialect(Dialect):
+    """``timestamptz``, ``uuid``, arrays. The server's clock decides; a test may bring its own."""
+
+    engine = "postgres"
+    literal_now = "now()"
+    forever = "'9999-12-31 00:00:00+00'::timestamptz"
+    greatest = "greatest"
+    least = "least"
+    true = "true"
+    false = "false"
+    lateral = True
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+    for_update = "FOR NO KEY UPDATE"
+    # In logarithms, because power() overflows, and one such row would fail every batch it is in.
+    backoff = (
+        "CASE WHEN backoff_base > 0 THEN least(backoff_cap, exp(least(ln(backoff_base) "
+        "+ backoff_power * ln(greatest(attempts, 1)) "
+        f"+ (attempts - 1) * ln(backoff_factor), {LARGEST_EXPONENT}))) ELSE 0 END "
+        "* (1 + backoff_jitter * (2 * random() - 1))"
+    )
+
+    def __init__(self, schema: str | None = None, *, own_clock: bool = False) -> None:
+        super().__init__(schema)
+        self.now = ":now::timestamptz" if own_clock else "now()"
+        # In a subquery of their own, so that they are evaluated once and not for each row.
+        self.clock = ":now::timestamptz" if own_clock else "(SELECT clock_timestamp())"
+        self.next_token = (
+            "greatest(lease_token + 1, "
+            f"(SELECT (extract(epoch from {self.clock}) * 1000000)::bigint))"
+        )
+
+    def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
+        return numbered(text, column_names(rows) if rows else (), counted=counted)
+
+    @property
+    def has_migrations(self) -> str:
+        return f"SELECT 1 WHERE to_regclass('{self.migrations}') IS NOT NULL"
+
+    @property
+    def before_migrating(self) -> tuple[str, ...]:
+        create = (
+            f"CREATE TABLE IF NOT EXISTS {self.migrations} (version integer PRIMARY KEY, "
+            "name text NOT NULL, applied_at timestamptz NOT NULL, oldest_code integer NOT NULL)"
+        )
+        lock = f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"
+        if not self.schema:
+            return (lock, create)
+        quoted = f'"{self.schema}"'
+        # Even where it exists, CREATE asks for a privilege on the database; so look first.
+        create_schema = (
+            f"DO $$ BEGIN IF to_regnamespace('{quoted}') IS NULL THEN "
+            f"CREATE SCHEMA IF NOT EXISTS {quoted}; END IF; END $$"
+        )
+        return (lock, create_schema, f"SET LOCAL search_path TO {quoted}", create)
+
+    def rows_of(self, columns: str, *, lock: str = "", table: str = "") -> str:
+        declared = [column.split() for column in columns.split(",")]
+        names = ", ".join(name for name, _ in declared)
+        arrays = ", ".join(f":{name}::{kind}[]" for name, kind in declared)
+        relation = f"unnest({arrays}) AS u({names})"
+        if not lock:
+            return f"(SELECT * FROM {relation}) AS r"
+        key = f"u.{declared[0][0]}"
+        if lock == "order":
+            return f"(SELECT * FROM {relation} ORDER BY {key}) AS r"
+        if lock == "held":
+            # The guards are in the statement that locks: only there they are looked at again
+            # once the lock is ours.
+            return (
+                f"(WITH l AS MATERIALIZED (SELECT r.* FROM (SELECT * FROM {relation}) AS r "
+                f"JOIN {self.jobs} AS j ON {self.same_id('j.id', 'r.job_id')} AND {FENCE} "
+                f"ORDER BY j.{HAS_WAITED}, r.job_id FOR NO KEY UPDATE OF j) SELECT * FROM l) AS r"
+            )
+        skip = " SKIP LOCKED" if lock == "skip" else ""
+        order = key if table else f"k.{HAS_WAITED}, {key}"
+        return (
+            f"(WITH l AS MATERIALIZED (SELECT u.* FROM {relation} "
+            f"JOIN {table or self.jobs} AS k ON {self.same_id('k.id', key)} "
+            f"ORDER BY {order} FOR NO KEY UPDATE OF k{skip}) SELECT * FROM l) AS r"
+        )
+
+    def inserted(self, values: str, columns: str) -> str:
+        return f"SELECT {values} FROM {self.rows_of(columns)} WHERE true"
+
+    def returning(self, columns: str) -> str:
+        return f"RETURNING {columns}"
+
+    def same_id(self, column: str, value: str) -> str:
+        # A plain "=" may be planned as a scan of the whole index with the batch inside, and was,
+        # when the statement was prepared while the table had ten rows. This form can only be
+        # looked up, once for each row of the batch.
+        return f"{column} = ANY(ARRAY[{value}])"
+
+    def id_among(self, column: str, ids: str) -> str:
+        return f"{column} = ANY(ARRAY({ids}))"
+
+    def seconds(self, expression: str) -> str:
+        return f"make_interval(secs => {expression})"
+
+    def milliseconds(self, expression: str) -> str:
+        return f"{expression} * interval '1 millisecond'"
+
+    def records(self, parameter: str, columns: str) -> str:
+        return f"SELECT * FROM json_to_recordset({parameter}::json) AS x({columns})"
+
+    def elements(self, column: str) -> str:
+        return f"json_array_elements_text({column}) AS e(value)"
+
+    def uuid(self, value: Any) -> UUID:
+        known: UUID = value
+        return known
+
+    def time(self, value: Any) -> datetime:
+        known: datetime = value
+        return known
+
+    def number(self, instant: str) -> str:
+        return f"date_part('epoch', {instant})"
+
+    def instant(self, number: Any) -> datetime:
+        # Exact for what is due before the year 2106: until then a double tells microseconds apart.
+        try:
+            return datetime.fromtimestamp(number, UTC)
+        except (OverflowError, ValueError):  # '-infinity', in somebody's own INSERT
+            return EPOCH

@@ -1,0 +1,124 @@
+"""Submitting through the caller's own connection, inside the caller's own transaction.
+
+Nothing is begun, committed, tried again or announced here: the job appears if and when the caller
+commits. A connection that is not in a transaction and begins none by itself is refused: the job
+would survive the caller's rollback. Submit is the only verb, and answers with a number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+import asyncpg.pool
+import psycopg
+from psycopg import AsyncRawCursor, RawCursor
+from psycopg.pq import TransactionStatus
+
+from pulsed.errors import ConfigError
+from pulsed.store.base import Listener, Store
+from pulsed.store.blocking import is_blocking
+from pulsed.store.postgres.asyncpg_pool import changed
+from pulsed.store.postgres.confirm import confirmed
+from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
+from pulsed.store.postgres.psycopg_pool import call
+from pulsed.store.postgres.values import arguments, texts
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.sql_store import JoinedStore, outside_transaction
+from pulsed.store.verbs.script import Verb, adrive, drive
+
+if TYPE_CHECKING:
+    from pulsed.store.postgres.store import PostgresStore
+
+T = TypeVar("T")
+
+ASYNCPG = (asyncpg.Connection, asyncpg.pool.PoolConnectionProxy)
+_KINDS = (
+    "Pass a psycopg.Connection to blocking methods; an asyncpg.Connection or a "
+    "psycopg.AsyncConnection to their a… twins. Of SQLAlchemy, pass the driver's own: "
+    "session.connection().connection.driver_connection, or (await (await session.connection())"
+    ".get_raw_connection()).driver_connection of an AsyncSession."
+)
+
+
+class JoinedPostgresStore(JoinedStore):
+    """A store on the caller's connection. Its row and cursor factories do not matter."""
+
+    def __init__(self, connection: Any, store: PostgresStore) -> None:
+        if not isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection, *ASYNCPG)):
+            raise ConfigError(
+                f"using(conn=...) on a PostgreSQL app cannot use a {_type_of(connection)}. {_KINDS}"
+            )
+        super().__init__(store.dialect, store.options)
+        self._connection: Any = connection
+        self._store = store
+
+    async def perform(self, verb: Verb[T]) -> T:
+        connection, verb = self._connection, confirmed(verb)
+        try:
+            if is_blocking():
+                return self._drive(connection, verb)
+            if isinstance(connection, ASYNCPG):
+                _check_transaction(connection)
+                return await adrive(verb, self._on_asyncpg)
+            if isinstance(connection, psycopg.AsyncConnection):
+                _check_transaction(connection)
+                return await adrive(verb, self._on_async_psycopg)
+        except DRIVER_ERRORS as error:
+            raise translate(error, verb.action, "database of your connection") from error
+        raise self._wrong_kind("An a… method")
+
+    def _drive(self, connection: Any, verb: Verb[T]) -> T:
+        if not isinstance(connection, psycopg.Connection):
+            raise self._wrong_kind("A blocking method")
+        _check_transaction(connection)
+
+        def execute(statement: Statement) -> Rows:
+            cursor = RawCursor(connection)
+            cursor.execute(*call(statement, texts(self._arguments(statement))))
+            return [(cursor.rowcount,)]
+
+        return drive(verb, execute)
+
+    async def _on_async_psycopg(self, statement: Statement) -> Rows:
+        cursor = AsyncRawCursor(self._connection)
+        await cursor.execute(*call(statement, texts(self._arguments(statement))))
+        return [(cursor.rowcount,)]
+
+    async def _on_asyncpg(self, statement: Statement) -> Rows:
+        values = self._arguments(statement)
+        return [(changed(await self._connection.execute(statement.sql.text, *values)),)]
+
+    def _arguments(self, statement: Statement) -> list[Any]:
+        return arguments(statement, self._store.clock)
+
+    def _wrong_kind(self, method: str) -> ConfigError:
+        return ConfigError(f"{method} cannot use a {_type_of(self._connection)}. {_KINDS}")
+
+    def joined(self, connection: Any) -> Store:
+        return self._store.joined(connection)
+
+    def listen(
+        self, queues: Sequence[str], wake: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Listener]:
+        return self._store.listen(queues, wake)
+
+    async def check(self) -> Mapping[str, str]:
+        return await self._store.check()
+
+    async def aclose(self) -> None:
+        """Leave the connection to its owner."""
+
+
+def _check_transaction(connection: Any) -> None:
+    if isinstance(connection, ASYNCPG):
+        if not connection.is_in_transaction():
+            raise outside_transaction("`async with connection.transaction():`")
+    elif connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise outside_transaction("`with connection.transaction():`, or open it without autocommit")
+
+
+def _type_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

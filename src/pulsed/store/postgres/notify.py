@@ -1,0 +1,172 @@
+"""Telling workers elsewhere that jobs have arrived: NOTIFY, and not too often.
+
+Every NOTIFY takes a lock of the whole server when it commits, so one per submit would more than
+halve what the server can take. The first submit to a queue is announced at once; what follows
+within 5 ms is announced together when they are over: by the next submit, or if none comes by a
+thread that exists only while there is something to announce. (In a burst a thread that wakes up
+every 5 ms would cost each submit a tenth of its time.) A lost announcement costs a worker one poll
+interval and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from pulsed.errors import StorageError
+from pulsed.store.blocking import run_blocking
+from pulsed.store.sql.statement import Statement, numbered
+from pulsed.store.verbs.script import Kind, Script, Verb
+
+AT_MOST_EVERY = 0.005
+LATE_BY = 0.002
+"""How long the thread leaves it to the next submit of a burst to announce what came before."""
+LINGER = 1.0
+"""Seconds the thread waits for more to announce before it ends."""
+FLUSH_WITHIN = 2.0
+REMEMBERED = 1_000
+"""Queues whose last announcement is kept in mind before those are forgotten that are long over."""
+
+log = logging.getLogger("pulsed.store")
+
+# A transaction that notifies has a commit record, and would wait for the disk for nothing.
+_NOTIFY = numbered(
+    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel::text, queue) "
+    "FROM unnest(:queues::text[]) AS queue",
+    counted=True,
+)
+
+
+def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
+    """Wake whoever listens for one of the queues."""
+    statement = Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
+
+    def script() -> Script[None]:
+        yield statement
+
+    return Verb("notify", Kind.SINGLE, script, apart=True)
+
+
+class Notifier:
+    """Debounces announcements, a queue at a time. Made for any number of threads and loops."""
+
+    def __init__(
+        self,
+        channel: str,
+        perform: Callable[[Verb[None]], Coroutine[Any, Any, None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._channel = channel
+        self._perform = perform
+        self._clock = clock
+        self.forget_inherited()
+
+    def forget_inherited(self) -> None:
+        """Start afresh, also after a fork: what is owed is the parent's to send."""
+        self._changed = threading.Condition()
+        self._last: dict[str, float] = {}
+        self._forget_at = REMEMBERED
+        self._owed: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._sending = False
+
+    async def announce(self, queues: Iterable[str]) -> None:
+        """Announce jobs that were just committed, now or within 5 ms."""
+        if at_once := self._split(queues):
+            await self._send(at_once)
+
+    async def flush(self) -> None:
+        """Send what is owed."""
+        with self._changed:
+            owed, self._owed = self._owed, set()
+        if owed:
+            await self._send(owed)
+
+    def wait_until_sent(self) -> None:
+        """Wait a moment for what the thread is just sending."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._sending, FLUSH_WITHIN)
+
+    def _split(self, queues: Iterable[str]) -> set[str]:
+        """Return the queues to announce now; owe the others, and see that they are sent."""
+        now = self._clock()
+        at_once = set()
+        with self._changed:
+            for queue in queues:
+                if now - self._last.get(queue, -1e9) >= AT_MOST_EVERY:
+                    at_once.add(queue)
+                    self._last[queue] = now
+                    self._owed.discard(queue)
+                elif queue not in self._owed or self._thread is None:
+                    self._owed.add(queue)
+                    self._see_to_it()
+            self._forget(now)
+        return at_once
+
+    def _forget(self, now: float) -> None:
+        """Forget announcements that hold nothing back any more; queues may have any names."""
+        if len(self._last) > self._forget_at:
+            recent = {name: at for name, at in self._last.items() if now - at < AT_MOST_EVERY}
+            self._last = recent
+            self._forget_at = max(REMEMBERED, 2 * len(recent))  # not again with every submit
+
+    def _see_to_it(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name="pulsed-notify", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads, or the program ends: then it flushes
+                log.debug("workers are woken later: %s", error)
+                return
+            self._thread = thread
+        self._changed.notify_all()
+
+    def _serve(self) -> None:
+        try:
+            while queues := self._next():
+                run_blocking(self._send(queues))
+                with self._changed:
+                    self._sending = False
+                    self._changed.notify_all()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Let the next announcement start a thread, whatever ended this one."""
+        with self._changed:
+            if self._thread is threading.current_thread():
+                self._thread = None
+                self._sending = False
+                self._changed.notify_all()
+
+    def _next(self) -> set[str]:
+        """Wait for what is owed to be due; nothing for a while ends the thread."""
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._owed, LINGER):
+                    self._thread = None
+                    return set()
+                now = self._clock()
+                wait = min(map(self._due, self._owed)) - now
+                if wait <= 0:
+                    queues = {queue for queue in self._owed if self._due(queue) <= now}
+                    self._owed -= queues
+                    self._last.update(dict.fromkeys(queues, now))
+                    self._sending = True
+                    return queues
+            time.sleep(min(wait, AT_MOST_EVERY + LATE_BY))
+
+    def _due(self, queue: str) -> float:
+        return self._last.get(queue, 0.0) + AT_MOST_EVERY + LATE_BY
+
+    async def _send(self, queues: set[str]) -> None:
+        try:
+            await self._perform(notify(self._channel, queues))
+        except StorageError as error:
+            log.debug("workers were not woken, they will find the jobs by polling: %s", error)
+        except Exception:
+            # The jobs are stored: nothing that goes wrong here may say otherwise to a producer.
+            log.exception("workers were not woken, they will find the jobs by polling")

@@ -1,0 +1,222 @@
+"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them.
+
+libpq waits for an answer as long as the network takes to say that there will be none, which may be
+for ever. So every wait has a deadline here; a connection that missed it is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg import RawCursor
+
+from pulsed.errors import TransientStorageError
+from pulsed.store.fork import Gate
+from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.direct import Prepared, count
+from pulsed.store.postgres.errors import lost_the_server
+from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
+from pulsed.store.postgres.values import arguments, texts
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.verbs.script import Verb, drive
+
+T = TypeVar("T")
+Clock: TypeAlias = Callable[[], datetime]
+
+
+class NoAnswer(psycopg.OperationalError):
+    """The server, or the network before it, was silent for too long."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for an answer for only so long."""
+
+    patience: float = math.inf
+    """Seconds that a statement may take."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.prepared: Prepared = {}
+        self._hears = _ear(self.fileno())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the server has sent nothing since: what an idle session hears is its end."""
+        return not self.closed and not self._hears()
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
+        """Run a statement, or whatever else the driver waits for."""
+        return super().wait(_within(self.patience, gen), *args, **options)
+
+
+def _within(seconds: float, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Pass on a driver's generator, which hears ten times a second that nothing has come yet."""
+    deadline = time.monotonic() + seconds
+    try:
+        state = next(gen)
+        while True:
+            state = gen.send((yield state))
+            if time.monotonic() >= deadline:
+                raise NoAnswer(f"no answer within {seconds:g} s")
+    except StopIteration as finished:
+        value: T = finished.value
+        return value
+
+
+class ThreadPool:
+    """The blocking connections of this process, the last used first."""
+
+    keep_idle = KEEP_IDLE
+
+    def __init__(
+        self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._sessions = sessions
+        self._clock = clock
+        self.connecting = Gate()
+        """libpq and what it loads have locks that are held while the first connection is made."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self._options.size)
+        self._idle: list[tuple[Connection, float]] = []
+        self._opened: set[Connection] = set()
+
+    def forget_inherited(self) -> list[object]:
+        """Start afresh after a fork; returns the parent's connections."""
+        inherited: list[object] = list(self._opened)
+        self.connecting.reset()
+        self._forget()
+        return inherited
+
+    def run(self, verb: Verb[T]) -> T:
+        """Run a verb from this thread."""
+        if verb.urgent:  # a heartbeat does not queue; it comes from one thread, so it is one more
+            return self._run(verb)
+        if not self._slots.acquire(timeout=self._options.statement_timeout):
+            raise TransientStorageError(
+                f"{verb.action} found all {self._options.size} connections busy for "
+                f"{self._options.statement_timeout:g} s. Raise pool_size, or use fewer threads."
+            )
+        try:
+            return self._run(verb)
+        finally:
+            self._slots.release()
+
+    def close(self) -> None:
+        """Close what is idle; the next verb opens anew."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            self._drop(connection)
+
+    def _run(self, verb: Verb[T]) -> T:
+        try:
+            patience = self._sessions.client_timeout(verb)
+            connection = self._take(patience, urgent=verb.urgent)
+            connection.patience = patience
+            try:
+                answer = self._run_on(connection, verb)
+            except BaseException:  # as in postgres_async: never used again
+                self._drop(connection)
+                raise
+        except psycopg.Error as error:
+            if lost_the_server(error):
+                self.close()
+            raise
+        self._give_back(connection)
+        return answer
+
+    def _give_back(self, connection: Connection) -> None:
+        """Keep a connection, and close those that have long been idle."""
+        now = time.monotonic()
+        with self._lock:
+            surplus = [one for one, since in self._idle if now - since > self.keep_idle]
+            self._idle = [kept for kept in self._idle if kept[0] not in surplus]
+            self._idle.append((connection, now))
+        for one in surplus:
+            self._drop(one)
+
+    def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
+        prepare = self._options.prepared_statements
+        opening = self._sessions.opening(verb)
+
+        def execute(statement: Statement) -> Rows:
+            values = texts(arguments(statement, self._clock))
+            if statement.sql.counted:
+                prepared = connection.prepared if prepare else None
+                return [(count(connection, statement.sql.text, values, prepared),)]
+            cursor = RawCursor(connection)
+            cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
+            return cursor.fetchall() if cursor.rownumber is not None else []
+
+        if opening is None:
+            return drive(verb, execute)
+        connection.execute(opening, prepare=False)
+        answer = drive(verb, execute)
+        connection.execute(self._sessions.closing(verb), prepare=False)
+        return answer
+
+    def _take(self, patience: float, *, urgent: bool) -> Connection:
+        while True:
+            with self._lock:
+                connection, since = self._idle.pop() if self._idle else (None, 0.0)
+            if connection is None:
+                return self._connect(patience, urgent=urgent)
+            if time.monotonic() - since < IDLE_FOR_TOO_LONG and connection.is_quiet:
+                return connection
+            self._drop(connection)
+
+    def _connect(self, patience: float, *, urgent: bool = False) -> Connection:
+        settings = self._sessions.at_connect(Lane.SYNC)
+        crowding = self._sessions.crowding
+        if not urgent:
+            crowding.check()
+        try:
+            with self.connecting:
+                connection = Connection.connect(
+                    **self._address.for_psycopg(
+                        settings, self._options.connect_timeout, most=patience
+                    ),
+                    autocommit=True,
+                    cursor_factory=RawCursor,
+                    prepare_threshold=0 if self._options.prepared_statements else None,
+                )
+        except psycopg.Error as error:
+            crowding.note(error)
+            raise
+        crowding.note(None)
+        with self._lock:
+            self._opened.add(connection)
+        return connection
+
+    def _drop(self, connection: Connection) -> None:
+        with self._lock:
+            self._opened.discard(connection)
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
+    """Return the arguments of ``cursor.execute``."""
+    return (statement.sql.text, values) if values else (statement.sql.text,)
+
+
+def _ear(descriptor: int) -> Callable[[], object]:
+    """Return what tells whether the server has sent something that nobody has read."""
+    if not hasattr(select, "poll"):  # Windows
+        return lambda: select.select([descriptor], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return lambda: poll.poll(0)

@@ -1,0 +1,219 @@
+"""What a server session is told: what it is for, its limits, and plans that do not flip.
+
+A queue's table changes faster than its statistics, so for the hot statements the planner is left
+one choice: the index. Seen without this: a hash join over a sequential scan for a batch of settles.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from pulsed.errors import TooManyConnections
+from pulsed.store.log_throttle import Throttle
+from pulsed.store.postgres.address import PostgresOptions
+from pulsed.store.postgres.confirm import COMMIT, COMMIT_WRITTEN
+from pulsed.store.postgres.errors import is_crowded
+from pulsed.store.verbs.script import Kind, Verb
+
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+PATIENCE = 86_400.0
+"""Seconds a migration may wait for another one."""
+
+URGENT_WITHIN = 5.0
+"""Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
+
+LOCK_WITHIN = 2.0
+"""Seconds that a verb which ``splits`` waits for a lock: far longer than a transaction of ours."""
+
+URGENT_CONNECTIONS = 4
+"""Of one event loop. Only a server has several urgent verbs at once, and each is short."""
+
+TRIES_IN_TIME = 3
+"""How many tries of an urgent verb must fit into the time that its caller has…"""
+SHORTEST_TRY = 0.5
+"""…unless that is too short to tell a slow server from a dead one."""
+
+KEEP_IDLE = 30.0
+"""Seconds that a pool keeps more idle connections than one, for the next burst."""
+
+REFUSALS_QUIET = 60.0
+"""Seconds between two lines about refused connections, in one process."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds in which nothing is opened after the server had no connection left, doubled each time."""
+
+IDLE_FOR_TOO_LONG = 300.0
+"""Seconds after which a firewall may have forgotten a quiet connection."""
+
+_ONE_PLAN = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+_ADVICE = "Raise its max_connections, or lower --max-connections of pulsed's processes."
+
+
+class Lane(Enum):
+    """What a connection is for; one kind of work does not wait for another's connections."""
+
+    WORK = "work"
+    CLAIM = "claim"
+    SETTLE = "settle"
+    """Does not wait long for a lock: one locked row must not hold up the reports of all others."""
+    URGENT = "urgent"
+    """For heartbeats, which must not queue behind work that waits for a lock."""
+    SYNC = "sync"
+    LISTEN = "listen"
+    STEP = "step"
+    """For the statements of a user's own steps."""
+
+
+def lane_of(verb: Verb[Any]) -> Lane:
+    """Choose an async verb's lane."""
+    if verb.urgent:
+        return Lane.URGENT
+    if verb.splits:
+        return Lane.SETTLE
+    return Lane.CLAIM if verb.apart else Lane.WORK
+
+
+log = logging.getLogger("pulsed.store")
+
+_refusals = Throttle(REFUSALS_QUIET)
+
+
+class Crowding:
+    """Keeps a process from asking a full server for connections again and again.
+
+    A fleet that retries at its own pace keeps a full server busy with refusing. So after a refusal
+    a process opens nothing for a while, longer each time, and no two processes for the same time.
+    Only heartbeats ask on: the pause may be longer than a lease, and they need one connection.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, refusals: Throttle = _refusals
+    ) -> None:
+        self._clock = clock
+        self._refusals = refusals
+        self._pause = 0.0
+        self._until = -math.inf
+
+    def check(self) -> None:
+        """Raise if the server is to be left alone."""
+        left = self._until - self._clock()
+        if left > 0:
+            raise TooManyConnections(
+                "The PostgreSQL server has no connection left: none is opened for another "
+                f"{left:.1f} s. {_ADVICE}"
+            )
+
+    def note(self, error: BaseException | None) -> None:
+        """Take note of how an attempt to connect ended."""
+        if error is None:
+            self._pause = 0.0
+        elif is_crowded(error):
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            pause = self._pause * random.uniform(0.5, 1.5)  # noqa: S311
+            self._until = self._clock() + pause
+            self._tell(pause)
+
+    def _tell(self, pause: float) -> None:
+        if (kept_back := self._refusals.add()) is None:
+            return
+        more = f" ({kept_back:,} more refusals since the last line)" if kept_back else ""
+        log.warning(
+            "the PostgreSQL server has no connection left; opening none for %.1f s. %s%s",
+            pause,
+            _ADVICE,
+            more,
+        )
+
+
+class Sessions:
+    """The settings of a store's sessions, and what opens a verb's transaction in one."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self.crowding = Crowding()
+        self._openings: dict[tuple[Lane, Kind, bool], str | None] = {}
+
+    def sizes(self) -> dict[Lane, int]:
+        """Return how many connections the lanes of an event loop may have."""
+        size = self._options.size
+        return {
+            Lane.WORK: size,
+            Lane.SETTLE: size,
+            Lane.CLAIM: 2,
+            Lane.URGENT: URGENT_CONNECTIONS,
+            Lane.STEP: size,
+        }
+
+    def at_connect(self, lane: Lane) -> dict[str, str]:
+        """Return what a new session is set to; a transaction pooler only takes its name."""
+        name = {"application_name": f"{self._options.application_name}/{lane.value}"}
+        if lane in (Lane.LISTEN, Lane.STEP) or not self._options.prepared_statements:
+            return name
+        return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
+
+    def opening(self, verb: Verb[Any]) -> str | None:
+        """Return what begins the verb's transaction, or None if its statements commit alone."""
+        migrating = verb.name == "migrate"
+        key = (lane_of(verb), verb.kind, migrating)
+        if key not in self._openings:
+            self._openings[key] = self._make_opening(*key)
+        return self._openings[key]
+
+    def closing(self, verb: Verb[Any]) -> str:
+        """Return what commits a verb's transaction."""
+        return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
+
+    def client_timeout(self, verb: Verb[Any]) -> float:
+        """Return when to stop waiting for a server that does not even time out."""
+        if verb.name == "migrate":
+            return PATIENCE
+        most = self._options.statement_timeout + 5
+        if not verb.urgent:
+            return most
+        if verb.within is not None:
+            most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
+        return min(most, URGENT_WITHIN)
+
+    def _make_opening(self, lane: Lane, kind: Kind, migrating: bool) -> str | None:  # noqa: FBT001
+        local: dict[str, str] = {}
+        if not self._options.prepared_statements:
+            local |= self._settings(lane)
+        if migrating:  # it may have to wait for another one, for as long as that takes
+            local |= {"statement_timeout": "0", "lock_timeout": "0"}
+        if not local and kind is not Kind.TRANSACTION:
+            return None
+        return "; ".join(
+            [BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())]
+        )
+
+    def _settings(self, lane: Lane) -> dict[str, str]:
+        options = self._options
+        settings = _ONE_PLAN | {
+            "jit": "off",
+            "timezone": "UTC",
+            "statement_timeout": _milliseconds(options.statement_timeout),
+            "idle_in_transaction_session_timeout": _milliseconds(
+                options.idle_in_transaction_timeout
+            ),
+        }
+        if lane is Lane.SETTLE:
+            settings["lock_timeout"] = _milliseconds(LOCK_WITHIN)
+        return settings
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))

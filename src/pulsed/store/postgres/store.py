@@ -1,0 +1,232 @@
+"""The store for many machines: PostgreSQL, through asyncpg in event loops and psycopg in threads.
+
+The async side is what a worker and the ``a…`` methods use, one pool for each event loop; blocking
+methods run in the calling thread. Both speak the same verbs, so neither knows of the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pulsed.errors import MissingDriver
+from pulsed.extras import install_command
+
+try:
+    import asyncpg  # noqa: F401 - found missing here, with a message that helps
+    import psycopg
+except ImportError as error:
+    raise MissingDriver(
+        f"PostgreSQL needs asyncpg and psycopg ({error}): {install_command('postgres')}"
+    ) from error
+
+from pulsed.model.job import Lease
+from pulsed.store.base import Listener, Transaction
+from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.fork import ForkAware, watch_forks
+from pulsed.store.per_loop import PerLoop
+from pulsed.store.postgres import check as postgres_check
+from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
+from pulsed.store.postgres.confirm import confirmed
+from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
+from pulsed.store.postgres.joined import JoinedPostgresStore
+from pulsed.store.postgres.listen import ChannelListener, Polling, running
+from pulsed.store.postgres.notify import Notifier
+from pulsed.store.postgres.psycopg_pool import ThreadPool
+from pulsed.store.postgres.session import Lane, Sessions
+from pulsed.store.postgres.step import async_transaction, plain_transaction
+from pulsed.store.retrying import retry_of
+from pulsed.store.sql_store import SqlStore
+from pulsed.store.verbs.script import Verb
+
+__all__ = ["PostgresOptions", "PostgresStore"]
+
+T = TypeVar("T")
+
+
+class PostgresStore(SqlStore, ForkAware):
+    """Jobs in a PostgreSQL database."""
+
+    def __init__(
+        self,
+        url: str,
+        options: PostgresOptions | None = None,
+        *,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.postgres_options = options = options or PostgresOptions()
+        dialect = PostgresDialect(options.schema, own_clock=clock is not None)
+        super().__init__(dialect, options, clock=clock)
+        self.address = Address.parse(url)
+        self._listen_address = self._where_to_listen()
+        self._sessions = Sessions(options)
+        self._threads = ThreadPool(self.address, options, self._sessions, clock)
+        self._loops: PerLoop[LoopPool] = PerLoop()
+        self._listeners: list[tuple[set[str], Callable[[], None]]] = []
+        self._channels: list[ChannelListener] = []
+        self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
+        self._notifier = Notifier(self.channel, self.perform)
+        watch_forks(self)
+        weakref.finalize(self, _let_go, self._loops, self._threads)
+        _stores.add(self)
+
+    def pause(self, give_up_at: float) -> None:
+        self._threads.connecting.shut(give_up_at)
+
+    def resume(self) -> None:
+        self._threads.connecting.open()
+
+    def forget_inherited(self) -> list[object]:
+        """Open everything anew in a forked child."""
+        inherited = self._loops.forget_all()
+        held = [connection for pool in inherited for connection in pool.connections()]
+        held += self._channels
+        self._listeners, self._channels = [], []
+        self._notifier.forget_inherited()
+        return [*inherited, *held, *self._threads.forget_inherited()]
+
+    # -- running verbs --------------------------------------------------------------------------
+
+    async def perform(self, verb: Verb[T]) -> T:
+        verb = confirmed(verb)
+        try:
+            if is_blocking():
+                return self._threads.run(verb)
+            pool = await self._pool_of_this_loop()
+            return await pool.run(verb)
+        except DRIVER_ERRORS as error:
+            raise translate(error, verb.action, self.address.where) from error
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+        if verb.urgent:
+            verb = replace(verb, within=within)
+        return await super().run(verb, within=within)
+
+    async def hint(self, queues: set[str]) -> None:
+        for wanted, wake in list(self._listeners):
+            if not wanted.isdisjoint(queues):
+                wake()
+        if self._listeners and not is_blocking():
+            # Whoever is in this process goes first: hears it in one turn of the loop, and begins
+            # to claim in the next. The others are told while it waits for the database.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await self._notifier.announce(queues)
+
+    def joined(self, connection: Any) -> JoinedPostgresStore:
+        return JoinedPostgresStore(connection, self)
+
+    @asynccontextmanager
+    async def transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
+        pool = await self._pool_of_this_loop()
+        if plain:
+            async with plain_transaction(self, pool, lease) as blocking:
+                yield blocking
+        else:
+            async with async_transaction(self, pool, lease) as transaction:
+                yield transaction
+
+    def connect_for_a_step(self) -> psycopg.Connection[Any]:
+        """Open a connection for a plain function's own writes."""
+        settings = self._sessions.at_connect(Lane.STEP)
+        timeout = self.postgres_options.connect_timeout
+        return psycopg.connect(**self.address.for_psycopg(settings, timeout, most=timeout))
+
+    async def _pool_of_this_loop(self) -> LoopPool:
+        pool = self._loops.here(self._new_pool)
+        if not pool.is_open:
+            await pool.open()
+        return pool
+
+    def _new_pool(self) -> LoopPool:
+        return LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def listen(
+        self, queues: Sequence[str], wake: Callable[[], None]
+    ) -> AsyncIterator[Listener]:
+        loop = asyncio.get_running_loop()
+        wanted = set(queues)
+
+        def wake_loop() -> None:
+            with suppress(RuntimeError):  # the loop has just been closed
+                loop.call_soon_threadsafe(wake)
+
+        entry = (wanted, wake_loop)
+        self._listeners.append(entry)
+        try:
+            async with self._hearing(wanted, wake) as listener:
+                yield listener
+        finally:
+            if entry in self._listeners:
+                self._listeners.remove(entry)
+
+    @asynccontextmanager
+    async def _hearing(self, queues: set[str], wake: Callable[[], None]) -> AsyncIterator[Listener]:
+        address, options = self._listen_address, self.postgres_options
+        if address is None:
+            yield Polling(queues)
+            return
+        channel = ChannelListener(
+            lambda: connect(address, options, self._sessions, Lane.LISTEN),
+            self.channel,
+            queues,
+            wake,
+            ours=(await self._pool_of_this_loop()).session_pids,
+        )
+        self._channels.append(channel)
+        try:
+            async with running(channel):
+                yield channel
+        finally:
+            if channel in self._channels:
+                self._channels.remove(channel)
+
+    def _where_to_listen(self) -> Address | None:
+        options = self.postgres_options
+        if options.listen_url is not None:
+            return Address.parse(options.listen_url)
+        return self.address if options.prepared_statements else None
+
+    async def check(self) -> Mapping[str, str]:
+        applied = await self.applied_migrations()
+        answers = await self._retried(postgres_check.check(self.dialect), retry_of(self.options))
+        return answers | {
+            "schema": str(max((row.version for row in applied), default=0)),
+            "wake_up": "polling" if self._listen_address is None else "LISTEN/NOTIFY",
+        }
+
+    async def aclose(self) -> None:
+        await self._notifier.flush()
+        if is_blocking():
+            self._notifier.wait_until_sent()
+        elif (pool := self._loops.forget_here()) is not None:
+            await asyncio.to_thread(self._notifier.wait_until_sent)
+            await pool.close()
+        self._threads.close()
+
+
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for store in list(_stores):
+        run_blocking(store.aclose())
+
+
+def _let_go(loops: PerLoop[LoopPool], threads: ThreadPool) -> None:
+    """Close what a forgotten store has open."""
+    threads.close()
+    for pool in loops.forget_all():
+        pool.close_soon()

@@ -1,0 +1,68 @@
+"""A statement's parameters in the order of its numbers.
+
+A batch goes in as one array per column. asyncpg takes Python values; for psycopg everything is
+written as text whose type the server takes from the statement's casts. That makes one prepared
+statement for each text whatever the values are, and is four times faster than its list adapter,
+which also refuses a list of 1 and 2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pulsed.store.sql.statement import Statement
+
+
+def arguments(statement: Statement, clock: Callable[[], datetime] | None) -> list[Any]:
+    """Return the values for ``$1``, ``$2`` and so on."""
+    sql = statement.sql
+    values: dict[str, Any] = dict(statement.params)
+    if sql.columns:
+        transposed = (
+            zip(*statement.rows, strict=True) if statement.rows else [()] * len(sql.columns)
+        )
+        values.update(zip(sql.columns, map(list, transposed), strict=True))
+    if clock is not None and "now" in sql.names:
+        values["now"] = clock()
+    return [values[name] for name in sql.names]
+
+
+def texts(values: Sequence[Any]) -> list[str | None]:
+    """Write values the way PostgreSQL reads them."""
+    return [_array(value) if isinstance(value, list) else _text(value) for value in values]
+
+
+def _array(values: list[Any]) -> str:
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        elements = [_quoted(value) for value in values]
+    elif kinds == {int}:
+        elements = list(map(str, values))
+    elif all(issubclass(kind, UUID) for kind in kinds):  # a driver may have ids of its own make
+        elements = [value.hex for value in values]
+    else:
+        elements = [_element(value) for value in values]
+    return "{" + ",".join(elements) + "}"
+
+
+def _element(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else _text(value) or "NULL"
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return value.hex
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)

@@ -1,0 +1,1 @@
+"""The statements that both engines share, and what differs between them."""

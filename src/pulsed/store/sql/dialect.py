@@ -1,0 +1,169 @@
+"""What SQLite and PostgreSQL say differently; everything else in ``sql.py`` is shared.
+
+Shared SQL is written with ``:name`` parameters and PostgreSQL's ``::type`` casts, which SQLite's
+dialect drops. Times are ``timestamptz`` there and integer microseconds here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pulsed.store.sql.statement import Sql
+
+FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
+"""Every worker write carries it: ``j`` is the job, ``r`` the lease."""
+
+HAS_WAITED = "wait_kind IS NOT NULL"
+"""Of a job. Whoever has children has waited for them, unless it is still adding the first ones.
+Those are locked after the others, and each of the two kinds in the order of their ids, so that two
+batches of children, of parents or of both do not deadlock; docs/adr says what is left."""
+
+MIGRATION_LOCK = 0x70756C736564
+"""The advisory lock of a migration: ``pulsed`` in ASCII."""
+
+
+class Dialect(ABC):
+    """The fragments that differ."""
+
+    engine: str
+    """The folder of its migrations."""
+    now: str
+    """The instant that predicates compare with."""
+    clock: str
+    """The instant that leases are granted from: later than ``now`` in a long transaction."""
+    literal_now: str
+    """The instant in a script that nobody binds parameters to."""
+    next_token: str
+    """A fencing token that only rises, also when a crash undid an unsynced claim."""
+    backoff: str
+    """Seconds until the next attempt, from the row's policy."""
+    greatest: str
+    least: str
+    true: str
+    false: str
+    skip_locked: str = ""
+    for_update: str = ""
+    lateral: bool = False
+    by_id: str = ""
+    """Behind the name of the jobs' table: look jobs up by their ids, whatever statistics say."""
+    by_family: str = ""
+    """The same for the children of a job."""
+    by_cancelling: str = ""
+    """The same for running jobs that were asked to stop."""
+    by_suspicion: str = ""
+    """The same for suspects."""
+    forever: str
+    """An instant that never comes."""
+    answers: bool = True
+    """Whether a batch's write answers with its rows, and not only with their number."""
+
+    def __init__(self, schema: str | None = None) -> None:
+        prefix = f'"{schema}".' if schema else ""
+        self.jobs = prefix + "pulse_jobs"
+        self.failures = prefix + "pulse_failures"
+        self.workers = prefix + "pulse_workers"
+        self.schedules = prefix + "pulse_schedules"
+        self.tokens = prefix + "pulse_tokens"
+        self.audit = prefix + "pulse_audit"
+        self.meta = prefix + "pulse_meta"
+        self.ticks = prefix + "pulse_ticks"
+        self.checkpoints = prefix + "pulse_checkpoints"
+        self.signals = prefix + "pulse_signals"
+        self.migrations = prefix + "pulse_migrations"
+        self.schema = schema
+
+    @abstractmethod
+    def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
+        """Prepare a statement. ``rows`` declares the columns of its ``rows_of(...)``."""
+
+    @property
+    @abstractmethod
+    def has_migrations(self) -> str:
+        """Return a query with a row if the table of migrations exists."""
+
+    @property
+    @abstractmethod
+    def before_migrating(self) -> tuple[str, ...]:
+        """Return what makes a migration safe beside others, and the table that records it."""
+
+    def skip_locked_of(self, table: str) -> str:
+        """Return ``skip_locked`` for one table of a join."""
+        return self.skip_locked.replace("UPDATE", f"UPDATE OF {table}")
+
+    def for_update_of(self, table: str) -> str:
+        """Return ``for_update`` for one table of a join."""
+        return f"{self.for_update} OF {table}" if self.for_update else ""
+
+    @staticmethod
+    def verbatim(text: str) -> Sql:
+        """Prepare a script's statement, in which a colon is only a colon."""
+        return Sql(text, ())
+
+    @abstractmethod
+    def rows_of(self, columns: str, *, lock: str = "", table: str = "") -> str:
+        """Return a relation ``r`` of the batch's rows.
+
+        With ``lock`` (``wait`` or ``skip``) the jobs, or the rows of ``table``, that the first
+        column names are locked first, by all in the same order; see HAS_WAITED. ``skip`` leaves
+        out locked ones. ``held`` locks as well, and leaves out those whose lease is lost, for a
+        statement that writes to another table than the jobs'. ``order`` has the rows in the order
+        of their ids and leaves the locking to an UPDATE that looks up one after the other: it is
+        cheaper by a look-up and a lock for each, and only for a statement that leaves out jobs
+        which have waited, and whose plan is tested to be that.
+        """
+
+    @abstractmethod
+    def inserted(self, values: str, columns: str) -> str:
+        """Return what an INSERT inserts for each row of the batch, ``r``."""
+
+    @abstractmethod
+    def returning(self, columns: str) -> str:
+        """Return the end of a batch's write; see ``answers``."""
+
+    @abstractmethod
+    def same_id(self, column: str, value: str) -> str:
+        """Return the comparison of an indexed id with another relation's: a look-up, not a join."""
+
+    @abstractmethod
+    def id_among(self, column: str, ids: str) -> str:
+        """Return whether an indexed id is among those of a subquery."""
+
+    @abstractmethod
+    def seconds(self, expression: str) -> str:
+        """Turn a number of seconds into something to add to an instant."""
+
+    @abstractmethod
+    def milliseconds(self, expression: str) -> str:
+        """Turn a number of milliseconds into something to add to an instant."""
+
+    @abstractmethod
+    def records(self, parameter: str, columns: str) -> str:
+        """Return a SELECT over a JSON array of objects."""
+
+    @abstractmethod
+    def elements(self, column: str) -> str:
+        """Return a relation ``e(value)`` of the texts in a JSON array."""
+
+    @abstractmethod
+    def uuid(self, value: Any) -> UUID:
+        """Read an id."""
+
+    @abstractmethod
+    def time(self, value: Any) -> datetime:
+        """Read an instant."""
+
+    @abstractmethod
+    def number(self, instant: str) -> str:
+        """Turn an instant into a number, which a driver reads faster."""
+
+    @abstractmethod
+    def instant(self, number: Any) -> datetime:
+        """Read such a number."""
+
+
+def column_names(columns: str) -> tuple[str, ...]:
+    """Return the names in a declaration such as ``"id uuid, token bigint"``."""
+    return tuple(column.split()[0] for column in columns.split(","))

@@ -1,0 +1,73 @@
+"""A verb without its I/O: a generator that yields statements and is sent their rows.
+
+The decisions of a verb are written once, in the modules named after verbs. Small runners carry them
+out on whatever connection there is: an async pool, a blocking connection, or the caller's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Row: TypeAlias = Sequence[Any]
+Rows: TypeAlias = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A statement's text for one engine, with the names of the parameters it takes, in order."""
+
+    text: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """The columns of its batch of rows, if it works on one."""
+    counted: bool = False
+    """Answers with one row that has the number of rows it changed, and with nothing else."""
+    unpack: Callable[[str], Rows] | None = None
+    """Reads the one text that its rows come in, if they do."""
+    alone: str = ""
+    """The same for a batch of one row, if that is cheaper; its columns are then parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement to run. ``rows`` go in as a batch."""
+
+    sql: Sql
+    params: Mapping[str, Any]
+    rows: Sequence[tuple[Any, ...]] = ()
+
+
+ANY_NUMBER = 2**31 - 1
+"""A limit that limits nothing."""
+
+
+def one_column(ids: Iterable[T]) -> list[tuple[T]]:
+    """Make a batch of ids, each once; they may be ours or the driver's."""
+    return [(job_id,) for job_id in dict.fromkeys(ids)]
+
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_CAST = re.compile(r"::[a-z0-9]+(\[\])?")
+
+
+def named(text: str, columns: tuple[str, ...] = (), *, counted: bool = False) -> Sql:
+    """Keep ``:name`` parameters, and drop the casts that only PostgreSQL needs."""
+    text = _CAST.sub("", text)
+    return Sql(text, _names(text), columns, counted)
+
+
+def numbered(text: str, columns: tuple[str, ...] = (), *, counted: bool = False) -> Sql:
+    """Turn ``:name`` parameters into ``$1``, ``$2`` and so on."""
+    names = _names(text)
+    numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
+    text = _PARAMETER.sub(lambda found: numbers[found[1]], text)
+    return Sql(text, names, columns, counted)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_PARAMETER.findall(text)))

@@ -1,0 +1,624 @@
+"""The verbs over any SQL engine: which to run, when to try again, are the tables there."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from pulsed.batches import batches
+from pulsed.errors import ConfigError, StorageError
+from pulsed.model.audit import AuditEntry, Operator, of_ages, of_ids
+from pulsed.model.backoff import RetryPolicy
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import (
+    Assignment,
+    Failure,
+    JobFilter,
+    JobPlace,
+    JobRow,
+    Lease,
+    NewJob,
+    Status,
+    TopicPolicy,
+    WorkerInfo,
+)
+from pulsed.model.lifecycle import is_cancelled
+from pulsed.model.outcome import Beat, Report, Succeeded, Waiting
+from pulsed.model.page import Counts, Page
+from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
+from pulsed.model.step import Checkpoint
+from pulsed.model.workflow import Ended, History, Record, Signal
+from pulsed.store import migrations
+from pulsed.store.base import (
+    CANCELS,
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
+    SCHEDULES,
+    Audit,
+    Backlog,
+    Due,
+    Fire,
+    Partly,
+    Pruned,
+    Put,
+    Signalled,
+    Store,
+    Transaction,
+    WatchdogTick,
+)
+from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.jobs import SOON, Statements
+from pulsed.store.sql.schedules import ScheduleStatements
+from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs import (
+    audit,
+    claim,
+    heartbeat,
+    locked,
+    operators,
+    reads,
+    retention,
+    schedules,
+    search,
+    settle,
+    submit,
+    watchdog,
+    workers,
+    workflows,
+)
+from pulsed.store.verbs.audit import Done
+from pulsed.store.verbs.effects import Effects, Settled
+from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.script import Verb
+from pulsed.store.verbs.workflows import Cascaded
+
+T = TypeVar("T")
+
+DECLARE_TRIES = 5
+"""How often declarations are looked at again because other processes wrote them meanwhile."""
+MOST_FLOORS = 1000
+"""Queues times sets of topics that one process remembers floors for."""
+
+MOST_ROUNDS = 20
+"""Levels, or large parts of one, that are cancelled at once; upkeep does the rest."""
+
+CASCADE = 500
+"""Children in one of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions(RetryOptions):
+    """What both engines have to be told."""
+
+    migrate: bool = True
+    """Create or update the tables on first use; otherwise a missing one is an error."""
+
+
+class SqlStore(Store):
+    """A store made of verbs; an engine adds only how to run one."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        options: StoreOptions,
+        *,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.options = options
+        self.clock = clock
+        """A test's own; None is the engine's."""
+        self._statements = Statements(dialect)
+        self.workflows = WorkflowStatements(dialect)
+        self._schedules = schedules.AllStatements(ScheduleStatements(dialect), self._statements)
+        self._schema_is_good = False
+        self._floors: dict[tuple[str, str], Floors] = {}
+
+    @abstractmethod
+    async def perform(self, verb: Verb[T]) -> T:
+        """Run a verb once, in its own transaction, turning driver errors into StorageError."""
+
+    async def hint(self, queues: set[str]) -> None:
+        """Wake whoever listens for one of these queues; polling makes up for a lost hint."""
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+        """Run a verb, trying again when the database blinks."""
+        if not self._schema_is_good:
+            await self._make_schema_good()
+        return await self._retried(verb, retry_of(self.options), within=within)
+
+    async def _retried(
+        self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
+    ) -> T:
+        return await retrying(
+            policy,
+            lambda: self.perform(verb),
+            what=verb.action,
+            within=within,
+            busy=not verb.splits,
+        )
+
+    async def act(
+        self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], Done]
+    ) -> T:
+        """Run a verb, recording it in the audit log if it is an operator's."""
+        return await self.run(audit.audited(self.dialect, verb, by, act, done))
+
+    # -- schema ---------------------------------------------------------------------------------
+
+    async def _make_schema_good(self) -> None:
+        applied = await self.applied_migrations()
+        if self.options.migrate and migrations.is_behind(applied, self.dialect.engine):
+            await self.migrate()
+            applied = await self.applied_migrations()
+        migrations.check_schema(applied, self.dialect.engine)
+        self._schema_is_good = True
+
+    async def applied_migrations(self) -> list[migrations.Applied]:
+        """Read which migrations the database has."""
+        return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
+
+    async def migrate(self) -> list[migrations.Migration]:
+        """Bring the schema up to date; returns what was applied."""
+        return await self._retried(migrations.migrate(self.dialect), retry_of(self.options))
+
+    # -- verbs ----------------------------------------------------------------------------------
+
+    async def submit(self, jobs: Sequence[NewJob]) -> int:
+        if not jobs:
+            return 0
+        inserted = await self.run(submit.submit(self._statements, jobs))
+        await self._hint_at(jobs)
+        return inserted
+
+    async def _hint_at(self, jobs: Sequence[NewJob]) -> None:
+        await self._hint({job.queue for job in jobs if job.delay < SOON})
+
+    async def _hint(self, queues: Collection[str]) -> None:
+        if queues:
+            await self.hint(set(queues))
+
+    async def claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        if not self._schema_is_good:
+            await self._make_schema_good()
+        wanted = claim.topics_of(tuple(topics))
+        floors = self._floors_of(queue, wanted.names)
+        verb = claim.claim(self._statements, worker_id, queue, wanted, limit, floors)
+
+        async def attempt() -> list[Assignment]:
+            try:
+                return await self.perform(verb)
+            except BaseException:  # whatever it is, the claim may have been committed
+                self.doubtful_claims += 1
+                floors.forget()
+                raise
+
+        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
+
+    def _floors_of(self, queue: str, topics: str) -> Floors:
+        if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
+            self._floors.clear()
+        return self._floors.setdefault((queue, topics), Floors(self.seconds))
+
+    def seconds(self) -> float:
+        """Return a time that only differences are taken of."""
+        return time.monotonic() if self.clock is None else self.clock().timestamp()
+
+    async def beat(
+        self, leases: Sequence[Lease], *, within: float | None = None
+    ) -> dict[Lease, Beat]:
+        if not leases:
+            return {}
+        return await self.run(heartbeat.beat(self._statements, leases), within=within)
+
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+        succeeded: dict[tuple[UUID, bool], list[Report]] = {}
+        suspended: list[Report] = []
+        others: list[Report] = []
+        for report in reports:
+            lease, outcome = report
+            if type(outcome) is Succeeded:
+                kind = lease.worker_id, settle.may_be_a_child(lease.job_id)
+                if kind in succeeded:
+                    succeeded[kind].append(report)
+                else:
+                    succeeded[kind] = [report]
+            else:
+                (suspended if type(outcome) is Waiting else others).append(report)
+        accepted: set[Lease] = set()
+
+        async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
+            """Return those that were not accepted."""
+            settled = await self.run(verb, within=within)
+            accepted.update(settled.accepted)
+            await self._follow(settled.effects)
+            if len(settled.accepted) == len(some):
+                return []
+            return [report for report in some if report.lease not in settled.accepted]
+
+        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+        # What one of them leaves out, because it is lost or more has to be done, is for the last.
+        s, w = self._statements, self.workflows
+        for (worker_id, may_be_children), some in succeeded.items():
+            if may_be_children:
+                others += await end(settle.settle_children(s, w, worker_id, some), some)
+            else:
+                others += await end(settle.settle_succeeded(s, worker_id, some), some)
+        if suspended:
+            others += await end(workflows.suspend(s, w, suspended), suspended)
+        if others:
+            await end(settle.settle(s, w, others), others)
+        return accepted
+
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        if not self.dialect.for_update:
+            return await super().settle_free(reports)
+        verb = locked.settle_free(self._statements, self.workflows, reports)
+        partly, told = await self.run(verb)
+        await self._follow(told)
+        return partly
+
+    async def _follow(self, told: Effects) -> None:
+        """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
+        await self._hint(told.queues)
+        if told.cascades:
+            await self._tell_children()
+
+    async def _tell_children(self) -> None:
+        """Cancel the children of parents that have ended; those that somebody holds are left."""
+        for _ in range(MOST_ROUNDS):
+            if not (await self._cascade(CASCADE)).told:
+                return
+
+    async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
+        return await self.run(
+            heartbeat.held(self._statements, worker_id, asked_to_stop=asked_to_stop)
+        )
+
+    async def set_progress(self, lease: Lease, progress: str) -> bool:
+        return await self.run(heartbeat.set_progress(self._statements, lease, progress))
+
+    async def announce(self, worker: WorkerInfo) -> None:
+        await self.run(workers.announce(self._statements, worker))
+
+    async def retire(self, worker_id: UUID) -> None:
+        await self.run(workers.retire(self._statements, worker_id))
+
+    async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
+        verb = watchdog.watchdog(self._statements, self.workflows, limit)
+        ticked, told = await self.run(verb)
+        await self._follow(told)
+        return ticked
+
+    async def take_turn(self, *, length: float) -> bool:
+        return await self.run(retention.take_turn(self._statements, length))
+
+    async def prune(
+        self,
+        ages: Mapping[Status, float],
+        *,
+        limit: int,
+        since: Mapping[Status, datetime] | None = None,
+        by: Operator | None = None,
+    ) -> Pruned:
+        verb = retention.prune(self._statements, self.workflows, ages, limit, since or {})
+        return await self.act(
+            verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
+        )
+
+    async def prunable(self, ages: Mapping[Status, float]) -> Counts:
+        return await self.run(retention.prunable(self._statements, ages))
+
+    async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
+        return await self.run(reads.get(self._statements, ids)) if ids else {}
+
+    async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
+        if not ids:
+            return {}
+        return await self.run(reads.places(self._statements, ids, urgent=urgent))
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
+    ) -> Page[JobRow]:
+        return await self.run(search.list_jobs(self._statements, where, limit, before))
+
+    async def counts(self, where: JobFilter) -> Counts:
+        return await self.run(search.counts(self._statements, where))
+
+    async def failures(
+        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+    ) -> list[Failure]:
+        return await self.run(reads.failures(self._statements, job_id, after, limit))
+
+    async def cancel(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, Status]:
+        if not ids:
+            return {}
+        verb = operators.cancel(self._statements, self.workflows, ids)
+        standing, told = await self.act(
+            verb,
+            by,
+            "cancel jobs",
+            lambda done: _jobs(key for key, status in done[0].items() if is_cancelled(status)),
+        )
+        await self._follow(told)
+        if Status.RUNNING in standing.values():
+            await self.hint({CANCELS})
+        return standing
+
+    async def replay(
+        self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        if fresh:
+            await self._tell_children()  # the first ones: those to come are not meant
+        verb = operators.replay(self._statements, self.workflows, ids, fresh=fresh)
+        answers, queues = await self.act(verb, by, "retry jobs", lambda done: _done(done[0]))
+        await self._hint(queues)
+        return answers
+
+    async def delete(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        verb = operators.delete(self._statements, self.workflows, ids)
+        answers, queues = await self.act(verb, by, "delete jobs", lambda done: _done(done[0]))
+        await self._hint(queues)
+        return answers
+
+    async def audit_log(
+        self,
+        *,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[AuditEntry]:
+        return await self.run(
+            audit.read(self.dialect, limit=limit, since=since, until=until, actor=actor)
+        )
+
+    async def workers(self) -> list[WorkerInfo]:
+        return await self.run(workers.workers(self._statements))
+
+    async def worker(self, worker_id: UUID) -> WorkerInfo | None:
+        found = await self.run(workers.worker(self._statements, worker_id))
+        return found[0] if found else None
+
+    async def audit(self, *, slack: float) -> Audit:
+        return await self.run(reads.audit(self._statements, self.workflows, slack))
+
+    async def backlog(self) -> list[Backlog]:
+        return await self.run(reads.backlog(self._statements))
+
+    async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
+        return await self.run(reads.due_queues(self._statements, besides))
+
+    async def now(self) -> datetime:
+        return await self.run(reads.now(self._statements))
+
+    # -- workflows ------------------------------------------------------------------------------
+
+    async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
+        return await self.run(
+            workflows.history(self._statements, self.workflows, job_id, skip, limit)
+        )
+
+    async def record(self, records: Sequence[Record]) -> set[Lease]:
+        if not records:
+            return set()
+        return await self.run(workflows.record(self._statements, self.workflows, records))
+
+    async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
+        if not jobs:
+            return
+        verb = workflows.add_children(self._statements, self.workflows, lease, jobs)
+        await self.run(verb)
+        await self._hint_at(jobs)
+
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
+        return await self.run(workflows.outcomes(self.workflows, ids)) if ids else {}
+
+    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+        await self.run(workflows.about_to_wait(self.workflows, lease, job_id))
+        return await self.run(workflows.watch(self.workflows, job_id))
+
+    async def signal(self, signal: Signal) -> Signalled:
+        answer, queues = await self.run(workflows.signal(self.workflows, signal))
+        await self._hint(queues)
+        return answer
+
+    async def take_signal(
+        self, lease: Lease, name: str, checkpoint: Checkpoint
+    ) -> Checkpoint | None:
+        verb = workflows.take_signal(self.workflows, lease, name, checkpoint)
+        return await self.run(verb)
+
+    async def cascade(self, *, limit: int = CASCADE) -> int:
+        return (await self._cascade(limit)).parents
+
+    async def _cascade(self, limit: int) -> Cascaded:
+        done = await self.run(workflows.cascade(self._statements, self.workflows, limit))
+        await self._hint(done.effects.queues | ({CANCELS} if done.told else set()))
+        return done
+
+    # -- schedules ------------------------------------------------------------------------------
+
+    async def put_schedule(
+        self,
+        app: str,
+        name: str,
+        spec: ScheduleSpec,
+        *,
+        declared: bool = False,
+        seen: Version | None = None,
+        by: Operator | None = None,
+    ) -> Put:
+        wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
+        verb = schedules.put(self._schedules, wanted)
+        put = await self.act(
+            verb,
+            by,
+            "put schedule",
+            lambda put: _schedule(app, name, changed=put.effect != "unchanged"),
+        )
+        if put.effect != "unchanged":
+            await self.hint({SCHEDULES})
+        return put
+
+    async def declare_schedules(
+        self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
+    ) -> dict[str, str]:
+        wanted = [
+            schedules.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            for name, spec in sorted(specs.items())
+        ]
+        effects: dict[str, str] = {}
+        for batch in batches(wanted, schedules.size):
+            effects |= await self._declare(batch, by)
+        return effects
+
+    async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
+        effects: dict[str, str] = {}
+        for _ in range(DECLARE_TRIES):
+            verb = schedules.declare(self._schedules, wanted)
+            done = await self.act(verb, by, "declare schedules", _declared)
+            effects |= done
+            wanted = [each for each in wanted if each.name not in effects]
+            if not wanted:
+                break
+        else:
+            raise schedules.changed_meanwhile(wanted[0])
+        if set(effects.values()) != {"unchanged"}:
+            await self.hint({SCHEDULES})
+        return effects
+
+    async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        return await self.run(schedules.get(self._schedules, app, name))
+
+    async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
+        return await self.run(schedules.find(self._schedules, schedule_id))
+
+    async def list_schedules(
+        self,
+        where: ScheduleFilter = EVERY_SCHEDULE,
+        *,
+        limit: int = SCHEDULE_PAGE,
+        after: ScheduleKey | None = None,
+    ) -> list[ScheduleRow]:
+        return await self.run(schedules.list_schedules(self._schedules, where, limit, after))
+
+    async def pause_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedules.pause(self._schedules, app, name)
+        return await self.act(
+            verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
+
+    async def resume_schedule(
+        self, app: str, name: str, *, by: Operator | None = None
+    ) -> ScheduleRow | None:
+        verb = schedules.resume(self._schedules, app, name)
+        row = await self.act(
+            verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
+        )
+        await self.hint({SCHEDULES})
+        return row
+
+    async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
+        verb = schedules.delete(self._schedules, app, name)
+        return await self.act(
+            verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
+        )
+
+    async def run_schedule(
+        self, app: str, name: str, job: NewJob, *, by: Operator | None = None
+    ) -> None:
+        verb = submit.submit(self._statements, [job])
+        await self.act(verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0))
+        await self._hint_at([job])
+
+    async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
+        return await self.run(schedules.due(self._schedules, limit, skip))
+
+    async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
+        if not fires:
+            return []
+        jobs = await self.run(schedules.fire(self._schedules, fires))
+        await self._hint_at(jobs)
+        return jobs
+
+    async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
+        await self.run(schedules.park(self._schedules, row, reason))
+
+    async def fires(
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 50,
+        before: datetime | None = None,
+        before_id: UUID | None = None,
+    ) -> list[JobRow]:
+        return await self.run(
+            schedules.fires(self._schedules, schedule_id, limit, before, before_id)
+        )
+
+
+def _jobs(ids: Iterable[UUID]) -> Done:
+    changed = list(ids)
+    return Done(len(changed), of_ids(changed))
+
+
+def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
+    return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)
+
+
+def _declared(effects: Mapping[str, str]) -> Done:
+    changed = [name for name, effect in effects.items() if effect != "unchanged"]
+    return Done(len(changed), " ".join(changed))
+
+
+def _schedule(app: str, name: str, *, changed: bool) -> Done:
+    return Done(int(changed), f"{name} of app {app}")
+
+
+class JoinedStore(SqlStore):
+    """A store inside the caller's transaction: no begin, commit, retry, migration or wake-up."""
+
+    def transaction(
+        self,
+        lease: Lease,  # noqa: ARG002
+        *,
+        plain: bool,  # noqa: ARG002
+    ) -> AbstractAsyncContextManager[Transaction]:
+        raise StorageError("A step cannot run inside your transaction; only enqueueing can.")
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:  # noqa: ARG002
+        if verb.name != "submit":
+            raise StorageError(
+                f"{verb.action} cannot run inside your transaction; only enqueueing can."
+            )
+        return await self.perform(verb)
+
+
+def outside_transaction(begin: str) -> ConfigError:
+    """Say that a caller's connection is not in a transaction, and how to begin one."""
+    return ConfigError(
+        "using(conn=...) needs a connection that is in a transaction. This one commits every "
+        f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
+        "Nothing was stored. (A SQLAlchemy session begins its transaction at its first statement: "
+        "call session.connection() before.)"
+    )

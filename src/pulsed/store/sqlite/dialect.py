@@ -1,0 +1,140 @@
+"""SQLite's SQL: integer microseconds, blobs for ids, batches as JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from pulsed.model.timetable import EPOCH
+from pulsed.store.sql.dialect import FENCE, Dialect, column_names
+from pulsed.store.sql.statement import Sql, named
+
+
+def from_micros(micros: int) -> datetime:
+    """Return the UTC instant of microseconds since the epoch, exactly."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+_OF_ROW = re.compile(r"\br\.(?=[a-z_])")
+
+
+class SqliteDialect(Dialect):
+    """Integer microseconds, blobs for ids, batches as JSON. Time is always a parameter."""
+
+    engine = "sqlite"
+    now = ":now"
+    clock = ":now"
+    literal_now = "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
+    next_token = "max(lease_token + 1, :now)"  # noqa: S105 - not that kind of token
+    backoff = (
+        "pulse_backoff(backoff_base, backoff_power, backoff_factor, backoff_cap, backoff_jitter, "
+        "attempts)"
+    )
+    greatest = "max"
+    least = "min"
+    true = "1"
+    false = "0"
+    # After an ANALYZE of an almost empty table it would go through all of it for each id.
+    by_id = "INDEXED BY sqlite_autoindex_pulse_jobs_1"
+    by_family = "INDEXED BY pulse_jobs_family"
+    by_cancelling = "INDEXED BY pulse_jobs_cancelling"
+    by_suspicion = "INDEXED BY pulse_jobs_suspects"
+    forever = "253402214400000000"  # 9999-12-31
+    answers = False
+
+    def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
+        if not rows:
+            return named(text, counted=counted)
+        sql = named(text, column_names(rows), counted=counted)
+        batch = _batch(rows)
+        if batch not in text:
+            return sql
+        row = ", ".join(f":r_{name} AS {name}" for name in sql.columns)
+        return replace(sql, alone=sql.text.replace(batch, f"(SELECT {row})"))
+
+    @property
+    def has_migrations(self) -> str:
+        return "SELECT 1 FROM sqlite_master WHERE name = 'pulse_migrations'"
+
+    @property
+    def before_migrating(self) -> tuple[str, ...]:
+        return (  # BEGIN IMMEDIATE, which every writer begins with, is the lock
+            """CREATE TABLE IF NOT EXISTS pulse_migrations (version INTEGER PRIMARY KEY,
+            name TEXT NOT NULL, applied_at INTEGER NOT NULL,
+            oldest_code INTEGER NOT NULL) STRICT""",
+        )
+
+    def rows_of(
+        self,
+        columns: str,
+        *,
+        lock: str = "",  # there is one writer
+        table: str = "",  # noqa: ARG002
+    ) -> str:
+        rows = f"{_batch(columns)} AS r"
+        if lock != "held":
+            return rows
+        jobs = f"{self.jobs} AS j {self.by_id}"
+        return f"(SELECT r.* FROM {rows} CROSS JOIN {jobs} ON j.id = r.job_id AND {FENCE}) AS r"
+
+    def inserted(self, values: str, columns: str) -> str:  # noqa: ARG002 - bound one by one
+        return f"VALUES ({_OF_ROW.sub(':', values)})"
+
+    def returning(self, columns: str) -> str:  # noqa: ARG002 - each row would be a step
+        return ""
+
+    def same_id(self, column: str, value: str) -> str:
+        return f"{column} = {value}"
+
+    def id_among(self, column: str, ids: str) -> str:
+        return f"{column} IN ({ids})"
+
+    def seconds(self, expression: str) -> str:
+        return f"CAST(round({expression} * 1000000) AS INTEGER)"
+
+    def milliseconds(self, expression: str) -> str:
+        return f"{expression} * 1000"
+
+    def records(self, parameter: str, columns: str) -> str:
+        names = column_names(columns)
+        fields = (f"json_extract(value, '$.{name}') AS {name}" for name in names)
+        return f"SELECT {', '.join(fields)} FROM json_each({parameter})"
+
+    def elements(self, column: str) -> str:
+        return f"json_each({column}) AS e"
+
+    def uuid(self, value: Any) -> UUID:
+        return value if isinstance(value, UUID) else UUID(bytes=value)
+
+    def time(self, value: Any) -> datetime:
+        return from_micros(value)
+
+    def number(self, instant: str) -> str:
+        return instant
+
+    def instant(self, number: Any) -> datetime:
+        return from_micros(number)
+
+
+def _batch(columns: str) -> str:
+    """Return a batch's rows as a relation.
+
+    Materialized, or every mention of a column would take it out of the JSON again; and said to be
+    short, or after an ANALYZE of an almost empty table the batch looks longer than the table, which
+    is then walked for it.
+    """
+    fields = ", ".join(
+        _json_field(place, *column.split()) for place, column in enumerate(columns.split(","))
+    )
+    batch = f"WITH b AS MATERIALIZED (SELECT {fields} FROM json_each(:rows))"
+    few = f"likelihood({column_names(columns)[0]} IS NOT NULL, 0.0001)"
+    return f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l)"
+
+
+def _json_field(place: int, name: str, kind: str) -> str:
+    """Return a column out of a row's JSON array, which has the place of an id, not the id."""
+    value = f"json_extract(value, '$[{place}]')"
+    return f"substr(:ids, {value}, 16) AS {name}" if kind == "uuid" else f"{value} AS {name}"

@@ -1,0 +1,192 @@
+"""A step's transaction on SQLite: a connection of its own, and the file's only write lock.
+
+Everybody else who writes waits meanwhile, heartbeats too, so a step may not take long. Steps of one
+process queue up here, and not at the file, where those who wait are served in no order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pulsed.errors import LeaseLost, StorageError, TransientStorageError
+from pulsed.model.job import Lease
+from pulsed.model.step import Checkpoint
+from pulsed.store.base import CommitUnknown, Transaction
+from pulsed.store.sqlite.values import execute
+from pulsed.store.step_thread import StepThread
+from pulsed.store.verbs.workflows import recording, was_recorded
+
+if TYPE_CHECKING:
+    from pulsed.store.sqlite.store import SqliteStore
+
+LONGEST_STEP = 5.0
+
+SHARE_OF_OTHERS = 0.1
+"""Of the time that a step has held the file."""
+LONGEST_PAUSE = 0.12
+"""Seconds; SQLite asks for a lock at least ten times a second."""
+
+SERIALIZED = 3
+"""Of ``sqlite3.threadsafety``: threads may share a connection."""
+
+
+_inside: ContextVar[bool] = ContextVar("pulsed_in_a_step", default=False)
+"""Whether it is a step that runs, in its task or in a thread of its own."""
+
+
+class SqliteTransaction(Transaction):
+    """``BEGIN IMMEDIATE`` … ``COMMIT``, with the checkpoint as the last statement."""
+
+    limit = LONGEST_STEP
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        thread: StepThread,
+        connection: sqlite3.Connection,
+        lease: Lease,
+    ) -> None:
+        self._store = store
+        self._thread = thread
+        self._connection = connection
+        self._lease = lease
+        self.revoked = False
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
+    async def commit(self, checkpoint: Checkpoint) -> None:
+        await self._thread.call(self._commit, checkpoint)
+
+    def _commit(self, checkpoint: Checkpoint) -> None:
+        self._connection.set_authorizer(None)
+        statement = recording(self._store.workflows, self._lease, checkpoint)
+        try:
+            cursor = self._connection.cursor()
+            cursor.row_factory = None
+            [(count,)] = execute(cursor, statement, self._store.micros())
+            if count != 1:
+                raise LeaseLost.of(self._lease.job_id)
+        except sqlite3.Error as error:
+            raise self._store.translated(error, "step") from error
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            translated = self._store.translated(error, "step")
+            if isinstance(translated, TransientStorageError):
+                raise CommitUnknown(str(translated)) from error
+            raise translated from error
+
+    async def was_committed(self, checkpoint: Checkpoint) -> bool:
+        verb = was_recorded(self._store.workflows, self._lease, checkpoint.key)
+        return await self._store.run(verb)
+
+    async def revoke(self) -> None:
+        if sqlite3.threadsafety == SERIALIZED:  # else only the step itself may touch it now
+            self._connection.interrupt()
+            await self._thread.call(self._revoke)
+            self.revoked = True
+            self._thread.turn.release()
+
+    def _revoke(self) -> None:
+        ours = threading.get_ident()
+        self._connection.set_authorizer(
+            lambda *_: sqlite3.SQLITE_OK if threading.get_ident() == ours else sqlite3.SQLITE_DENY
+        )
+        try:
+            self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise self._store.translated(error, "step") from error
+
+
+@asynccontextmanager
+async def step_transaction(
+    store: SqliteStore,
+    thread: StepThread,
+    connect: Callable[[], sqlite3.Connection],
+    lease: Lease,
+) -> AsyncIterator[SqliteTransaction]:
+    """Hold the write lock for a step; what is not committed is undone."""
+    if store.path is None:
+        raise StorageError(
+            "A step with tx=True needs a database in a file; this one is in memory. "
+            "Use sqlite:///jobs.db, or the step without tx=True."
+        )
+    transaction = None
+    await thread.turn.acquire()
+    inside = _inside.set(True)
+    began = None
+    try:
+        await asyncio.sleep(thread.rest)
+        end = partial(_end, store)
+        connection = await thread.open(partial(_begin, store, connect), end)
+        began = time.monotonic()
+        transaction = SqliteTransaction(store, thread, connection, lease)
+        try:
+            yield transaction
+        finally:
+            await thread.call(end, connection)
+    finally:
+        _inside.reset(inside)
+        if began is not None:
+            thread.leave_alone_for(rest_after(time.monotonic() - began))
+        if transaction is None or not transaction.revoked:
+            thread.turn.release()
+
+
+def rest_after(held: float) -> float:
+    """Return for how long steps leave the file alone after one that held it for so long.
+
+    Nobody can tell whether another process waits for it. If one does, it asks again within
+    SQLite's longest pause, and would otherwise always ask while the next step has the file.
+    """
+    return min(held * SHARE_OF_OTHERS, LONGEST_PAUSE)
+
+
+def cannot_end_meanwhile(thread: StepThread | None) -> bool:
+    """Whether a step needs the calling thread in order to end: it runs here, or in this loop."""
+    return _inside.get() or (thread is not None and thread.turn.locked())
+
+
+def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+    store.steps.__enter__()  # until _end
+    try:
+        store.write_first()
+        return _open(store, connect)
+    except BaseException:
+        store.steps.__exit__()
+        raise
+
+
+def _end(store: SqliteStore, connection: sqlite3.Connection) -> None:
+    try:
+        connection.close()
+    finally:
+        store.steps.__exit__()
+
+
+def _open(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+    try:
+        connection = connect()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise store.translated(error, "step") from error
+    connection.set_authorizer(_no_transactions)  # a COMMIT of the step's own would tear it apart
+    return connection
+
+
+def _no_transactions(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK

@@ -1,0 +1,491 @@
+"""The embedded store: one file, any number of processes, no server.
+
+Writes go through one connection per process (``writer.py``); reads go beside it, each on a
+connection of its own, because in WAL mode readers and the writer do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pulsed.errors import (
+    ConfigError,
+    DatabaseReplaced,
+    StorageError,
+    StorageReadOnly,
+)
+from pulsed.model.backoff import Backoff
+from pulsed.model.job import Lease
+from pulsed.model.timetable import to_micros
+from pulsed.store.base import Listener, Transaction
+from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.fork import ForkAware, Gate, watch_forks
+from pulsed.store.per_loop import PerLoop
+from pulsed.store.sql.statement import Rows, Sql, Statement
+from pulsed.store.sql_store import JoinedStore, SqlStore, StoreOptions, outside_transaction
+from pulsed.store.sqlite.dialect import SqliteDialect
+from pulsed.store.sqlite.errors import translate
+from pulsed.store.sqlite.file import (
+    FileConnection,
+    create,
+    is_replaced,
+    is_writable,
+    mode_of,
+    refuse_inherited,
+    remember,
+)
+from pulsed.store.sqlite.place import file_system, lock_holder
+from pulsed.store.sqlite.step import cannot_end_meanwhile, step_transaction
+from pulsed.store.sqlite.values import execute
+from pulsed.store.sqlite.wake import listening
+from pulsed.store.sqlite.writer import Writer
+from pulsed.store.step_thread import StepThread
+from pulsed.store.verbs.script import Kind, Script, Verb, drive
+
+T = TypeVar("T")
+
+log = logging.getLogger("pulsed.store")
+
+OLDEST_SQLITE = (3, 37, 0)
+"""STRICT tables; everything else that pulsed uses is older."""
+
+CHECKPOINT_AT = 4 * 1024 * 1024
+"""Bytes of write-ahead log after which it is written back into the database."""
+
+MOST_IDLE_READERS = 8
+
+LONGEST_USE = 1.0
+"""Seconds that a fork waits for reads and writes even if it has waited for steps before."""
+
+WAL_RESET_FIXED = (3, 51, 3)
+"""Before it, a checkpoint beside another process's write can damage the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteOptions(StoreOptions):
+    """How to use the file."""
+
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    """NORMAL is faster; a power failure may then undo the last commits."""
+    busy_timeout: float = 10.0
+    """Seconds to wait for another process that writes, before the storage retry waits on.
+
+    Longer than a step may take: a wait that ends sooner could miss every moment between two."""
+    max_pages: int | None = None
+    create: bool = True
+    """Make the file if there is none; a command that only looks should not."""
+
+
+class SqliteStore(SqlStore, ForkAware):
+    """Jobs in an SQLite file, or in memory when ``path`` is None."""
+
+    def __init__(
+        self,
+        path: str | Path | None,
+        options: SqliteOptions | None = None,
+        *,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise ConfigError(
+                f"pulsed needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}."
+            )
+        self.sqlite_options = options or SqliteOptions()
+        super().__init__(SqliteDialect(), self.sqlite_options, clock=clock)
+        # Resolved, because SQLite names its log after the file that a link points to.
+        self.path = None if path is None else Path(path).resolve()
+        self._name = None if self.path is None else str(self.path)
+        self._log = None if self.path is None else f"{self.path}-wal"
+        self._uses = Gate()
+        self.steps = Gate()
+        """Of their own: a step under way goes on using the store, and a fork waits for both."""
+        self._writer = Writer(
+            self._open_writer,
+            self.micros,
+            execute_on,
+            self.translated,
+            self._after_commit,
+            self._uses,
+            self.sqlite_options.busy_timeout,
+        )
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._reading = _reading_threads()
+        self._step_threads = PerLoop[StepThread]()
+        self._listeners: list[Callable[[], None]] = []
+        self._checkpoint_at = CHECKPOINT_AT
+        self._replacements = 0
+        self._connections: set[FileConnection] = set()
+        weakref.finalize(self, _close_all, self._connections).atexit = False
+        _stores.add(self)
+        watch_forks(self)
+
+    # -- forks ----------------------------------------------------------------------------------
+
+    def pause(self, give_up_at: float) -> None:
+        """Close every connection: SQLite's table of locks survives a fork, its locks do not.
+
+        A child of a process with open connections would believe that it holds their locks, take
+        none, and lose its writes. In memory there are no locks, and the jobs stay with the parent.
+        """
+        if cannot_end_meanwhile(self._step_threads.known()):
+            give_up_at = 0
+        at_rest = self.steps.shut(give_up_at)
+        # Also if a step is in the way: no thread may be inside of SQLite, which has mutexes.
+        at_rest &= self._uses.shut(max(give_up_at, time.monotonic() + LONGEST_USE))
+        if at_rest and self.path is not None:
+            self._writer.disconnect()
+            self._close_readers()
+
+    def resume(self) -> None:
+        self._uses.open()
+        self.steps.open()
+
+    def forget_inherited(self) -> list[object]:
+        """Open everything anew in a forked child."""
+        self._uses.reset()
+        self.steps.reset()
+        inherited: list[object] = [*self._connections]
+        self._connections.clear()
+        self._writer.forget_inherited()
+        if self.path is not None:
+            self._idle_readers = []
+        self._reading = _reading_threads()
+        self._step_threads = PerLoop()
+        self._listeners = []
+        self._memory_is_gone()
+        return inherited
+
+    # -- running verbs --------------------------------------------------------------------------
+
+    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+        known = self._replacements
+        try:
+            return await super().run(verb, within=within)
+        except StorageError as error:
+            if known == self._replacements:
+                raise
+            # Or somebody else has noticed it, and we met the new file before its tables.
+            if isinstance(error, DatabaseReplaced):
+                log.warning("%s", error)
+        return await super().run(verb, within=within)
+
+    async def perform(self, verb: Verb[T]) -> T:
+        if verb.kind is Kind.READ and self.path is not None:
+            if is_blocking():
+                return self._read(verb)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reading, self._read, verb)
+        return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
+
+    async def hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
+        for wake in list(self._listeners):
+            wake()
+
+    def joined(self, connection: Any) -> JoinedSqliteStore:
+        return JoinedSqliteStore(connection, self)
+
+    def micros(self) -> int:
+        """Return the instant that this store calls now."""
+        return time.time_ns() // 1000 if self.clock is None else to_micros(self.clock())
+
+    def _read(self, verb: Verb[T]) -> T:
+        try:
+            with self._uses:
+                return self._read_inside(verb)
+        except sqlite3.Error as error:
+            raise self.translated(error, verb.action) from error
+        except DatabaseReplaced:
+            self._writer.reopen()
+            raise
+
+    def _read_inside(self, verb: Verb[T]) -> T:
+        connection = self._a_reader()
+        now = self.micros()
+        try:
+            return drive(verb, lambda statement: execute_on(connection, statement, now))
+        finally:
+            self._give_back(connection)
+
+    def _a_reader(self) -> sqlite3.Connection:
+        if not self._idle_readers:
+            return self._open_reader()
+        connection = self._idle_readers.pop()
+        if self._is_replaced(connection):
+            connection.close()
+            raise self._replaced()
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if len(self._idle_readers) < MOST_IDLE_READERS:
+            self._idle_readers.append(connection)
+        else:
+            connection.close()
+
+    # -- connections ----------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        lease: Lease,
+        *,
+        plain: bool,  # noqa: ARG002 - there is one driver
+    ) -> AbstractAsyncContextManager[Transaction]:
+        thread = self._step_threads.here(StepThread)
+        return step_transaction(self, thread, self._open_writer, lease)
+
+    def _open_writer(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            if self.path is not None:
+                self._switch_to_wal(connection)
+            connection.execute(f"PRAGMA synchronous = {self.sqlite_options.synchronous}")
+            # The log is written back by us, under the write lock: SQLite before 3.51.3 can
+            # damage it when one process checkpoints while another one starts to write.
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_AT:d}")
+            if self.sqlite_options.max_pages is not None:
+                connection.execute(f"PRAGMA max_page_count = {self.sqlite_options.max_pages:d}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise ConfigError(
+                f"{self.path} cannot be used in WAL mode (its file system may lack shared memory). "
+                "Put the database on a local disk."
+            )
+
+    def _open_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is not None:
+            self._find_file(self.path)
+        connection = sqlite3.connect(
+            ":memory:" if self.path is None else self.path,
+            timeout=self.sqlite_options.busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=FileConnection,
+        )
+        if isinstance(connection, FileConnection):
+            connection.among = self._connections
+            self._connections.add(connection)
+        connection.create_function("pulse_backoff", 6, _backoff)
+        if self.path is not None:
+            remember(connection, self.path)
+        return connection
+
+    def _find_file(self, path: Path) -> None:
+        """See that the file is there, or may be made, and may be opened by this process."""
+        try:
+            exists = path.exists()
+        except PermissionError as error:
+            raise StorageReadOnly(
+                f"{path} cannot be opened: this user may not look into its folder. Check the "
+                "owner and the mode of the folders above it."
+            ) from error
+        if not exists and not self.sqlite_options.create:
+            raise StorageError(f"There is no database at {path}. Is this the right path?")
+        refuse_inherited(path)
+        if not exists:
+            create(path)
+
+    def _after_commit(self, connection: sqlite3.Connection) -> None:
+        """Take nothing for stored that went into a file without a name, and keep the log short."""
+        if self._is_replaced(connection):
+            raise self._replaced()
+        self._checkpoint(connection)
+
+    def _is_replaced(self, connection: sqlite3.Connection) -> bool:
+        return self._name is not None and is_replaced(connection, self._name)
+
+    def _replaced(self) -> DatabaseReplaced:
+        """Forget what was known about the old file."""
+        self._replacements += 1
+        self._schema_is_good = False
+        self._floors.clear()
+        self._close_readers()
+        return DatabaseReplaced(
+            f"{self.path} was removed or replaced while it was in use. Jobs that were only "
+            "there are gone; this process goes on with the file that is there now, or makes one."
+        )
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Write the log back when it has filled its file.
+
+        The file is kept, because to overwrite it costs half of what it costs to extend it: a
+        file that grows has its new size written to the disk as well, at every commit. So it
+        grows beyond ``CHECKPOINT_AT`` only when the log has come to its end, and is cut to that
+        size by the commit after the checkpoint (``journal_size_limit``).
+        """
+        if self._log is None:
+            return
+        try:
+            size = os.stat(self._log).st_size  # noqa: PTH116 - at every commit; a Path is slower
+        except OSError:
+            return
+        if size <= CHECKPOINT_AT:
+            self._checkpoint_at = CHECKPOINT_AT
+        if size <= self._checkpoint_at:
+            return
+        try:
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        except sqlite3.OperationalError:
+            busy = 1
+        # A reader in the way: let the log grow by as much again before the next try.
+        self._checkpoint_at = size + CHECKPOINT_AT if busy else size
+
+    def translated(self, error: sqlite3.Error, verb: str) -> StorageError:
+        """Say in our words what SQLite refused."""
+        return translate(error, verb, str(self.path or "the database in memory"), self._holder)
+
+    def _holder(self) -> str:
+        return "Another connection" if self.path is None else lock_holder(self.path)
+
+    def write_first(self) -> None:
+        """Write what waits, before a step takes the file."""
+        self._writer.take_turn()
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def listen(
+        self,
+        queues: Sequence[str],  # noqa: ARG002 - one file, one signal
+        wake: Callable[[], None],
+    ) -> AbstractAsyncContextManager[Listener]:
+        return listening(self.path, self._writer, self._listeners, wake)
+
+    async def check(self) -> Mapping[str, str]:
+        journal = await self.perform(_journal_mode)  # before a writer turns it into WAL
+        applied = await self.applied_migrations()
+        return {
+            "engine": f"SQLite {sqlite3.sqlite_version}",
+            "database": str(self.path or ":memory:"),
+            "journal": journal,
+            "wal_reset_bug": "no" if sqlite3.sqlite_version_info >= WAL_RESET_FIXED else "yes",
+            "file_system": "memory" if self.path is None else file_system(self.path),
+            "writable": "yes" if self.path is None or is_writable(self.path) else "no",
+            "file_mode": "" if self.path is None else mode_of(self.path),
+            "schema": str(max((row.version for row in applied), default=0)),
+            "synchronous": self.sqlite_options.synchronous,
+        }
+
+    async def aclose(self) -> None:
+        threads, self._reading = self._reading, _reading_threads()
+        threads.shutdown(wait=False)
+        with self._uses:
+            self._close_readers()
+        self._step_threads.forget_all()  # a step that is still under way has its own
+        self._writer.close()
+        self._memory_is_gone()
+
+    def _close_readers(self) -> None:
+        readers, self._idle_readers = self._idle_readers, []
+        for reader in readers:
+            reader.close()
+
+    def _memory_is_gone(self) -> None:
+        """Create the tables again at the next use, if they went with the connection."""
+        if self.path is None:
+            self._schema_is_good = False
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Close what a program has left open; whatever still writes then goes on with a new one."""
+    for store in list(_stores):
+        store.pause(time.monotonic() + LONGEST_USE)
+        store.resume()
+        if store.path is None:
+            run_blocking(store.aclose())
+
+
+def _close_all(connections: set[FileConnection]) -> None:
+    """Close what a forgotten store has open."""
+    for connection in list(connections):
+        connection.close()
+
+
+def _reading_threads() -> ThreadPoolExecutor:
+    """Return threads of our own: the loop's may all be busy with what handlers gave them."""
+    return ThreadPoolExecutor(MOST_IDLE_READERS, thread_name_prefix="pulsed-read")
+
+
+def execute_on(connection: sqlite3.Connection, statement: Statement, now: int) -> Rows:
+    """Run a statement on a connection of ours."""
+    return execute(connection.cursor(), statement, now)
+
+
+def _read_journal_mode() -> Script[str]:
+    return str((yield Statement(Sql("PRAGMA journal_mode", ()), {}))[0][0])
+
+
+_journal_mode = Verb("check", Kind.READ, _read_journal_mode)
+
+
+def _backoff(*policy_and_attempts: float) -> float:
+    *policy, attempts = policy_and_attempts
+    return Backoff(*policy).delay(int(attempts))
+
+
+class JoinedSqliteStore(JoinedStore):
+    """Submits through the caller's own ``sqlite3.Connection``, in its transaction."""
+
+    def __init__(self, connection: Any, store: SqliteStore) -> None:
+        if not isinstance(connection, sqlite3.Connection):
+            raise ConfigError(
+                "using(conn=...) on an SQLite app takes a sqlite3.Connection to the same file, "
+                f"not {type(connection).__module__}.{type(connection).__qualname__}. Of a "
+                "SQLAlchemy session, pass session.connection().connection.driver_connection."
+            )
+        if store.path is not None:
+            refuse_inherited(store.path)
+        super().__init__(store.dialect, store.options)
+        self._connection = connection
+        self._store = store
+
+    async def perform(self, verb: Verb[T]) -> T:
+        if not self._connection.in_transaction and _commits_by_itself(self._connection):
+            raise outside_transaction('`connection.execute("BEGIN")`')
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        now = self._store.micros()
+        try:
+            return drive(verb, lambda statement: execute(cursor, statement, now))
+        except sqlite3.Error as error:
+            raise translate(error, verb.action, "the database of your connection") from error
+
+    joined = SqliteStore.joined
+    listen = SqliteStore.listen
+    check = SqliteStore.check
+
+    async def aclose(self) -> None:
+        """Leave the connection to its owner."""
+
+
+def _commits_by_itself(connection: sqlite3.Connection) -> bool:
+    """Whether the driver begins no transaction of its own before an INSERT."""
+    autocommit = getattr(connection, "autocommit", -1)  # from Python 3.12 on; -1: isolation_level
+    return connection.isolation_level is None if autocommit == -1 else bool(autocommit)

@@ -1,0 +1,187 @@
+"""Waking a worker when another process has written to the same SQLite file.
+
+On Linux the kernel tells when the write-ahead log changes (inotify), which costs nothing while
+nothing happens. The event comes just before the commit can be seen, so the watcher then looks
+every now and then for a moment whether there is one. Elsewhere it looks every 50 ms. It looks
+through the eyes of our own writer, who knows its own commits from those of others: nobody has to
+be told of ours here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import selectors
+import struct
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pulsed.store.base import Listener
+from pulsed.store.sqlite.writer import Writer
+
+LOOK_AFTER = 0.00015
+"""Seconds until the second look; the time between two looks then grows."""
+LOOKS_GROW_BY = 1.25
+LOOK_FOR = 0.02
+SHORTEST_WAIT = 0.001
+"""Seconds; a wait for an event is never shorter, only a sleep is."""
+REST_WHILE_WRITING = 0.001
+"""Between two looks while it is this process that writes."""
+LOOK_WITHOUT_EVENTS = 0.05
+REST = 0.003
+"""A busy file changes all the time; its worker need not be told more often than this."""
+
+_IN_MODIFY, _IN_CREATE = 0x2, 0x100
+_IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
+_EVENT = struct.Struct("iIII")
+
+
+@asynccontextmanager
+async def listening(
+    path: Path | None,
+    writer: Writer,
+    listeners: list[Callable[[], None]],
+    wake: Callable[[], None],
+) -> AsyncIterator[Listener]:
+    """Call ``wake`` in this loop when jobs may have arrived, from this process or another."""
+    loop = asyncio.get_running_loop()
+
+    def wake_loop() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(wake)
+
+    listeners.append(wake_loop)
+    watcher = None if path is None else FileWatcher(path, writer, wake_loop)
+    try:
+        yield watcher or InProcess()
+    finally:
+        if wake_loop in listeners:
+            listeners.remove(wake_loop)
+        if watcher is not None:
+            watcher.stop()
+
+
+class InProcess(Listener):
+    """A database in memory has no writers elsewhere."""
+
+    healthy = True
+
+
+class FileWatcher(Listener):
+    """A thread that waits for the file to change."""
+
+    def __init__(self, path: Path, writer: Writer, changed: Callable[[], None]) -> None:
+        self._path = path
+        self._writer = writer
+        self._seen: int | None = None
+        self._changed = changed
+        self._events: int | None = None
+        self._stopping = threading.Event()
+        self._stop_reader, self._stop_writer = os.pipe()
+        self._thread = threading.Thread(target=self._watch, name="pulsed-wake", daemon=True)
+        self._thread.start()
+
+    @property
+    def healthy(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        with contextlib.suppress(OSError):  # it has ended by itself
+            os.write(self._stop_writer, b"x")
+        self._thread.join(timeout=5)
+        os.close(self._stop_writer)
+
+    def _watch(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, self._stop_reader)
+            self._events = _watch_folder(self._path.parent)
+            if self._events is not None:
+                stack.callback(os.close, self._events)
+            while not self._stopping.is_set():
+                if self._log_changes(within=None) and self._others_commit():
+                    self._changed()
+                    self._stopping.wait(REST)
+
+    def _log_changes(self, *, within: float | None) -> bool:
+        """Wait for the log to change; where nobody tells, it always may have changed."""
+        if self._events is None:
+            watched, within = [self._stop_reader], LOOK_WITHOUT_EVENTS
+        else:
+            watched = [self._stop_reader, self._events]
+        ready = _readable(watched, within)
+        if self._events is None:
+            return True
+        return self._events in ready and _is_about(self._events, f"{self._path.name}-wal")
+
+    def _others_commit(self) -> bool:
+        """Look for a moment, from now or from the next event on, for a commit of somebody else."""
+        pause, commits = LOOK_AFTER, self._writer.commits
+        give_up_at = time.monotonic() + LOOK_FOR
+        while not self._stopping.is_set():
+            version = self._writer.version_of_others()
+            if version is None or version != self._seen:
+                self._seen = version
+                return True
+            if self._events is None or time.monotonic() >= give_up_at:
+                break
+            if commits != self._writer.commits:
+                commits = self._writer.commits
+                time.sleep(REST_WHILE_WRITING)
+                continue
+            if pause < SHORTEST_WAIT:
+                time.sleep(pause)
+            elif self._log_changes(within=pause):
+                pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
+                continue
+            # Bounded: what happens to other files of the folder ends a wait at once.
+            pause = min(pause * LOOKS_GROW_BY, LOOK_FOR)
+        return False
+
+
+def _readable(descriptors: list[int], patience: float | None) -> list[int]:
+    """Return those that can be read. Not by ``select``, which knows no descriptor above 1023."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor in descriptors:
+            selector.register(descriptor, selectors.EVENT_READ)
+        return [key.fd for key, _ in selector.select(patience)]
+
+
+def _watch_folder(folder: Path) -> int | None:
+    """Return a descriptor that is readable when a file in ``folder`` changes, if there is one."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        descriptor: int = libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+        if descriptor < 0:
+            return None
+        if libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MODIFY | _IN_CREATE) < 0:
+            os.close(descriptor)
+            return None
+    except (OSError, AttributeError):
+        return None
+    return descriptor
+
+
+def _is_about(events: int, name: str) -> bool:
+    """Read all pending events; say whether one of them is about the file called ``name``."""
+    try:
+        data = os.read(events, 65_536)
+    except BlockingIOError:
+        return False
+    wanted = os.fsencode(name)
+    offset, changed = 0, False
+    while offset < len(data):
+        _, _, _, length = _EVENT.unpack_from(data, offset)
+        offset += _EVENT.size
+        changed = changed or data[offset : offset + length].rstrip(b"\0") == wanted
+        offset += length
+    return changed

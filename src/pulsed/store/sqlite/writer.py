@@ -1,0 +1,291 @@
+"""SQLite's one writer, with group commit.
+
+SQLite commits one transaction at a time, and a commit waits for the disk. So there is one writing
+connection per process behind a lock, and whoever holds the lock commits for all who wait: blocking
+callers do it in their own thread, async callers leave it to a thread that is started for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from pulsed.errors import DatabaseReplaced, StorageError, TransientStorageError
+from pulsed.store.fork import Gate
+from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.verbs.script import Verb, drive
+
+T = TypeVar("T")
+
+log = logging.getLogger("pulsed.store")
+
+PATIENCE = 0.05
+"""Seconds that a look at others' commits waits for one of our own."""
+
+ASK_FOR = 0.02
+"""Seconds that SQLite asks for the file's lock, every few milliseconds, before we have it begin
+anew: if it goes on it asks only ten times a second, and misses the moment between two steps."""
+
+LARGEST_GROUP = 64
+"""Verbs in one transaction: enough to share a commit, few enough to let others write."""
+
+
+class Request(Generic[T]):
+    """A verb that waits for its turn."""
+
+    __slots__ = ("done", "error", "on_done", "result", "verb")
+
+    def __init__(self, verb: Verb[T], on_done: Callable[[], None] | None = None) -> None:
+        self.verb = verb
+        self.on_done = on_done
+        self.done = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def answer(self) -> T:
+        """Return the verb's value, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
+
+
+class Writer:
+    """Runs verbs in BEGIN IMMEDIATE transactions, several at a time when several wait."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        clock: Callable[[], int],
+        execute: Callable[[sqlite3.Connection, Statement, int], Rows],
+        translate: Callable[[sqlite3.Error, str], StorageError],
+        after_commit: Callable[[sqlite3.Connection], None],
+        gate: Gate,
+        patience: float,
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._execute = execute
+        self._translate = translate
+        self._after_commit = after_commit
+        self._gate = gate
+        self._patience = patience
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._thread_lock = threading.Lock()
+        self._waiting: deque[Request[Any]] = deque()
+        self._connection: sqlite3.Connection | None = None
+        self.commits = 0
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def forget_inherited(self) -> None:
+        """Start afresh after a fork."""
+        self._forget()
+
+    def disconnect(self) -> None:
+        """Close the connection before a fork, while the gate is shut and nobody is inside."""
+        self._drop()
+
+    def run(self, verb: Verb[T]) -> T:
+        """Run a verb from this thread."""
+        request = Request(verb)
+        self._enqueue(request)
+        while not request.done:
+            with self._gate, self._lock:
+                if not request.done:
+                    self._commit_waiting()
+        return request.answer()
+
+    def take_turn(self) -> None:
+        """Write what waits, so that a step that is about to take the file does not go before it."""
+        with self._gate, self._lock:
+            self._commit_waiting()
+
+    async def arun(self, verb: Verb[T]) -> T:
+        """Run a verb without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not finished.done():
+                finished.set_result(None)
+
+        request = Request(verb, lambda: _call_in(loop, wake))
+        self._enqueue(request)
+        self._call_thread()
+        await finished
+        return request.answer()
+
+    def version_of_others(self) -> int | None:
+        """Return a number that is another one once anybody else has committed; None: who knows."""
+        with self._gate:
+            if not self._lock.acquire(timeout=PATIENCE):  # it waits for another process's lock
+                return None
+            try:
+                if self._connection is None:
+                    return None
+                version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
+                return None
+            finally:
+                self._lock.release()
+        return version
+
+    def close(self) -> None:
+        """Close the connection and end the thread; the next verb starts anew."""
+        with self._thread_lock:
+            if self._thread is not None:
+                self._calls.put(False)
+                self._thread = None
+                self._calls = SimpleQueue()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Close the connection; the next verb opens another one."""
+        with self._gate, self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _enqueue(self, request: Request[Any]) -> None:
+        if request.verb.urgent:
+            self._waiting.appendleft(request)
+        else:
+            self._waiting.append(request)
+
+    def _call_thread(self) -> None:
+        with self._thread_lock:  # a call must not fall into a queue that nobody reads any more
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
+                )
+                self._thread.start()
+            self._calls.put(True)
+
+    def _serve(self, calls: SimpleQueue[bool]) -> None:
+        while calls.get():
+            while self._waiting:  # blocking callers may have come before the one that called
+                with self._gate, self._lock:
+                    self._commit_waiting()
+
+    def _commit_waiting(self) -> None:
+        """Run what waits in one transaction. The lock is held."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST_GROUP))]
+        if not group:
+            return
+        try:
+            self._run_group(group)
+        except sqlite3.Error as error:
+            self._roll_back()
+            for request in group:
+                request.error = self._translate(error, request.verb.action)
+        except DatabaseReplaced as error:
+            self._drop()
+            for request in group:
+                request.error = error
+        except Exception as error:  # noqa: BLE001 - goes to the callers
+            self._roll_back()
+            for request in group:
+                request.error = request.error or error
+        except BaseException:  # Ctrl-C is for the thread that it reached, not for all who wait
+            self._roll_back()
+            for request in group:
+                request.error = TransientStorageError(f"{request.verb.action} was interrupted.")
+            raise
+        finally:
+            for request in group:
+                request.done = True
+                if request.on_done is not None:
+                    request.on_done()
+
+    def _run_group(self, group: list[Request[Any]]) -> None:
+        if self._connection is None:
+            self._connection = self._connect()
+            self._connection.execute(f"PRAGMA busy_timeout = {int(ASK_FOR * 1000)}")
+        connection = self._connection
+        self._begin(connection)
+        if not self._run_together(connection, group):
+            self._begin(connection)
+            for request in group:
+                self._run_member(connection, request)
+        connection.execute("COMMIT")
+        self.commits += 1
+        try:
+            self._after_commit(connection)
+        except sqlite3.Error:  # nobody's write has failed
+            log.debug("cleaning up after a commit failed", exc_info=True)
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the file's write lock, as soon as nobody else has it."""
+        give_up_at = time.monotonic() + self._patience
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
+                    raise
+            else:
+                return
+
+    def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
+        """Run all of them; False if one failed and nothing is left of any.
+
+        Savepoints would double the steps of a group in which hardly ever one fails. A verb can
+        be run again, so the members of a group with a failure are, each by itself.
+        """
+        try:
+            for request in group:
+                request.result = self._drive(connection, request.verb)
+        except Exception:
+            if len(group) == 1:
+                raise
+            self._roll_back()
+            if self._connection is None:  # not even that was possible
+                raise
+            return False
+        return True
+
+    def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
+        """Run one of several, so that its failure is its own."""
+        connection.execute("SAVEPOINT member")
+        try:
+            request.result = self._drive(connection, request.verb)
+        except Exception as error:
+            if not connection.in_transaction:  # SQLite itself gave up on all of them
+                raise
+            connection.execute("ROLLBACK TO member")
+            if isinstance(error, sqlite3.Error):
+                error = self._translate(error, request.verb.action)
+            request.error = error
+        connection.execute("RELEASE member")
+
+    def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
+        now = self._clock()  # one instant for all of a verb, and after the wait for the lock
+        return drive(verb, lambda statement: self._execute(connection, statement, now))
+
+    def _roll_back(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except sqlite3.Error:  # beyond repair: the next verb opens a new one
+                self._connection = None
+                connection.close()
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits any more
+        loop.call_soon_threadsafe(callback)

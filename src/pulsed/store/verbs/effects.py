@@ -1,0 +1,89 @@
+"""What the end of a job does to others: parents and waiters wake, children are told.
+
+Part of every transaction that ends jobs; ``sql/workflows.py`` says why it is in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from pulsed.model.job import Lease, Status
+from pulsed.model.lifecycle import TERMINAL
+from pulsed.store.sql.statement import Row, Statement, one_column
+from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs.script import Script
+
+
+class Effects(NamedTuple):
+    """What has to happen once the transaction has committed."""
+
+    queues: frozenset[str] = frozenset()
+    """Jobs in these were woken, or are due again."""
+    cascades: bool = False
+    """There are children that have yet to be told."""
+
+
+class Settled(NamedTuple):
+    """Which reports were accepted, and what that did to others."""
+
+    accepted: set[Lease]
+    effects: Effects
+
+
+def effects(
+    w: WorkflowStatements, ended: Iterable[Row], *, locked: bool = False
+) -> Script[Effects]:
+    """Tell all who have to hear of the end of jobs: of each, ENDED_COLUMNS and perhaps more.
+
+    ``locked`` says that their parents are locked already.
+    """
+    over = [row for row in ended if row[1] in TERMINAL]
+    marked: Any = ()
+    if unsuccessful := one_column(row[0] for row in over if row[1] != Status.SUCCEEDED):
+        marked = yield Statement(w.mark_cascades, {}, unsuccessful)
+    parents = {row[2] for row in over if row[2] is not None}
+    waiters = yield from _waiters(w, [row[0] for row in over if row[3]])
+    woken = yield from wake(w, parents | waiters, locked=locked and not waiters)
+    return Effects(woken, bool(marked))
+
+
+def run_effects(
+    w: WorkflowStatements, ended: Sequence[Row], *, locked: bool = False
+) -> Script[Effects]:
+    """Tell all who have to hear of the end of runs; of each, the last column is a queue or None.
+
+    That is the queue of a job which is due again at once: it must not wait for a poll.
+    """
+    told = yield from effects(w, ended, locked=locked)
+    again = frozenset(row[-1] for row in ended if row[-1] is not None)
+    return told._replace(queues=told.queues | again)
+
+
+def wake_waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[frozenset[str]]:
+    """Wake those who wait for jobs that are no more; returns their queues."""
+    return (yield from wake(w, (yield from _waiters(w, watched))))
+
+
+def _waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[set[Any]]:
+    if not watched:
+        return set()
+    return {row[0] for row in (yield Statement(w.waiters, {}, one_column(watched)))}
+
+
+def wake(
+    w: WorkflowStatements, ids: Iterable[Any], *, locked: bool = False
+) -> Script[frozenset[str]]:
+    """Wake those of these jobs that have what they wait for; returns their queues."""
+    jobs = one_column(ids)
+    if not jobs:
+        return frozenset()
+    if w.dialect.for_update and not locked:
+        yield Statement(w.lock, {}, jobs)
+    return frozenset(row[0] for row in (yield Statement(w.wake, {}, jobs)))
+
+
+def lock_families(w: WorkflowStatements, ids: Iterable[Any]) -> Script[None]:
+    """Lock jobs and their parents before any of them is changed."""
+    if w.dialect.for_update:
+        yield Statement(w.lock_families, {}, one_column(ids))

@@ -1,0 +1,169 @@
+"""Reading jobs and how things stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from pulsed.model.job import Failure, JobPlace, JobRow
+from pulsed.model.page import SEARCHED
+from pulsed.store.base import Audit, Backlog
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sql.statement import ANY_NUMBER, Row, Statement, one_column
+from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.ticks import Ticks
+from pulsed.store.verbs.watchdog import read_ticks
+
+T = TypeVar("T")
+
+MOST_QUEUES = 100
+"""Queues that one check reads."""
+
+MOST_WAITS = 5_000
+"""Jobs among which one check looks for lost wake-ups: each of them is looked up several times."""
+
+LEAST_EACH = 100
+"""Jobs of each priority of each queue that a check reads, however many of those there are."""
+
+MOST_BACKLOGS = 1_000
+"""Pairs of a queue and a topic in one answer."""
+
+
+def now(s: Statements) -> Verb[datetime]:
+    """Read the clock."""
+    return Verb("now", Kind.READ, lambda: clock(s))
+
+
+def clock(s: Statements) -> Script[datetime]:
+    """Read the clock, as part of a verb."""
+    return s.dialect.time((yield Statement(s.read_clock, {}))[0][0])
+
+
+def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+    """Read jobs by id."""
+
+    def script() -> Script[dict[UUID, JobRow]]:
+        found = yield Statement(s.get, {}, one_column(ids))
+        jobs = [decode.job(s.dialect, row) for row in found]
+        return {job.id: job for job in jobs}
+
+    return Verb("get", Kind.READ, script)
+
+
+def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
+    """Read where jobs belong."""
+    to_uuid = s.dialect.uuid
+
+    def script() -> Script[dict[UUID, JobPlace]]:
+        found = yield Statement(s.places, {}, one_column(ids))
+        return {
+            to_uuid(job_id): JobPlace(topic, queue, None if parent is None else to_uuid(parent))
+            for job_id, topic, queue, parent in found
+        }
+
+    return Verb("places", Kind.READ, script, urgent=urgent)
+
+
+def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
+    """Read a job's failed attempts, oldest first."""
+    params = {"job": job_id, "after": after, "most": ANY_NUMBER if limit is None else limit}
+    return read_all("failures", s, Statement(s.read_failures, params), decode.failure)
+
+
+def read_all(
+    name: str, s: Statements, statement: Statement, one: Callable[[Any, Row], T]
+) -> Verb[list[T]]:
+    """Return the verb that runs one statement and reads each of its rows."""
+
+    def script() -> Script[list[T]]:
+        return [one(s.dialect, row) for row in (yield statement)]
+
+    return Verb(name, Kind.READ, script)
+
+
+def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
+    """Count the jobs that break an invariant, among a bounded number of them."""
+
+    def script() -> Script[Audit]:
+        params = {"slack": slack, "most": SEARCHED}
+        [(running, leaseless, overdue, longest_ms)] = yield Statement(s.audit_leases, params)
+        [(unleased, overspent)] = yield Statement(s.audit_newest, params)
+        found, now, _ = read_ticks(s.dialect, (yield Statement(s.read_ticks, {})))
+        longest = timedelta(milliseconds=longest_ms or 0)
+        in_grace = Ticks.known(found, now).reaped_before(longest) < now
+        last_tick = max((tick.at for tick in found), default=None)
+        reasonless, overslept = 0, 0
+        for place in _shared((yield from _stretches(s)), MOST_WAITS):
+            [(aimless, come)] = yield Statement(w.audit_waits, place)
+            reasonless, overslept = reasonless + aimless, overslept + come
+        [(untold,)] = yield Statement(w.audit_cascades, params)
+        leaseless += unleased
+        return Audit(
+            running, leaseless, overspent, overdue, last_tick, in_grace,
+            reasonless, overslept, untold,
+        )  # fmt: skip
+
+    return Verb("audit", Kind.READ, script)
+
+
+def _stretches(s: Statements) -> Script[list[tuple[str, int]]]:
+    """Find the queues that have claimable jobs, each with its priorities: stretches of an index."""
+    found = yield Statement(s.queues, {})
+    stretches: list[tuple[str, int]] = []
+    for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
+        levels = yield Statement(s.levels, {"queue": queue})
+        stretches += [(queue, level) for level, _ in levels if level is not None]
+    return stretches
+
+
+def _shared(stretches: list[tuple[str, int]], most: int) -> list[dict[str, Any]]:
+    """Share out so many jobs among stretches, as the parameters of a statement for each."""
+    each = max(LEAST_EACH, most // max(1, len(stretches)))
+    return [{"queue": queue, "priority": level, "most": each} for queue, level in stretches]
+
+
+def backlog(s: Statements) -> Verb[list[Backlog]]:
+    """Count the due jobs by queue and topic, the longest waiting first and up to a bound."""
+
+    def script() -> Script[list[Backlog]]:
+        backlogs: dict[tuple[str, str], Backlog] = {}
+        for place in _shared((yield from _stretches(s)), SEARCHED):
+            head = yield Statement(s.backlog, place)
+            is_cut = sum(due for _, due, _ in head) == place["most"]
+            for topic, due, oldest in head:
+                key = place["queue"], topic
+                new = Backlog(*key, due, s.dialect.time(oldest), is_cut)
+                backlogs[key] = _together(backlogs[key], new) if key in backlogs else new
+        in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
+        return in_order[:MOST_BACKLOGS]
+
+    return Verb("backlog", Kind.READ, script)
+
+
+def _together(one: Backlog, other: Backlog) -> Backlog:
+    """Add the due jobs of two priorities."""
+    return one._replace(
+        due=one.due + other.due,
+        oldest=min(one.oldest, other.oldest),
+        at_least=one.at_least or other.at_least,
+    )
+
+
+def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
+    """Find the queues that have due jobs, and the oldest due instant of each."""
+
+    def script() -> Script[dict[str, datetime]]:
+        found = yield Statement(s.queues, {})
+        others = [name for (name,) in found if name is not None and name not in besides]
+        due = {}
+        for queue in others[:MOST_QUEUES]:
+            [(oldest,)] = yield Statement(s.oldest_due, {"queue": queue})
+            if oldest is not None:
+                due[queue] = s.dialect.time(oldest)
+        return due
+
+    return Verb("due_queues", Kind.READ, script)

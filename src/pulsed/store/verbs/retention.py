@@ -1,0 +1,80 @@
+"""Removing jobs that ended long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pulsed.model.job import Status
+from pulsed.model.page import SEARCHED, Counts
+from pulsed.model.timetable import EPOCH
+from pulsed.store.base import Pruned
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sql.statement import Statement, one_column
+from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs.audit import trim
+from pulsed.store.verbs.script import Kind, Script, Verb
+
+
+def take_turn(s: Statements, length: float) -> Verb[bool]:
+    """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
+
+    def script() -> Script[bool]:
+        return bool((yield Statement(s.take_turn, {"length": length})))
+
+    return Verb("take_turn", Kind.SINGLE, script)
+
+
+def prune(
+    s: Statements,
+    w: WorkflowStatements,
+    ages: Mapping[Status, float],
+    limit: int,
+    since: Mapping[Status, datetime],
+) -> Verb[Pruned]:
+    """Remove finished jobs that ended too long ago, with all that belongs to them."""
+    share = -(-limit // max(1, len(ages)))
+
+    def script() -> Script[Pruned]:
+        removed, reached = dict.fromkeys(ages, 0), dict(since)
+
+        def remove(status: Status, most: int) -> Script[None]:
+            params = {"status": status.value, "age": ages[status], "most": most}
+            gone = yield Statement(s.prune, params | {"since": reached.get(status, EPOCH)})
+            if gone:
+                yield from forget(s, w, [job_id for job_id, _ in gone])
+                removed[status] += len(gone)
+                reached[status] = s.dialect.time(max(ended for _, ended in gone))
+
+        for status in ages:
+            if left := min(share, limit - sum(removed.values())):
+                yield from remove(status, left)
+        for status in [each for each in ages if removed[each] == share]:
+            if left := limit - sum(removed.values()):  # of what others left of their share
+                yield from remove(status, left)
+        if not since:
+            yield from trim(s.dialect)
+        return Pruned(removed, reached)
+
+    return Verb("prune", Kind.TRANSACTION, script)
+
+
+def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[Counts]:
+    """Count the finished jobs that ended too long ago."""
+
+    def script() -> Script[Counts]:
+        found = {}
+        for status, age in ages.items():
+            params = {"status": status.value, "age": age, "most": SEARCHED}
+            [(found[status],)] = yield Statement(s.prunable, params)
+        return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
+
+    return Verb("prunable", Kind.READ, script)
+
+
+def forget(s: Statements, w: WorkflowStatements, removed: list[Any]) -> Script[None]:
+    """Remove what belongs to jobs that are no more."""
+    if removed:
+        for statement in (s.delete_failures, w.forget_steps, w.forget_signals):
+            yield Statement(statement, {}, one_column(removed))

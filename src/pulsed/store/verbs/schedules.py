@@ -1,0 +1,432 @@
+"""The verbs on schedules: declaring, changing and firing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from pulsed.batches import text_size
+from pulsed.errors import InvalidOption, ScheduleChanged
+from pulsed.model.job import JobRow, NewJob
+from pulsed.model.schedule import (
+    Overlap,
+    Plan,
+    ScheduleFilter,
+    ScheduleKey,
+    ScheduleRow,
+    ScheduleSpec,
+    ScheduleState,
+    Version,
+    first_occurrence,
+)
+from pulsed.model.timetable import Once
+from pulsed.store.base import Due, Fire, Put
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.insertion import insertion
+from pulsed.store.sql.jobs import Statements
+from pulsed.store.sql.schedules import ScheduleStatements
+from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.reads import clock
+from pulsed.store.verbs.script import Kind, Script, Verb
+
+SPEC_BYTES = 400
+"""About what a schedule takes besides its payload."""
+
+NO_ID = UUID(int=0)
+"""Smaller than every id."""
+
+
+class AllStatements(NamedTuple):
+    """What a verb on schedules needs: their statements, and those of jobs."""
+
+    schedules: ScheduleStatements
+    jobs: Statements
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of both."""
+        return self.jobs.dialect
+
+
+class Wanted(NamedTuple):
+    """A schedule as somebody wants it to be."""
+
+    app: str
+    name: str
+    spec: ScheduleSpec
+    declared: bool
+    new_id: UUID
+    """For a schedule that is not there yet."""
+    seen: Version | None = None
+    """The only version of it that may be changed."""
+
+
+def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
+    """Create a schedule or change it; one that says the same already is left alone.
+
+    A repeated try remembers what the lost one meant to do.
+    """
+    meant = "unchanged"
+
+    def script() -> Script[Put]:
+        nonlocal meant
+        now = yield from clock(s.jobs)
+        for _ in range(2):  # the second time if another process inserted it meanwhile
+            found = yield Statement(s.schedules.get, {"app": wanted.app, "name": wanted.name})
+            if found:
+                row = decode.schedule(s.dialect, found[0])
+                if _says(row, wanted):
+                    return Put(row, "created" if row.id == wanted.new_id else meant)
+                meant = "changed"
+                return (yield from _change(s, row, wanted, now))
+            if wanted.seen is not None:
+                raise changed_meanwhile(wanted)
+            made = yield Statement(s.schedules.insert, _new_values(wanted, now))
+            if made:
+                return Put(decode.schedule(s.dialect, made[0]), "created")
+        raise AssertionError("a schedule was deleted and created again within a moment, twice")
+
+    return Verb("put_schedule", Kind.TRANSACTION, script)
+
+
+def size(wanted: Wanted) -> int:
+    """Return about what it takes to write a schedule, in bytes."""
+    return text_size(wanted.spec.payload) + SPEC_BYTES
+
+
+def declare(s: AllStatements, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
+    """Write what a program declares; returns what that did to each, by name.
+
+    One that another process inserts or changes at the same time is left out: look at it again.
+    A repeated try remembers what the lost one meant to do.
+    """
+    app = {"app": wanted[0].app}
+    meant: dict[str, str] = {}
+
+    def script() -> Script[dict[str, str]]:
+        now = yield from clock(s.jobs)
+        found = yield Statement(s.schedules.read_named, app, [(each.name,) for each in wanted])
+        rows = {row.name: row for row in (decode.schedule(s.dialect, each) for each in found)}
+        effects: dict[str, str] = {}
+        new, changed = [], []
+        for each in wanted:
+            row = rows.get(each.name)
+            if row is None:
+                new.append(_declared_values(each, now))
+            elif _says(row, each):
+                was = "created" if row.id == each.new_id else meant.get(each.name, "unchanged")
+                effects[each.name] = was
+            else:
+                meant[each.name] = "changed"
+                changed.append(_redeclared_values(row, each, now))
+        if new:
+            made = yield Statement(s.schedules.insert_declared, app, new)
+            effects |= {name: "created" for (name,) in made}
+        if changed:
+            done = yield Statement(s.schedules.update_declared, {}, changed)
+            effects |= {name: "changed" for (name,) in done}
+        return effects
+
+    return Verb("declare_schedules", Kind.TRANSACTION, script)
+
+
+def _declared_values(wanted: Wanted, now: datetime) -> tuple[object, ...]:
+    values = _new_values(wanted, now)
+    return tuple(values[name] for name in ("id", "name", "spec", "state", "anchor", "cursor"))
+
+
+def _redeclared_values(row: ScheduleRow, wanted: Wanted, now: datetime) -> tuple[object, ...]:
+    anchor, cursor = _phase_after_change(row, wanted.spec, now)
+    state = _state_after(row, cursor).value
+    return (*row.version, encode_spec(wanted.spec), state, anchor, cursor)
+
+
+def _says(row: ScheduleRow, wanted: Wanted) -> bool:
+    return row.spec_text == encode_spec(wanted.spec) and row.declared == wanted.declared
+
+
+def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
+    """Return a new row. A declaration may outlive its end; workers must start all the same."""
+    spec = wanted.spec
+    anchor = spec.start or now
+    cursor = first_occurrence(
+        spec.timetable, now=now, anchor=anchor, start=spec.start, end=spec.end
+    )
+    if cursor is None and not wanted.declared:
+        raise InvalidOption(f"Schedule {wanted.name!r} would never run: nothing is to come.")
+    return {
+        "id": wanted.new_id,
+        "app": wanted.app,
+        "name": wanted.name,
+        "spec": encode_spec(spec),
+        "declared": wanted.declared,
+        "state": (ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE).value,
+        "anchor": anchor,
+        "cursor": cursor,
+    }
+
+
+def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -> Script[Put]:
+    anchor, cursor = _phase_after_change(row, wanted.spec, now)
+    if cursor is None and row.state is not ScheduleState.DONE and not wanted.declared:
+        raise InvalidOption(f"Schedule {row.name!r} would never run again: nothing is to come.")
+    changed = yield Statement(
+        s.schedules.update,
+        {
+            **(wanted.seen or row.version)._asdict(),
+            "spec": encode_spec(wanted.spec),
+            "declared": wanted.declared,
+            "state": _state_after(row, cursor).value,
+            "anchor": anchor,
+            "cursor": cursor,
+        },
+    )
+    if not changed:
+        raise changed_meanwhile(wanted)
+    return Put(decode.schedule(s.dialect, changed[0]), "changed")
+
+
+def changed_meanwhile(wanted: Wanted) -> ScheduleChanged:
+    """Say that another process was faster."""
+    return ScheduleChanged(
+        f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted by somebody else "
+        "since it was read. Nothing was written: read it again, and decide on that."
+    )
+
+
+def _state_after(row: ScheduleRow, cursor: datetime | None) -> ScheduleState:
+    if cursor is None:
+        return ScheduleState.DONE
+    return row.state if row.state is ScheduleState.PAUSED else ScheduleState.ACTIVE
+
+
+def _phase_after_change(
+    row: ScheduleRow, spec: ScheduleSpec, now: datetime
+) -> tuple[datetime, datetime | None]:
+    """Return anchor and cursor. While the timetable stays, an occurrence that is due stays due."""
+    try:
+        old = row.spec
+    except InvalidOption:  # written by somebody else
+        old = None
+    if old is not None and old.times == spec.times:
+        return row.anchor, row.next_run_at
+    same_phase = old is not None and (old.every, old.start) == (spec.every, spec.start)
+    anchor = row.anchor if same_phase else spec.start or now
+    return anchor, _cursor_after(row, spec, now, anchor)
+
+
+def _cursor_after(
+    row: ScheduleRow, spec: ScheduleSpec, now: datetime, anchor: datetime
+) -> datetime | None:
+    """Return the next occurrence later than everything that was fired, whatever the clock says."""
+    if isinstance(spec.timetable, Once):
+        fired = row.last_occurrence is not None and spec.timetable.at <= row.last_occurrence
+        return None if fired else spec.timetable.at
+    after = now if row.last_occurrence is None else max(now, row.last_occurrence)
+    return first_occurrence(
+        spec.timetable, now=after, anchor=anchor, start=spec.start, end=spec.end
+    )
+
+
+def get(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
+    """Read a schedule."""
+
+    def script() -> Script[ScheduleRow | None]:
+        found = yield Statement(s.schedules.read, {"app": app, "name": name})
+        return decode.schedule(s.dialect, found[0]) if found else None
+
+    return Verb("get_schedule", Kind.READ, script)
+
+
+def find(s: AllStatements, schedule_id: UUID) -> Verb[ScheduleRow | None]:
+    """Read a schedule by its id."""
+
+    def script() -> Script[ScheduleRow | None]:
+        found = yield Statement(s.schedules.find, {"id": schedule_id})
+        return decode.schedule(s.dialect, found[0]) if found else None
+
+    return Verb("find_schedule", Kind.READ, script)
+
+
+def list_schedules(
+    s: AllStatements, where: ScheduleFilter, limit: int, after: ScheduleKey | None
+) -> Verb[list[ScheduleRow]]:
+    """Read a page of schedules, by app and name."""
+    after = after or ScheduleKey("" if where.app is None else where.app, "")
+    params = {
+        "after_app": after.app,
+        "after_name": after.name,
+        "state": None if where.state is None else where.state.value,
+        "due_before": where.due_before,
+        "most": limit,
+    }
+
+    def script() -> Script[list[ScheduleRow]]:
+        if where.app is None:
+            found = yield Statement(s.schedules.list, params)
+        else:
+            found = yield Statement(s.schedules.list_of_app, params | {"app": where.app})
+        return [decode.schedule(s.dialect, row) for row in found]
+
+    return Verb("list_schedules", Kind.READ, script)
+
+
+def pause(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
+    """Stop firing; the cursor stays where it is."""
+
+    def script() -> Script[ScheduleRow | None]:
+        row = yield from _locked(s, app, name)
+        if row is None or row.state in (ScheduleState.PAUSED, ScheduleState.DONE):
+            return row
+        return (yield from _set_state(s, row, ScheduleState.PAUSED, row.next_run_at))
+
+    return Verb("pause_schedule", Kind.TRANSACTION, script)
+
+
+def resume(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
+    """Go on with the next occurrence to come; what passed meanwhile is not made up for."""
+
+    def script() -> Script[ScheduleRow | None]:
+        now = yield from clock(s.jobs)
+        row = yield from _locked(s, app, name)
+        if row is None or row.state in (ScheduleState.ACTIVE, ScheduleState.DONE):
+            return row
+        cursor = _cursor_after(row, row.spec, now, row.anchor)
+        state = ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE
+        return (yield from _set_state(s, row, state, cursor))
+
+    return Verb("resume_schedule", Kind.TRANSACTION, script)
+
+
+def _locked(s: AllStatements, app: str, name: str) -> Script[ScheduleRow | None]:
+    """Read a schedule that nobody else changes until this transaction ends."""
+    found = yield Statement(s.schedules.get, {"app": app, "name": name})
+    return decode.schedule(s.dialect, found[0]) if found else None
+
+
+def park(s: AllStatements, row: ScheduleRow, reason: str) -> Verb[None]:
+    """Take a schedule that cannot be fired out of the way, with the reason."""
+
+    def script() -> Script[None]:
+        read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
+        yield Statement(s.schedules.park, {**read, "error": reason})
+
+    return Verb("park_schedule", Kind.SINGLE, script)
+
+
+def _set_state(
+    s: AllStatements,
+    row: ScheduleRow,
+    state: ScheduleState,
+    cursor: datetime | None,
+) -> Script[ScheduleRow]:
+    changed = yield Statement(
+        s.schedules.set_state,
+        {
+            "id": row.id,
+            "revision": row.revision,
+            "state": state.value,
+            "cursor": cursor,
+        },
+    )
+    return decode.schedule(s.dialect, changed[0]) if changed else row
+
+
+def delete(s: AllStatements, app: str, name: str) -> Verb[bool]:
+    """Remove a schedule; the jobs it made stay. A repeated try remembers that it was there."""
+    existed = False
+
+    def script() -> Script[bool]:
+        nonlocal existed
+        existed = existed or bool((yield Statement(s.schedules.get, {"app": app, "name": name})))
+        yield Statement(s.schedules.delete, {"app": app, "name": name})
+        return existed
+
+    return Verb("delete_schedule", Kind.TRANSACTION, script)
+
+
+def due(s: AllStatements, limit: int, skip: int) -> Verb[Due]:
+    """Read what is due, and when the next one will be."""
+
+    def script() -> Script[Due]:
+        found = yield Statement(s.schedules.due, {"most": limit})
+        upcoming = yield Statement(s.schedules.next_due, {"skip": skip})
+        now = yield from clock(s.jobs)
+        return Due(
+            [decode.schedule(s.dialect, row) for row in found],
+            s.dialect.time(upcoming[0][0]) if upcoming else None,
+            now,
+        )
+
+    return Verb("due_schedules", Kind.READ, script)
+
+
+def fire(s: AllStatements, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
+    """Move the cursors that nobody else has moved, and insert their jobs; returns the jobs."""
+    careful = [(f.row.id,) for f in fires if f.overlap is Overlap.SKIP and f.jobs]
+
+    def script() -> Script[list[NewJob]]:
+        busy: set[UUID] = set()
+        if careful:
+            found = yield Statement(s.schedules.unfinished, {}, careful)
+            busy = {s.dialect.uuid(row[0]) for row in found}
+        decided = [_without_overlap(f, busy) for f in fires]
+        moved = yield Statement(s.schedules.advance, {}, [_cursor_values(f) for f in decided])
+        ours = {s.dialect.uuid(row[0]) for row in moved}
+        jobs = [job for f in decided if f.row.id in ours for job in f.jobs]
+        if jobs:
+            yield insertion(s.jobs, jobs)
+        return jobs
+
+    return Verb("fire", Kind.TRANSACTION, script)
+
+
+def _without_overlap(fire: Fire, busy: set[UUID]) -> Fire:
+    """Pass over what would run beside an unfinished job of the same schedule."""
+    if fire.overlap is not Overlap.SKIP or not fire.jobs:
+        return fire
+    kept = [] if fire.row.id in busy else fire.jobs[-1:]
+    passed = fire.plan.missed + len(fire.jobs) - len(kept)
+    return Fire(fire.row, Plan(fire.plan.fire, passed, fire.plan.next), kept, fire.overlap)
+
+
+def _cursor_values(fire: Fire) -> tuple[object, ...]:
+    plan = fire.plan
+    latest = plan.fire[-1] if plan.fire else fire.row.next_run_at
+    return (
+        fire.row.id,
+        fire.row.next_run_at,
+        fire.row.revision,
+        plan.next,
+        latest,
+        plan.missed,
+        bool(fire.jobs),
+    )
+
+
+def fires(
+    s: AllStatements,
+    schedule_id: UUID,
+    limit: int,
+    before: datetime | None,
+    before_id: UUID | None,
+) -> Verb[list[JobRow]]:
+    """Read the jobs that a schedule made, the latest first."""
+    last = {"before": before, "before_id": before_id or NO_ID}
+
+    def script() -> Script[list[JobRow]]:
+        params = {"schedule": schedule_id, "most": limit, **last}
+        found = yield Statement(s.schedules.fires, params)
+        return [decode.job(s.dialect, row) for row in found]
+
+    return Verb("fires", Kind.READ, script)
+
+
+def encode_spec(spec: ScheduleSpec) -> str:
+    """Return a spec as text; equal specs have equal texts."""
+    return msgspec.json.encode(spec, order="sorted").decode()
