@@ -20,8 +20,8 @@ from pulsed.model.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql_store import SqlStore
-from pulsed.store.verbs import reads
 from pulsed.store.sqlite.place import file_system
+from pulsed.store.verbs import reads
 from tests.support.backends import Backend
 from tests.support.checkpoints import a_family, children_of, send, suspended
 from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of

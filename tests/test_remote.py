@@ -7,7 +7,8 @@ import gc
 import multiprocessing
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -27,8 +28,10 @@ from pulsed.rpc.client import claim_stream as claims
 from pulsed.rpc.client import store as remote
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.server.access import unauthenticated
+from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.gate import Gate
+from pulsed.rpc.server.service import Service
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.apps import declare_add, work_off
@@ -367,3 +370,19 @@ class TestClaims:
         await answer
         await asyncio.sleep(0)
         assert stream._quiet == {}  # so the next claim asks
+
+
+async def test_an_older_server_that_lists_all_leases_makes_nobody_stop(database, monkeypatch):
+    """It does not know that only the leases of cancelled jobs were asked for."""
+
+    async def list_all(self: Service, request: Any, _: Caller) -> Any:
+        leases = await self._store.held(UUID(request.worker_id))
+        return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
+
+    monkeypatch.setattr(Service, "list_leases", list_all)
+    with ServerThread(lambda: SqliteStore(database)) as server:
+        store = RemoteStore(server.url)
+        run = await running(store)
+        assert await store.held(run.lease.worker_id, asked_to_stop=True) == []
+        assert await store.held(run.lease.worker_id) == [run.lease]
+        await store.aclose()

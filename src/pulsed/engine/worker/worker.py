@@ -66,6 +66,10 @@ MOST_UNREPORTED = 500
 DRAIN_LOG_EVERY = 5.0
 """Seconds between two lines about a drain that goes on."""
 
+LAST_WRITES = 5.0
+"""Seconds that the database gets at the end: for a claim in flight, for the last reports, and for
+the removal of the worker's presence."""
+
 
 class Exit(Enum):
     """Why a worker ended; the value is the exit code of its process."""
@@ -227,7 +231,7 @@ class Worker:
         finally:
             await _end(asked, *background)
             with contextlib.suppress(StorageError, TimeoutError):
-                async with asyncio.timeout(runner.UNSTOPPABLE_AFTER):
+                async with asyncio.timeout(LAST_WRITES):
                     await self.store.retire(self.id)
 
     async def _finish_claim(self, claiming: asyncio.Task[None]) -> None:
@@ -241,7 +245,7 @@ class Worker:
         if not claiming.done():
             self._exit = Exit.ABORTED
             # A moment even now: what it has just leased would wait for its lease to expire.
-            await asyncio.wait([claiming], timeout=runner.UNSTOPPABLE_AFTER)
+            await asyncio.wait([claiming], timeout=LAST_WRITES)
             await _end(claiming)
 
     def _hinted(self) -> None:
@@ -269,7 +273,7 @@ class Worker:
                 self._exit = Exit.ABORTED
                 await self._abort_runs()
                 # What cannot be handed back by then will expire.
-                await asyncio.wait([finished], timeout=runner.UNSTOPPABLE_AFTER)
+                await asyncio.wait([finished], timeout=LAST_WRITES)
             elif running:
                 log.info("drained in %s: every job has ended", in_words(time.monotonic() - began))
 

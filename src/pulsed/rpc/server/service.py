@@ -248,7 +248,9 @@ class Service(WorkflowMethods):
         if caller.is_limited:
             places = await self._store.places([lease.job_id for lease in leases])
             leases = [lease for lease in leases if is_own(places.get(lease.job_id), caller)]
-        return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
+        return pb.ListLeasesResponse(
+            leases=map(to.lease_message, leases), asked_to_stop=request.asked_to_stop
+        )
 
     async def progress(self, request: Any, caller: Caller) -> Any:
         lease = checks.lease(request.lease)
