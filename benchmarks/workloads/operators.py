@@ -9,6 +9,7 @@ is measured in turns with them and taken off.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -246,10 +247,9 @@ def _general(word: str, found: Found) -> str:
     """Write a job's id in a way that is the same in every run."""
     if word == str(found.workflow):
         return "WORKFLOW"
-    try:
-        return "ID" if UUID(word) else word
-    except ValueError:
-        return f"'{word}'" if " " in word else word
+    if len(word) == len(str(found.workflow)):
+        return "ID"
+    return shlex.quote(word)
 
 
 def _run(url: str, words: tuple[str, ...]) -> float:
