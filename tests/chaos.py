@@ -10,6 +10,7 @@ pulsed's own code, must find every invariant kept. Exit code 1 says that one was
 
 With ``--schedules`` the processes fire a schedule while they are killed: each occurrence must have
 become one job. With ``--workflows`` a workflow's worker dies at each of its storage calls in turn.
+With ``--crashes`` nine jobs in a thousand kill their worker, and the others must not pay for it.
 With ``--server`` workers and producers reach the database through two servers
 only, which die as well.
 """
@@ -148,10 +149,7 @@ class Storm:
         return self.url
 
     def _enqueue_all(self, began: float) -> None:
-        app = Pulse(self.app_url)
-        app.include(router)
-        plan = self.rng.choices(list(KINDS), weights=list(KINDS.values()), k=self.jobs)
-        plan[len(plan) // 10] = poison
+        app, plan = self._producer(), self._plan()
         spread = 0.8 * self.seconds
         for start in range(0, self.jobs, BATCH):
             due = began + spread * start / self.jobs
@@ -164,6 +162,16 @@ class Storm:
                 except PulsedError:  # refused or unknown: no promise was made
                     self.refused += len(mine)
         app.close()
+
+    def _producer(self) -> Pulse:
+        app = Pulse(self.app_url)
+        app.include(router)
+        return app
+
+    def _plan(self) -> list[Any]:
+        plan = self.rng.choices(list(KINDS), weights=list(KINDS.values()), k=self.jobs)
+        plan[len(plan) // 10] = poison
+        return plan
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "tests.chaos", "--be-worker", self.app_url])
@@ -397,6 +405,9 @@ def main() -> int:
         "--server", action="store_true", help="two servers in between, which are killed as well"
     )
     parser.add_argument(
+        "--crashes", action="store_true", help="jobs that kill their worker, under a supervisor"
+    )
+    parser.add_argument(
         "--workflows", action="store_true", help="die at every storage call of a workflow instead"
     )
     parser.add_argument("--every", type=float, default=1.0, help="seconds of the schedule (1)")
@@ -418,6 +429,10 @@ def main() -> int:
             from tests import chaos_schedules  # noqa: PLC0415 - it builds on this module
 
             return 0 if chaos_schedules.run(options.engine, options) else 1
+        if options.crashes:
+            from tests import chaos_crashes  # noqa: PLC0415 - it builds on this module
+
+            return 0 if chaos_crashes.run(options.engine, options) else 1
         return 0 if run(options.engine, options) else 1
     again = [sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--seed", str(options.seed)]
     codes = [subprocess.call([*again, "--engine", engine]) for engine in ("sqlite", "postgres")]

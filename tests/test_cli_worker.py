@@ -18,7 +18,7 @@ from pulsed import Status
 from pulsed.cli.logs import JsonLines, Lines
 from pulsed.cli.options.working import queues
 from pulsed.cli.reloading import SourceWatch, sources_under
-from pulsed.cli.view.times import brief, parse_duration, past, relative
+from pulsed.cli.view.times import parse_duration, past, relative
 from pulsed.engine.process.stop_signals import ECHO
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import CONTROLS, Command, run, until
@@ -214,11 +214,8 @@ class TestOptions:
 
     def test_ages(self):
         now = datetime(2026, 11, 15, tzinfo=UTC)
-        assert [brief(s) for s in (-1, 8, 99, 120, 7197, 86_400 * 3)] == [
-            *("0s", "8s", "99s", "2m", "2h", "3d"),
-        ]
-        assert relative(now + timedelta(minutes=5), now) == "in 5m"
-        assert relative(now - timedelta(hours=3), now) == "3h ago"
+        assert relative(now + timedelta(minutes=5), now) == "in 5 min"
+        assert relative(now - timedelta(hours=3), now) == "3 h ago"
 
 
 class TestPipes:

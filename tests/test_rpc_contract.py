@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulsed.rpc.messages.contract import METHODS
+from pulsed.rpc.messages.contract import METHODS, VERBS
 from pulsed.rpc.server.access import ROLES
 from pulsed.rpc.server.service import Service
 
@@ -36,6 +36,13 @@ def test_every_method_has_a_function_and_a_role():
     assert set(ROLES) == set(METHODS)
     for method in METHODS.values():
         assert method.streams or callable(getattr(Service, method.function)), method.name
+
+
+def test_every_method_says_what_it_does():
+    assert set(VERBS) == set(METHODS)
+    for method in METHODS.values():
+        assert method.action.islower(), method.name
+        assert method.action != method.name.lower()
 
 
 def test_every_method_and_message_is_explained():

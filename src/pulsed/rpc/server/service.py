@@ -15,6 +15,7 @@ import msgspec
 
 from pulsed.engine.upkeep.scheduler import template
 from pulsed.errors import JobNotFound, ScheduleNotFound
+from pulsed.handler import clean_text
 from pulsed.handler.options import checked_count, checked_name
 from pulsed.model.audit import LONGEST_LOG, Operator
 from pulsed.model.job import Failure, JobRow, Status
@@ -449,12 +450,13 @@ class Service(WorkflowMethods):
         )
 
     async def fire_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        fires = [checks.converted(to_schedule.fire_of, message) for message in request.fires]
+        fires = [checks.fire(message) for message in request.fires]
         jobs = await self._store.fire(fires)
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
 
     async def park_schedule(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        await self._store.park_schedule(to_schedule.schedule_of(request.schedule), request.reason)
+        row = checks.seen_schedule(request.schedule)
+        await self._store.park_schedule(row, clean_text(request.reason))
         return pb.ParkScheduleResponse()
 
     async def take_turn(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
@@ -513,7 +515,7 @@ def _operator(request: Any, caller: Caller) -> Operator:
 
 
 def _app(request: Any) -> str:
-    return request.app or "default"
+    return checked_name("name of the app", request.app or "default")
 
 
 def _there(row: ScheduleRow | None, request: Any) -> ScheduleRow:

@@ -8,20 +8,17 @@ from typing import Any
 
 import msgspec
 
-from pulsed.errors import InvalidPayload
 from pulsed.handler.options import checked_name
-from pulsed.handler.payload import MAX_PAYLOAD
 from pulsed.model.job import Lease, NewJob
-from pulsed.model.step import Checkpoint, StepKind
+from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Record
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import workflows as to_workflow
 from pulsed.rpc.messages.contract import LARGEST_ANSWER
-from pulsed.rpc.messages.errors import invalid
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
-from pulsed.rpc.server.checks_workflows import check_checkpoint, check_family
+from pulsed.rpc.server.checks_workflows import check_family, checked_checkpoint
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.sized_page import Parcel
@@ -142,14 +139,7 @@ def _record(message: Any) -> Record:
 def _checkpoint(message: Any) -> Checkpoint:
     """Return the checkpoint of a message, if it can be stored."""
     checkpoint: Checkpoint = checks.converted(to_workflow.checkpoint_of, message)
-    check_checkpoint(checkpoint)
-    if checkpoint.value is not None:
-        most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
-        try:
-            checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
-        except InvalidPayload as error:
-            raise invalid(str(error)) from None
-    return checkpoint
+    return checked_checkpoint(checkpoint)
 
 
 def _child(lease: Lease, message: Any) -> NewJob:
