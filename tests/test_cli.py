@@ -16,7 +16,7 @@ import pytest
 
 import pulsed
 from pulsed.cli.root import COMMANDS, root
-from pulsed.client import Job
+from pulsed.client.job import Job
 from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import CONTROLS, a_waiting_job, run
