@@ -122,6 +122,8 @@ class Storm:
     refused: int = 0
     killed: int = 0
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    patience: float = DRAIN_SECONDS
+    """Seconds in which the rest must drain."""
 
     def rage(self, show: Callable[[str], None]) -> None:
         """Enqueue and kill until the time is over, then wait until nothing is left to do."""
@@ -190,7 +192,7 @@ class Storm:
         ]
 
     def _drain(self, show: Callable[[str], None]) -> None:
-        deadline = time.monotonic() + DRAIN_SECONDS
+        deadline = time.monotonic() + self.patience
         with reading(self.url) as query:
             living = f"SELECT count(*) FROM pulse_jobs WHERE status NOT IN {ENDED}"
             while (left := query(living)[0][0]) and time.monotonic() < deadline:

@@ -27,6 +27,8 @@ from tests.chaos import LEASE, TICK, Progress, Query, Storm, _json, _uuid, readi
 
 ONE_IN = 111
 """0.9 %."""
+PATIENCE = 400.0
+"""Seconds to drain: a supervisor waits longer and longer before it replaces who dies soon."""
 FREE_CRASHES = 2
 """Runs that a job may lose with others before it has to pay."""
 
@@ -47,7 +49,7 @@ async def neighbour(n: int) -> int:
     return n
 
 
-@router.job(**fragile)
+@router.job(**fragile | {"max_attempts": 1})
 def crash(n: int) -> int:
     note(n)
     os._exit(9)
@@ -129,6 +131,7 @@ def run(engine: str, options: argparse.Namespace) -> bool:
             url, options.seconds, options.jobs, options.workers, random.Random(options.seed)
         )
         storm.runs = Path(folder, "runs")
+        storm.patience = PATIENCE
         progress = Progress(engine)
         began = time.monotonic()
         storm.rage(progress)

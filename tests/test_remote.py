@@ -33,7 +33,7 @@ from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.gate import Gate
-from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.services.work import WorkService
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.apps import declare_add, work_off
@@ -416,11 +416,11 @@ class TestWhatErrorsSay:
 async def test_an_older_server_that_lists_all_leases_makes_nobody_stop(database, monkeypatch):
     """It does not know that only the leases of cancelled jobs were asked for."""
 
-    async def list_all(self: Service, request: Any, _: Caller) -> Any:
+    async def list_all(self: WorkService, request: Any, _: Caller) -> Any:
         leases = await self._store.held(UUID(request.worker_id))
         return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
 
-    monkeypatch.setattr(Service, "list_leases", list_all)
+    monkeypatch.setattr(WorkService, "list_leases", list_all)
     with ServerThread(lambda: SqliteStore(database)) as server:
         store = RemoteStore(server.url)
         run = await running(store)

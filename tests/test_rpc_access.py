@@ -156,6 +156,7 @@ class World:
             "FireSchedules": pb.FireSchedulesRequest(),
             "TakeTurn": pb.TakeTurnRequest(length_seconds=1),
             "PruneJobs": pb.PruneJobsRequest(limit=5),
+            "PruneSchedules": pb.PruneSchedulesRequest(limit=5),
             "CountPrunable": pb.PruneJobsRequest(),
             "Cascade": pb.CascadeRequest(limit=5),
             "ParkSchedule": pb.ParkScheduleRequest(
@@ -567,7 +568,7 @@ async def test_a_worker_that_may_not_do_the_servers_upkeep_says_so_once(world, c
     assert await refused_calls(world) == before + 1
     (line,) = [record for record in caplog.records if record.name == "pulsed.upkeep"]
     assert "--no-upkeep" in line.getMessage()
-    assert "Watchdog needs the role admin" in line.getMessage()
+    assert "Recovering jobs needs the role admin" in line.getMessage()
     await remote.retire(worker.id)
     await remote.aclose()
 

@@ -410,6 +410,24 @@ class TestStreams:
                     await stream.grant(1, 1)
                     await stream.batch()
 
+    async def test_what_streams_say_of_their_topics_is_bounded_by_bytes(self):
+        """Those of a fleet say the same, which is kept once."""
+        account = admission.Account(most_bytes=1_000)
+        others = (TopicPolicy(topic="others"),)
+        with contextlib.ExitStack() as held:
+            said = ((TopicPolicy(topic="mine"),) for _ in range(100))
+            kept = [held.enter_context(account.topics(each, 600)) for each in said]
+            assert len({id(each) for each in kept}) == 1
+            assert account.topic_bytes == 600
+            with (
+                pytest.raises(Refusal, match="different topics of 600 bytes"),
+                account.topics(others, 600),
+            ):
+                pass
+        assert account.topic_bytes == 0
+        with account.topics(others, 5_000):  # alone it may be as large as a Hello may be
+            pass
+
     @pytest.mark.parametrize(
         "hello, why",
         [

@@ -20,7 +20,9 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
 from pulsed.rpc.messages.errors import Refusal
 from pulsed.rpc.server.access import ANYBODY
-from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.scopes import Scopes
+from pulsed.rpc.server.services.all import services
+from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.weight import CHECKED_AS_JSON, CUT_TO_LENGTH, NOT_STORED, check_weight
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import row, running
@@ -143,12 +145,15 @@ async def asked(watched: Watched, method: str, path: tuple[str, ...], text: str)
     """Make a call as the server does, from the bytes on; what it refuses is refused."""
     known = METHODS[method]
     data = filled(known.request(), path, text).SerializeToString()
-    service = Service(
-        watched,  # type: ignore[arg-type]
+    store: Any = watched
+    backend = Backend(
+        store=store,
+        scopes=Scopes(store),
         hint=lambda: None,
         describe=pb.GetServerResponse,
         largest_batch=LARGEST_BATCH,
     )
+    service = services(backend)[known.service]
     watched.calls = watched.longest = 0
     check_weight(known.request, data, LARGEST_BATCH)
     await getattr(service, known.function)(known.request.FromString(data), ANYBODY)

@@ -12,11 +12,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from pulsed.batches import TRANSACTION, batches
+from pulsed.batches import TRANSACTION, batches, halves
 from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
@@ -137,25 +137,16 @@ class Scheduler:
         if self._left.get(row.id) != why:  # said once, and not at every look
             log.warning("schedule %s of %s is left to other machines: %s", row.name, row.app, why)
 
-    async def _fire_batch(self, fires: list[Fire]) -> list[NewJob]:
+    async def _fire_batch(self, fires: Sequence[Fire]) -> list[NewJob]:
         try:
             return await self._store.fire(fires)
         except Exception as error:
             if _is_trouble_of_the_database(error):
                 raise
-            return await self._fire_one_by_one(fires)
-
-    async def _fire_one_by_one(self, fires: list[Fire]) -> list[NewJob]:
-        """Find the schedule that the database refuses, and let the others go on."""
-        made: list[NewJob] = []
-        for fire in fires:
-            try:
-                made += await self._store.fire([fire])
-            except Exception as error:
-                if _is_trouble_of_the_database(error):
-                    raise
-                await self._park(fire.row, error)
-        return made
+            if len(fires) > 1:  # one schedule that the database refuses must not stop the others
+                return [job for half in halves(fires) for job in await self._fire_batch(half)]
+            await self._park(fires[0].row, error)
+            return []
 
     async def _park(self, row: ScheduleRow, error: Exception) -> None:
         reason = clean_text(f"{type(error).__name__}: {error}")

@@ -42,7 +42,8 @@ from pulsed.rpc.server.gate import Gate, OpenGate
 from pulsed.rpc.server.job_stream import JobStream
 from pulsed.rpc.server.refusals import Refusals
 from pulsed.rpc.server.scopes import Scopes
-from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.services.all import services
+from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.weight import check_weight
 from pulsed.store.base import Store
 from pulsed.version import __version__
@@ -105,11 +106,14 @@ class Server:
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
         self._scheduler = Scheduler(store)
         self._scopes = Scopes(store)
-        self._service = Service(
-            store,
-            hint=self.dispatcher.hint,
-            describe=self._describe,
-            largest_batch=self.options.largest_batch,
+        self._services = services(
+            Backend(
+                store=store,
+                scopes=self._scopes,
+                largest_batch=self.options.largest_batch,
+                hint=self.dispatcher.hint,
+                describe=self._describe,
+            )
         )
         self._streams: set[JobStream] = set()
         self._answers = Answers()
@@ -241,7 +245,7 @@ class Server:
         return make(behaviour, response_serializer=method.response.SerializeToString)
 
     def _unary(self, method: Method) -> Any:
-        function = getattr(self._service, method.function)
+        function = getattr(self._services[method.service], method.function)
 
         async def answer(request: Any, caller: Caller, context: Any) -> Any:
             sent = _request_id(context) if method.name in ANSWERED_ONCE else None
@@ -301,12 +305,11 @@ class Server:
             caller = await self._gate.admit(context)
             caller.check_method("StreamJobs")
             self._check_not_draining()
-            with self._admission.stream(caller):
+            with self._admission.stream(caller) as account:
                 await context.send_initial_metadata(((WELCOME, "1"),))
+                check = self._scopes.check_worker
                 await self._serve_stream(
-                    JobStream(
-                        self.dispatcher, self._gate, self._scopes.check_worker, caller, context
-                    )
+                    JobStream(self.dispatcher, self._gate, check, caller, account, context)
                 )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await self._abort(context, error, "StreamJobs", caller)
