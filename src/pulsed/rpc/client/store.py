@@ -409,7 +409,7 @@ class RemoteStore(Store):
     async def backlog(self) -> list[Backlog]:
         answer = await self.connection.call("GetBacklog", pb.GetBacklogRequest())
         return [
-            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest))
+            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest), lane.at_least)
             for lane in answer.lanes
         ]
 
