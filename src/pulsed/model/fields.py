@@ -191,3 +191,8 @@ def columns_of(use: Use) -> dict[str, str]:
 def attributes_of(use: Use) -> tuple[str, ...]:
     """Return the attributes that fields have in a place."""
     return tuple(field.attribute(use) for field in fields_of(use))
+
+
+def wire_names(use: Use) -> dict[str, str]:
+    """Return what attributes are called in messages."""
+    return {field.attribute(use): field.wire_name(use) for field in fields_of(use)}

@@ -26,6 +26,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
+from pulsed.rpc.messages import values
 from pulsed.rpc.messages.errors import lost
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
@@ -103,7 +104,7 @@ class Service(WorkflowMethods):
 
         jobs = Parcel(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
-        searched = "" if jobs.is_cut else to.maybe_text(searched_to)
+        searched = "" if jobs.is_cut else values.maybe_text(searched_to)
         return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
 
     async def count_jobs(self, request: Any, caller: Caller) -> Any:
@@ -154,7 +155,7 @@ class Service(WorkflowMethods):
                     queue=lane.queue,
                     topic=lane.topic,
                     due=lane.due,
-                    oldest=to.stamp(lane.oldest),
+                    oldest=values.stamp(lane.oldest),
                 )
                 for lane in await self._store.backlog()
             ]
@@ -167,7 +168,7 @@ class Service(WorkflowMethods):
             leaseless=found.leaseless,
             overspent=found.overspent,
             overdue=found.overdue,
-            last_tick=to.maybe_stamp(found.last_tick),
+            last_tick=values.maybe_stamp(found.last_tick),
             in_grace=found.in_grace,
             reasonless=found.reasonless,
             overslept=found.overslept,
@@ -175,7 +176,7 @@ class Service(WorkflowMethods):
         )
 
     async def get_time(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
-        return pb.GetTimeResponse(now=to.stamp(await self._store.now()))
+        return pb.GetTimeResponse(now=values.stamp(await self._store.now()))
 
     async def get_server(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         return self._describe()
@@ -183,9 +184,9 @@ class Service(WorkflowMethods):
     async def list_audit_log(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
         entries = await self._store.audit_log(
             limit=checked_count("limit", request.limit, 1, LONGEST_LOG),
-            since=to.maybe_instant(request, "since"),
-            until=to.maybe_instant(request, "until"),
-            actor=to.maybe(request, "actor"),
+            since=values.maybe_instant(request, "since"),
+            until=values.maybe_instant(request, "until"),
+            actor=values.maybe(request, "actor"),
         )
         return pb.ListAuditLogResponse(entries=map(to_audit.entry_message, entries))
 
@@ -393,7 +394,7 @@ class Service(WorkflowMethods):
     ) -> Parcel[JobRow, M]:
         schedule_id = checks.job_id_of(request.schedule_id)
         jobs = Parcel(pack, limit=checked_count("limit", request.limit, 1, LARGEST_PAGE))
-        before = to.maybe_instant(request, "before")
+        before = values.maybe_instant(request, "before")
         before_id = checks.job_id_of(request.before_id) if request.before_id else None
 
         async def read(count: int, last: JobRow | None) -> list[JobRow]:
@@ -441,8 +442,8 @@ class Service(WorkflowMethods):
         schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
             schedules=schedules.messages,
-            next_run_at=to.maybe_stamp(due.next_run_at),
-            now=to.stamp(due.now),
+            next_run_at=values.maybe_stamp(due.next_run_at),
+            now=values.stamp(due.now),
         )
 
     async def fire_schedules(self, request: Any, caller: Caller) -> Any:  # noqa: ARG002
@@ -460,7 +461,7 @@ class Service(WorkflowMethods):
 
     async def prune_jobs(self, request: Any, caller: Caller) -> Any:
         since = {
-            to.STATUSES[age.status]: to.instant(age.since)
+            to.STATUSES[age.status]: values.instant(age.since)
             for age in request.ages
             if age.HasField("since")
         }
@@ -475,7 +476,7 @@ class Service(WorkflowMethods):
                 pb.PruneJobsResponse.Removed(
                     status=to.STATUS_NUMBERS[status],
                     jobs=jobs,
-                    reached=to.maybe_stamp(pruned.reached.get(status)),
+                    reached=values.maybe_stamp(pruned.reached.get(status)),
                 )
                 for status, jobs in pruned.removed.items()
             ]

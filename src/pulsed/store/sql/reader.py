@@ -28,6 +28,7 @@ _CONVERSIONS = {
 }
 """How a value is read that is not what the driver makes of it; see ``Dialect.native``."""
 INDENT = "\n        "
+LIST = f",{INDENT}    "
 _NEVER_NONE = (Kind.HEADERS, Kind.TEXTS)
 
 
@@ -71,7 +72,7 @@ class Reader(Generic[T]):
         loop = [
             f"for {', '.join(self._columns)} in rows:",
             *self._conversions(native),
-            f"found.append(struct({', '.join(self._arguments())}))",
+            f"found.append(struct({LIST.join(self._arguments())}))",
         ]
         return f"""def read({", ".join(("rows", *self._given))}):
     found = []
