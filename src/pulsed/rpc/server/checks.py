@@ -12,11 +12,12 @@ from uuid import UUID
 import grpc
 import msgspec
 
-from pulsed.client.schedule_spec import make_spec, options_of
+from pulsed.client.schedule_spec import JOB_OPTIONS, make_spec, options_of
 from pulsed.errors import InvalidPayload
 from pulsed.handler import Registry, checked_options
-from pulsed.handler.options import PRIORITIES, checked_count, checked_name
+from pulsed.handler.options import OPTIONS, checked_due, checked_name, checked_option
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
+from pulsed.model.fields import NEW, attributes_of
 from pulsed.model.job import Lease, NewJob, TopicPolicy
 from pulsed.model.outcome import Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleSpec
@@ -61,20 +62,18 @@ def new_job(message: Any) -> NewJob:
     """Return the job of a message, if it can be stored."""
     job: NewJob = converted(new_job_of, message)
     checked_name("topic", job.topic)
-    checked_name("queue", job.queue)
-    checked_count("priority", job.priority, *PRIORITIES)
     checked_json(f"The payload of {job.topic!r}", job.payload, is_object=True)
-    checked_options(
-        {
-            "delay": max(job.delay, 0.0) if job.delay else None,  # the past is now
-            "max_attempts": job.max_attempts,
-            "timeout": job.timeout,
-            "lease": job.lease,
-            "headers": job.headers,
-            "tags": job.tags or None,
-        }
-    )
+    for name in _OPTIONS:
+        if (value := getattr(job, name)) is not None:
+            checked_option(name, value)
+    checked_option("delay", max(job.delay, 0.0))  # the past is now
+    if job.at is not None:
+        checked_due("at", job.at)
     return job
+
+
+_OPTIONS = [name for name in attributes_of(NEW) if name in OPTIONS and name not in ("delay", "at")]
+"""What a producer may say in ``using()``, too, and is checked in the same way."""
 
 
 def queues_of(names: Sequence[str]) -> tuple[str, ...]:
@@ -179,18 +178,10 @@ def spec(message: Any) -> ScheduleSpec:
     """Return what a schedule says, if it makes sense."""
     said = converted(spec_of, message)
     checked_json(f"The payload of {said.topic!r}", said.payload, is_object=True)
-    options: dict[str, Any] = options_of(said) | {
-        "queue": said.queue,
-        "priority": said.priority,
-        "max_attempts": said.max_attempts,
-        "timeout": said.timeout,
-        "lease": said.lease,
-        "headers": said.headers,
-        "tags": said.tags or None,
-    }
+    options = options_of(said) | {name: getattr(said, name) for name in JOB_OPTIONS}
     made = make_spec(said.topic, options, _NO_HANDLERS)
     # As it came: to write the payload anew would make another schedule of it.
-    return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff)
+    return msgspec.structs.replace(made, payload=said.payload)
 
 
 def converted(convert: Any, message: Any) -> Any:
