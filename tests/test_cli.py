@@ -176,8 +176,8 @@ class TestWhichDatabase:
         result = run("jobs", "list", "--url", "postgresql://user:secret@127.0.0.1:1/none")
         assert result.exit_code == 4
         assert result.stderr.startswith("pulsed: ")
-        assert "Traceback" not in result.output
-        assert "secret" not in result.output
+        assert "Traceback" not in result.stderr
+        assert "secret" not in result.stderr
 
     def test_a_url_that_is_none(self):
         result = run("jobs", "list", "--url", "mysql://localhost/shop")

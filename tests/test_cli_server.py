@@ -52,7 +52,7 @@ def test_it_serves_producers_workers_and_commands_and_drains(tmp_path):
         assert listed.exit_code == 0
         assert str(job.id) in listed.stdout
         checked = run("doctor", PULSED_URL=url)
-        assert "sqlite" in checked.output.lower()
+        assert "sqlite" in checked.stdout.lower()
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
     with Pulse(f"sqlite:///{tmp_path}/jobs.db") as app:
@@ -88,7 +88,7 @@ def test_reflection_that_is_not_installed_is_an_error_that_helps(tmp_path, monke
     monkeypatch.setitem(sys.modules, "grpc_reflection", None)
     said = run("server", "--reflection", "--url", f"sqlite:///{tmp_path}/jobs.db")
     assert said.exit_code != 0
-    assert install_command("reflection") in said.output
+    assert install_command("reflection") in said.stderr
 
 
 def test_it_fires_schedules_by_itself(tmp_path):
@@ -147,8 +147,8 @@ def memory_of(pid: int) -> int:
 def test_it_refuses_to_be_open_to_everybody(listen):
     refused = run("server", "--url", "sqlite://", "--listen", listen)
     assert refused.exit_code == 2
-    assert "no TLS" in refused.output
-    assert "--insecure" in refused.output
+    assert "no TLS" in refused.stderr
+    assert "--insecure" in refused.stderr
 
 
 def test_it_is_loud_when_told_to_be(tmp_path):
@@ -160,7 +160,7 @@ def test_it_is_loud_when_told_to_be(tmp_path):
 def test_a_server_before_a_server_is_refused():
     refused = run("server", "--url", "pulse://127.0.0.1:1")
     assert refused.exit_code == 2
-    assert "needs a database" in refused.output
+    assert "needs a database" in refused.stderr
 
 
 def test_a_port_that_is_taken_is_said(tmp_path):
@@ -184,10 +184,10 @@ def test_tokens_and_certificates_open_other_addresses(tmp_path):
         without = f"pulses://127.0.0.1:{place}?ca={authority.ca}"
         refused = run("jobs", "list", PULSED_URL=without)
         assert refused.exit_code != 0
-        assert "wants a token" in refused.output
+        assert "wants a token" in refused.stderr
 
 
 def test_half_of_tls_is_none(tmp_path):
     cert, _ = Authority(tmp_path).sign("server")
     refused = run("server", "--url", "sqlite://", "--tls-cert", str(cert))
-    assert (refused.exit_code, "both --tls-cert and --tls-key" in refused.output) == (2, True)
+    assert (refused.exit_code, "both --tls-cert and --tls-key" in refused.stderr) == (2, True)

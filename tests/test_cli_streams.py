@@ -45,9 +45,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_under_stdout_is_no_bug(folder):
+@pytest.mark.parametrize("args", [["jobs", "list"], ["jobs"]], ids=["data", "help"])
+def test_a_full_disk_under_stdout_is_no_bug(folder, args):
     with Path("/dev/full").open("wb") as full:
-        listed = started("-m", "pulsed", "jobs", "list", cwd=folder, stdout=full, env=at(folder))
+        listed = started("-m", "pulsed", *args, cwd=folder, stdout=full, env=at(folder))
     assert listed.returncode == 1
     assert listed.stderr == b"pulsed: cannot write to stdout: No space left on device\n"
 

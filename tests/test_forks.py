@@ -6,7 +6,7 @@ import os
 import sqlite3
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import copy_context
 from pathlib import Path
@@ -167,6 +167,65 @@ def test_two_threads_may_fork_at_once(file_store, database):
         thread.join()
     assert seen == [False] * 60
     assert run_blocking(file_store.counts(EVERYTHING))[Status.PENDING] == 61
+
+
+class Interrupted(fork.ForkAware):
+    """A signal handler runs while this pauses, or resumes."""
+
+    def __init__(self, moment: str, handler: Callable[[], object]) -> None:
+        self._handlers = {moment: [handler]}
+        fork.watch_forks(self)
+
+    def pause(self, give_up_at: float) -> None:
+        self._handle("pause")
+
+    def resume(self) -> None:
+        self._handle("resume")
+
+    def _handle(self, moment: str) -> None:
+        for handler in (handlers := self._handlers.get(moment, [])):
+            handlers.remove(handler)
+            handler()
+
+    def forget_inherited(self) -> list[object]:
+        return []
+
+
+def fork_in_a_signal_handler() -> None:
+    with forking():
+        pass
+
+
+@pytest.mark.parametrize("moment", ["pause", "resume"])
+def test_a_signal_handler_may_fork_while_the_hooks_of_a_fork_run(file_store, database, moment):
+    """Everything stays at rest until the outer fork is over; then all threads go on."""
+    others = [SqliteStore(database) for _ in range(5)]  # which comes first is not known
+    interrupted = Interrupted(moment, fork_in_a_signal_handler)
+    stores = [file_store, *others]
+    with forking():
+        assert all(store._uses._is_shut and store.steps._is_shut for store in stores)
+    assert not any(store._uses._is_shut or store.steps._is_shut for store in stores)
+    registering = threading.Thread(target=fork.watch_forks, args=[interrupted], daemon=True)
+    registering.start()
+    registering.join(10)
+    assert not registering.is_alive(), "the lock is still held"
+    for store in others:
+        close_blocking(store)
+
+
+def test_the_child_of_a_signal_handlers_fork_goes_through_with_the_outer_fork(file_store):
+    """It returns from the handler into hooks that began in its parent."""
+
+    def fork_and_go_on_in_the_child() -> None:
+        fork._before()
+        fork._in_child()
+
+    forked = Interrupted("pause", fork_and_go_on_in_the_child)
+    with forking():
+        pass
+    assert not file_store._uses._is_shut
+    assert run_blocking(file_store.counts(EVERYTHING))[Status.PENDING] == 1
+    assert forked._handlers == {"pause": []}
 
 
 REFUSED = """

@@ -1,6 +1,7 @@
 """A store on SQLite by itself: in memory, closed and used again, read by many, in batches."""
 
 import asyncio
+import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -80,6 +81,28 @@ async def test_readers_beside_each_other_use_connections_of_their_own(store):
     found = await asyncio.gather(*(store.get([job_id]) for _ in range(30)))
     assert all(set(one) == {job_id} for one in found)
     assert len(store._idle_readers) <= module.MOST_IDLE_READERS
+
+
+class TakenMeanwhile(list[sqlite3.Connection]):
+    """Empty, but a thread that looked a moment ago saw one connection."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+async def test_a_reader_that_another_thread_takes_first_is_replaced_by_a_new_one(store):
+    job_id = await submitted(store)
+    store._close_readers()
+    store._idle_readers = TakenMeanwhile()
+    assert set(await store.get([job_id])) == {job_id}
+
+
+async def test_a_reader_given_back_while_all_are_closed_is_not_lost(store):
+    """A connection that no list has is never closed."""
+    await store.get([await submitted(store)])
+    seen_by_another_thread = store._idle_readers
+    store._close_readers()
+    assert store._idle_readers is seen_by_another_thread
 
 
 async def test_reads_do_not_queue_behind_what_handlers_gave_to_threads(store):

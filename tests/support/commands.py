@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from inspect import signature
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -32,13 +35,29 @@ CLEAN: Mapping[str, str | None] = {
     "PULSED_DEBUG": None,
 }
 
+# Click before 8.2 mixes stderr into stdout unless it is asked not to.
+APART: dict[str, Any] = (
+    {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+)
+
 CONTROLS = "\x07\x1b\x7f\x85\x9b\u202e"
 """Some of what a terminal would obey."""
 
 
 def run(*args: str, stdin: str = "", **environment: str) -> Result:
     """Run a command in this process, with nothing in the environment but what is given."""
-    return CliRunner().invoke(root, list(args), input=stdin, env={**CLEAN, **environment})
+    return Runner(**APART).invoke(root, list(args), input=stdin, env={**CLEAN, **environment})
+
+
+class Runner(CliRunner):
+    """Click's runner, with a stderr that is not buffered: click before 8.2.1 does not flush it."""
+
+    @contextmanager
+    def isolation(self, *args: Any, **options: Any) -> Iterator[Any]:
+        with super().isolation(*args, **options) as streams:
+            assert isinstance(sys.stderr, TextIOWrapper)
+            sys.stderr.reconfigure(line_buffering=True)  # as the real one is
+            yield streams
 
 
 def lines_of(result: Result) -> list[Any]:

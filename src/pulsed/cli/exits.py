@@ -92,47 +92,54 @@ def exit_after(run: Callable[[], Any]) -> NoReturn:
     """Run a command and exit: with what it returned, or with the code and message of its error."""
     prepare_streams()
     try:
-        code = run()
+        code = _code_after(run)
         sys.stdout.flush()
-    except BrokenPipeError:  # who read it has seen enough
-        give_up_stdout()
-        sys.exit(Code.FAILURE)
     except StdoutError as error:
         give_up_stdout()
-        say(f"cannot write to stdout: {error.strerror}")
-        sys.exit(Code.FAILURE)
+        if not error.has_no_reader:  # as in `pulsed jobs list | head`
+            say(str(error))
+        code = Code.FAILURE
+    sys.exit(code)
+
+
+def _code_after(run: Callable[[], Any]) -> int:
+    """Run a command, and tell the user of its error."""
+    try:
+        code = run()
+    except StdoutError:
+        raise
     except click.exceptions.Exit as finished:
-        sys.exit(finished.exit_code)
+        return finished.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
-        sys.exit(Code.INTERRUPTED)
+        return Code.INTERRUPTED
     except _NO_ARGUMENTS as error:
         print(error.format_message())
-        sys.exit(Code.OK)
+        return Code.OK
     except click.UsageError as error:
         say(error.format_message())
         if error.ctx is not None:
             say(f"see {error.ctx.command_path} --help")
-        sys.exit(Code.USAGE)
+        return Code.USAGE
     except CommandError as error:
         say(error.message)
-        sys.exit(error.code)
+        return error.code
     except click.ClickException as error:
         say(error.format_message())
-        sys.exit(error.exit_code)
+        return error.exit_code
     except PulsedError as error:
         _show_traceback_if_asked()
         say(str(error))
-        sys.exit(code_for(error))
+        return code_for(error)
     except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
         _show_traceback_if_asked()
         if isinstance(error, UnicodeEncodeError) and _SURROGATE.search(error.object):
             say(f"{error.object!a} is not valid UTF-8")
-            sys.exit(Code.USAGE)
+            return Code.USAGE
         say(f"{type(error).__name__}: {error}")
         say(f"this is a bug in pulsed, or in your app; {DEBUG_VARIABLE}=1 shows where it happened")
-        sys.exit(Code.FAILURE)
-    sys.exit(code if isinstance(code, int) else Code.OK)
+        return Code.FAILURE
+    return code if isinstance(code, int) else Code.OK
 
 
 def is_debugging() -> bool:

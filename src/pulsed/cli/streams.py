@@ -15,7 +15,15 @@ ESCAPE = "pulsed-escape"
 
 
 class StdoutError(OSError):
-    """What was printed cannot be written: the disk is full, or there is no stdout."""
+    """What was printed cannot be written: the disk is full, or nothing reads it any more.
+
+    It has no ``errno``, because click takes every EPIPE for its own affair: it would end the
+    process with output in a buffer, and Python would complain that it cannot write it.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"cannot write to stdout: {error.strerror}")
+        self.has_no_reader = isinstance(error, BrokenPipeError)
 
 
 def prepare_streams() -> None:
@@ -61,17 +69,15 @@ class _Stdout(io.FileIO):
     def write(self, data: Any) -> int | None:  # type: ignore[override]
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
         except OSError as error:
-            raise StdoutError(error.errno, error.strerror) from error
+            raise StdoutError(error) from error
 
 
 class _Closed(io.TextIOBase):
     """A stdout that was closed before we began."""
 
     def write(self, text: str) -> NoReturn:  # noqa: ARG002
-        raise StdoutError(errno.EBADF, os.strerror(errno.EBADF))
+        raise StdoutError(OSError(errno.EBADF, os.strerror(errno.EBADF)))
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

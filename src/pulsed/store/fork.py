@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 
 PATIENCE = 5.0
 """Seconds that a fork waits for what is under way."""
@@ -77,11 +78,21 @@ class Gate:
 
 
 _aware: weakref.WeakSet[ForkAware] = weakref.WeakSet()
-_paused: list[ForkAware] = []
 _forking = threading.RLock()
 """Held from before a fork until after it, and while ``_aware`` changes."""
-_forker: int | None = None
-"""The thread that has paused everything, if one has."""
+
+
+class _Forks(threading.local):
+    """The forks that a thread is in the middle of.
+
+    More than one if a signal handler forks while hooks of another fork run: the inner fork must
+    not let others go on before the outer one is over.
+    """
+
+    depth = 0
+
+
+_forks = _Forks()
 
 
 def watch_forks(owner: ForkAware) -> None:
@@ -91,32 +102,31 @@ def watch_forks(owner: ForkAware) -> None:
 
 
 def _before() -> None:
-    global _forker  # noqa: PLW0603 - there is one fork at a time
     give_up_at = time.monotonic() + PATIENCE
     if not _forking.acquire(timeout=PATIENCE):
         return
-    _forker = threading.get_ident()
-    _paused[:] = _aware
-    for owner in _paused:
+    _forks.depth += 1
+    for owner in list(_aware):
         owner.pause(give_up_at)
 
 
 def _in_parent() -> None:
-    global _forker  # noqa: PLW0603
-    if _forker != threading.get_ident():
+    if not _forks.depth:  # the lock was another thread's
         return
-    _forker = None
-    for owner in _paused:
-        owner.resume()
-    _paused.clear()
-    _forking.release()
+    _forks.depth -= 1
+    if not _forks.depth:
+        for owner in list(_aware):
+            owner.resume()
+    with suppress(RuntimeError):  # the child of an inner fork has another lock
+        _forking.release()
 
 
 def _in_child() -> None:
-    global _forking, _forker
-    # Another thread of the parent may have had the lock.
-    _forking, _forker = threading.RLock(), None
-    _paused.clear()
+    global _forking  # noqa: PLW0603 - another thread of the parent may have had the lock
+    _forking = threading.RLock()
+    _forks.depth = max(_forks.depth - 1, 0)
+    for _ in range(_forks.depth):  # an outer fork is still to come, in this process too
+        _forking.acquire()
     for owner in list(_aware):
         for inherited in owner.forget_inherited():
             keep_for_ever(inherited)

@@ -13,40 +13,37 @@ class PerLoop(Generic[T]):
     """Keeps one for each event loop that asks; those of loops that were closed are dropped."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[asyncio.AbstractEventLoop, T]] = {}
+        self._kept: dict[asyncio.AbstractEventLoop, T] = {}
 
     def here(self, make: Callable[[], T]) -> T:
         """Return the running loop's; the first time, what ``make`` makes."""
         loop = asyncio.get_running_loop()
-        kept = self._kept.get(id(loop))
-        if kept is not None and kept[0] is loop:
-            return kept[1]
-        self.forget_ended()  # the id of a loop that was closed may be another loop's by now
-        made = make()
-        self._kept[id(loop)] = (loop, made)
-        return made
+        kept = self._kept.get(loop)
+        if kept is None:
+            self.forget_ended()
+            kept = self._kept[loop] = make()
+        return kept
 
     def forget_here(self) -> T | None:
         """Return the running loop's, if there is one, and keep it no longer."""
-        _, kept = self._kept.pop(id(asyncio.get_running_loop()), (None, None))
-        return kept
+        return self._kept.pop(asyncio.get_running_loop(), None)
 
     def forget_ended(self) -> None:
         """Keep nothing of loops that were closed: it can only be dropped."""
-        for key, (known, _) in list(self._kept.items()):
-            if known.is_closed():
-                self._kept.pop(key, None)
+        for loop in list(self._kept):
+            if loop.is_closed():
+                self._kept.pop(loop, None)
 
     def forget_all(self) -> list[T]:
         """Return all that are kept, and keep none."""
-        kept = [thing for _, thing in self._kept.values()]
+        kept = list(self._kept.values())
         self._kept.clear()
         return kept
 
     def known(self) -> T | None:
         """Return the running loop's, if there is a loop that has one."""
         try:
-            return self._kept.get(id(asyncio.get_running_loop()), (None, None))[1]
+            return self._kept.get(asyncio.get_running_loop())
         except RuntimeError:
             return None
 

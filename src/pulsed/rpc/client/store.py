@@ -8,6 +8,7 @@ cross the wire is refused with the reason: migrations, and the caller's own tran
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from google.protobuf.message import Message
 
 from pulsed.batches import TRANSACTION, Limits, batches
 from pulsed.errors import (
+    AccessDenied,
     ConfigError,
     InvalidPayload,
     ScheduleNotFound,
@@ -59,6 +61,7 @@ from pulsed.rpc.messages.contract import (
     METHODS,
     PART,
     REQUEST_ID_KEY,
+    Method,
 )
 from pulsed.rpc.messages.errors import error_of
 from pulsed.rpc.messages.reports import report_message
@@ -81,9 +84,12 @@ from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 
+log = logging.getLogger("pulsed.upkeep")
+
 SPLIT = {"ReportResults", "Checkpoint"}
 """Calls that are not made again while rows are locked: what can be written is then written."""
 
+STREAM_JOBS = METHODS["StreamJobs"]
 LONGEST_CALL = 30.0
 LONGEST_BEAT = 5.0
 LONGEST_REPORT = 15.0
@@ -111,6 +117,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         self._blocking = self._channels(None)
         self._loops: PerLoop[LoopSide] = PerLoop()
         self._server: tuple[Any, float] | None = None
+        self._may_do_upkeep = True
+        self._said_so = False
         self._calls = Gate()
         watch_forks(self)
 
@@ -165,13 +173,13 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                         return self._blocking.call(host, method)(request, **options)
                 return await self._here().channels.call(host, method)(request, **options)
             except grpc.RpcError as failure:
-                raise self._failed(failure, name, host) from failure
+                raise self._failed(failure, method, host) from failure
 
-        busy = name not in SPLIT
-        return await retrying(retry_of(self.options), attempt, what=name, within=within, busy=busy)
+        busy, policy = name not in SPLIT, retry_of(self.options)
+        return await retrying(policy, attempt, what=method.action, within=within, busy=busy)
 
-    def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
-        error = error_of(failure, what, host)
+    def _failed(self, failure: grpc.RpcError, method: Method, host: str) -> Exception:
+        error = error_of(failure, method.action, host)
         if isinstance(error, TransientStorageError) and not isinstance(error, StorageBusy):
             self._endpoints.leave(host)
         return error
@@ -220,7 +228,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
-        batch = await retrying(dequeue_retry_of(self.options), attempt, what="claim")
+        what = STREAM_JOBS.action
+        batch = await retrying(dequeue_retry_of(self.options), attempt, what=what)
         return self._assignments(batch, worker_id)
 
     async def await_jobs(
@@ -252,7 +261,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             yield host
         except grpc.RpcError as failure:
             self.doubtful_claims += 1
-            raise self._failed(failure, "claim", host) from failure
+            raise self._failed(failure, STREAM_JOBS, host) from failure
         except BaseException as error:
             self.doubtful_claims += 1
             if isinstance(error, TransientStorageError):
@@ -266,12 +275,11 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> Any:
-        method = METHODS["StreamJobs"]
         asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
         if is_blocking():
             with self._calls:
-                return claim_blocking(self._blocking.call(host, method), *asked)
-        return await claim_once(self._here().channels.call(host, method), *asked)
+                return claim_blocking(self._blocking.call(host, STREAM_JOBS), *asked)
+        return await claim_once(self._here().channels.call(host, STREAM_JOBS), *asked)
 
     def _stream_of(self, worker_id: UUID) -> ClaimStream:
         side = self._here()
@@ -279,7 +287,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
 
             def connect() -> tuple[str, Any]:
                 host = self._endpoints.current
-                call = side.channels.call(host, METHODS["StreamJobs"])
+                call = side.channels.call(host, STREAM_JOBS)
                 return host, call(metadata=self._metadata)
 
             side.streams[worker_id] = ClaimStream(
@@ -331,6 +339,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
         request = pb.ListLeasesRequest(worker_id=str(worker_id), asked_to_stop=asked_to_stop)
         answer = await self._call("ListLeases", request)
+        if asked_to_stop and not answer.asked_to_stop:
+            return []  # an older server lists all leases; its heartbeats tell which have to stop
         return [to.lease_of(message) for message in answer.leases]
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:
@@ -348,10 +358,9 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     # -- upkeep ---------------------------------------------------------------------------------
 
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
-        if await self._server_does_upkeep():
+        answer = await self._upkeep("Watchdog", pb.WatchdogRequest(limit=limit))
+        if answer is None:
             return WatchdogTick([], in_grace=False)
-        request = pb.WatchdogRequest(limit=limit)
-        answer = await self._call("Watchdog", request)
         reaped = [
             Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))
             for job in answer.reaped
@@ -359,10 +368,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         return WatchdogTick(reaped, in_grace=answer.in_grace)
 
     async def take_turn(self, *, length: float) -> bool:
-        if await self._server_does_upkeep():
-            return False
-        answer = await self._call("TakeTurn", pb.TakeTurnRequest(length_seconds=length))
-        return bool(answer.taken)
+        answer = await self._upkeep("TakeTurn", pb.TakeTurnRequest(length_seconds=length))
+        return answer is not None and bool(answer.taken)
 
     async def prune(
         self,
@@ -389,12 +396,26 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         answer = await self._call("CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {})))
         return _counts_of(answer)
 
-    async def _server_does_upkeep(self) -> bool:
-        """Whether the server does what workers with a database have to do themselves."""
+    async def _upkeep(self, name: str, request: Any) -> Any | None:
         now = time.monotonic()
         if self._server is None or now - self._server[1] > ASK_SERVER_AGAIN:
             self._server = (await self._call("GetServer", pb.GetServerRequest()), now)
-        return bool(self._server[0].does_upkeep)
+            self._may_do_upkeep = True  # the token may have been given more rights since
+        if self._server[0].does_upkeep or not self._may_do_upkeep:
+            return None
+        try:
+            return await self._call(name, request)
+        except AccessDenied as error:
+            self._may_do_upkeep = False
+            if not self._said_so:
+                log.warning(
+                    "the server does no upkeep (--no-upkeep) and this worker may not do it: %s "
+                    "Start a server without --no-upkeep, or a worker with the role admin or with "
+                    "a database URL; until then expired leases may be recovered by nobody",
+                    error,
+                )
+            self._said_so = True
+            return None
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -608,10 +629,10 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         await self._call("RunScheduleNow", request)
 
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
-        if await self._server_does_upkeep():
-            return Due([], None, datetime.now(UTC))
         request = pb.ListDueSchedulesRequest(limit=limit, skip=skip)
-        answer = await self._call("ListDueSchedules", request)
+        answer = await self._upkeep("ListDueSchedules", request)
+        if answer is None:
+            return Due([], None, datetime.now(UTC))
         rows = [to_schedule.schedule_of(message) for message in answer.schedules]
         return Due(rows, values.maybe_instant(answer, "next_run_at"), values.instant(answer.now))
 

@@ -36,8 +36,11 @@ class RemoteWorkflows(Store):
         """Call a method of the server."""
 
     @abstractmethod
-    async def _server_does_upkeep(self) -> bool:
-        """Whether the server does what workers with a database have to do themselves."""
+    async def _upkeep(self, name: str, request: Any) -> Any | None:
+        """Have a server without upkeep of its own do some.
+
+        None: the server does it by itself, or does not let us.
+        """
 
     async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
         found: list[Any] = []
@@ -117,10 +120,8 @@ class RemoteWorkflows(Store):
 
         Only one that was started without its upkeep is asked to do it now.
         """
-        if await self._server_does_upkeep():
-            return 0
-        parents: int = (await self._call("Cascade", pb.CascadeRequest(limit=limit))).parents
-        return parents
+        answer = await self._upkeep("Cascade", pb.CascadeRequest(limit=limit))
+        return 0 if answer is None else int(answer.parents)
 
 
 def parts(messages: Iterable[M]) -> Iterator[list[M]]:

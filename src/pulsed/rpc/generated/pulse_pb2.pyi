@@ -853,10 +853,12 @@ class ListLeasesRequest(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., asked_to_stop: bool = ...) -> None: ...
 
 class ListLeasesResponse(_message.Message):
-    __slots__ = ("leases",)
+    __slots__ = ("leases", "asked_to_stop")
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    ASKED_TO_STOP_FIELD_NUMBER: _ClassVar[int]
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    asked_to_stop: bool
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., asked_to_stop: bool = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("lease", "progress")

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -220,9 +220,10 @@ class SqliteStore(SqlStore, ForkAware):
             self._give_back(connection)
 
     def _a_reader(self) -> sqlite3.Connection:
-        if not self._idle_readers:
+        try:
+            connection = self._idle_readers.pop()  # not asked before: another thread may be faster
+        except IndexError:
             return self._open_reader()
-        connection = self._idle_readers.pop()
         if self._is_replaced(connection):
             connection.close()
             raise self._replaced()
@@ -399,9 +400,9 @@ class SqliteStore(SqlStore, ForkAware):
         self._memory_is_gone()
 
     def _close_readers(self) -> None:
-        readers, self._idle_readers = self._idle_readers, []
-        for reader in readers:
-            reader.close()
+        with suppress(IndexError):  # emptied, not replaced: another thread may be giving one back
+            while True:
+                self._idle_readers.pop().close()
 
     def _memory_is_gone(self) -> None:
         """Create the tables again at the next use, if they went with the connection."""
