@@ -1,4 +1,4 @@
-"""The table of a job's fields: what is in it is in the schema, the messages and every conversion."""
+"""The table of a job's fields: schema, messages and every conversion have what is in it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 from pulsed.client.schedule_spec import JOB_OPTIONS
 from pulsed.engine.upkeep.scheduler import template
-from pulsed.errors import InvalidOption
+from pulsed.errors import InvalidOption, InvalidPayload
 from pulsed.handler.options import OPTIONS
 from pulsed.model.attributes import Attribute, attributes
 from pulsed.model.backoff import Backoff
@@ -33,6 +33,7 @@ from pulsed.model.schedule import ScheduleRow, ScheduleSpec
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as messages
 from pulsed.rpc.messages import schedules as schedule_messages
+from pulsed.rpc.messages.errors import Refusal
 from pulsed.rpc.server import checks
 from pulsed.store.sql.rows import assignment, job
 from tests.support.jobs import ALICE, a_policy, claim_one, row
@@ -151,7 +152,7 @@ def full(struct: type[Any], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("struct", "to_message", "to_value"),
+    "struct, to_message, to_value",
     [
         (NewJob, messages.new_job_message, messages.new_job_of),
         (JobRow, messages.job_message, messages.job_of),
@@ -268,9 +269,9 @@ def test_every_field_is_checked_here():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_server_refuses_what_cannot_be_stored(name):
-    message = {"id": str(uuid4()), "topic": "t", "payload": "{}"}
+    message: dict[str, Any] = {"id": str(uuid4()), "topic": "t", "payload": "{}"}
     checks.new_job(pb.NewJob(**message))
-    with pytest.raises((InvalidOption, checks.Refusal, ValueError)):
+    with pytest.raises((InvalidOption, InvalidPayload, Refusal)):
         checks.new_job(pb.NewJob(**message | REFUSED[name]))
 
 

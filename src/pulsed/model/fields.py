@@ -166,6 +166,7 @@ FIELDS = (
     Field("outlives", Kind.FLAG, NEW),
     Field("wait_kind", Kind.TEXT, ROW),
     Field("wait_key", Kind.TEXT, ROW),
+    Field("crashes", Kind.INTEGER, ROW),
     # For the database's own decisions.
     Field("wait_job", Kind.UUID),
     Field("wait_enough", Kind.INTEGER),
@@ -173,7 +174,6 @@ FIELDS = (
     Field("generation", Kind.INTEGER),
     Field("watched", Kind.FLAG),
     Field("cascades", Kind.FLAG),
-    Field("crashes", Kind.INTEGER),
     Field("shared_lease", Kind.INTEGER, sql="bigint"),
 )
 

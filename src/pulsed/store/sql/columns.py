@@ -17,6 +17,7 @@ def _selected(columns: dict[str, str]) -> dict[str, str]:
 
 _READ = _selected(columns_of(ROW)) | {
     "updated_at": "coalesce(updated_at, submitted_at)",
+    "crashes": "coalesce(crashes, 0)",
     "wait_job": "wait_job",
 }
 JOB_COLUMNS = ", ".join(_READ.values())

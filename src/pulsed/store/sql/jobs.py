@@ -387,6 +387,7 @@ class Statements:
         # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
         # deleted: a dead letter may have been replayed in between. As in a reap, that second look
         # is written so that no planner takes the index of finished jobs for it, once for each job.
+        # Whether it is needed is not asked again: nobody begins to need a job that has ended.
         # A prune that goes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
@@ -399,7 +400,7 @@ class Statements:
         self.prune = d.sql(
             f"""DELETE FROM {d.jobs} AS j WHERE {d.id_among("id", picked)}
               AND status = :status::text AND status IN {words(TERMINAL)}
-              AND coalesce(completed_at, {d.now}) < {cutoff} AND {unneeded}
+              AND coalesce(completed_at, {d.now}) < {cutoff}
             RETURNING id, completed_at"""
         )
 
