@@ -93,10 +93,6 @@ class Conversion(Generic[S, M]):
         self.value: Callable[..., S] = compiled(self.reading(), used)
         """Return the struct of a message."""
 
-    def fields(self) -> set[str]:
-        """Return the fields of the message that are translated."""
-        return {field for _, field, _ in self._plain()} | self._sent.keys()
-
     def sending(self) -> str:
         """Return the source of what writes a message."""
         given, later = [f"{field}={made}" for field, made in self._sent.items()], []

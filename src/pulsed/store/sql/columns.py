@@ -57,15 +57,25 @@ TOPIC = ", ".join(
 """What a worker's handler says about its topic."""
 
 
-def filled() -> dict[str, str]:
-    """Return what a claim makes of the columns that it fills: what a producer left unset.
+def filled_policy(topic: str) -> dict[str, str]:
+    """Return what a claim makes of the columns that it fills, if the producer left them unset.
 
-    Columns that belong together are filled together, or not at all.
+    ``topic`` stands before the names of the topic's own. Columns that belong together are filled
+    together.
     """
-    values = {}
+    filled = {}
     for field in fields_of(POLICY):
         first, *others = field.columns
-        values[first] = f"coalesce({first}, t_{first})"
+        filled[first] = f"coalesce({first}, {topic}_{first})"
         for name in others:
-            values[name] = f"CASE WHEN {first} IS NULL THEN t_{name} ELSE {name} END"
-    return values
+            filled[name] = f"CASE WHEN {first} IS NULL THEN {topic}_{name} ELSE {name} END"
+    return filled
+
+
+FILLED_PLACES = {
+    f"t_{name}": ASSIGNED_PLACES[name]
+    for field in fields_of(POLICY)
+    if CLAIM in field.use
+    for name in field.columns
+}
+"""What a topic says, and where it belongs in a claim's answer."""

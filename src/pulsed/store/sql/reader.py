@@ -91,11 +91,14 @@ class Reader(Generic[T]):
 
     def _arguments(self) -> Iterator[str]:
         """Return what the struct is called with; by position, which is faster, if it allows."""
+        by_name = False
         for name, parameter in inspect.signature(self._struct).parameters.items():
+            by_name |= parameter.kind is inspect.Parameter.KEYWORD_ONLY
             if name in self._made or name in self._columns or name in self._given:
                 value = self._made.get(name, name)
-                by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY
                 yield f"{name}={value}" if by_name else value
+            else:
+                by_name = True
 
     def _on(self, d: Dialect) -> Callable[..., list[T]]:
         """Return the function that reads the rows of an engine."""

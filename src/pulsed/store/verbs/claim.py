@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 from pulsed.model.fields import POLICY, fields_of
 from pulsed.model.job import Assignment, TopicPolicy
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.columns import ASSIGNED_PLACES, LONG_COLUMNS
+from pulsed.store.sql.columns import ASSIGNED_PLACES, FILLED_PLACES, LONG_COLUMNS
 from pulsed.store.sql.dialect import column_names
 from pulsed.store.sql.insertion import as_json, stored
 from pulsed.store.sql.jobs import LEVEL, Statements
@@ -32,17 +32,46 @@ _id = _column("id")
 _priority = _column("priority")
 _payload = _column("payload")
 _by_time = _column("next_run_at", "id")
-_id_and_topic = _column("id", "topic")
+_topic = _column("topic")
 _id_and_token = _column("id", "lease_token")
 _LONG = [ASSIGNED_PLACES[name] for name in LONG_COLUMNS]
 _LEVEL = column_names(LEVEL)
 
 
+class Topics:
+    """What a worker's handlers say about their topics, in the forms that a claim needs."""
+
+    def __init__(self, topics: Sequence[TopicPolicy]) -> None:
+        policies = {topic.topic: _policy(topic) for topic in topics}
+        self.names = as_json(list(policies))
+        self.as_json = as_json([{"t_topic": name} | fills for name, fills in policies.items()])
+        different = {tuple(fills.values()): fills for fills in policies.values()}
+        numbers = {values: number for number, values in enumerate(different)}
+        self.policies = list(different.values())
+        """Those that differ. Most topics have the same one."""
+        self.policy_of = {name: numbers[tuple(fills.values())] for name, fills in policies.items()}
+        """Which of them a topic has."""
+
+
+def _policy(topic: TopicPolicy) -> dict[str, Any]:
+    return {
+        f"t_{column}": value
+        for field in fields_of(POLICY)
+        for column, (value,) in stored(field, [getattr(topic, field.attribute(POLICY))])
+    }
+
+
+topics_of = functools.lru_cache(maxsize=64)(Topics)
+"""Of a tuple, made once."""
+
+
 def claim(
-    s: Statements, worker_id: UUID, queue: str, topics: str, limit: int, floors: Floors
+    s: Statements, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
 ) -> Verb[list[Assignment]]:
-    """Lease due jobs, best first. ``topics`` is what ``topics_as_json`` makes of them."""
-    params = {"worker": worker_id, "queue": queue, "topics": topics}
+    """Lease due jobs, best first."""
+    params = {"worker": worker_id, "queue": queue, "names": topics.names}
+    if s.dialect.lateral:
+        params["topics"] = topics.as_json
     tried = False
 
     def script() -> Script[list[Assignment]]:
@@ -54,16 +83,16 @@ def claim(
         claimed: list[Row] = []
         suspect: list[Row] = []
         if not walk.must_look:
-            claimed = yield from _visit(s, params, limit, walk)
+            claimed = yield from _visit(s, params, topics, limit, walk)
         if walk.must_look or (not claimed and walk.may_look):
             walk.begin_look()
             levels = yield Statement(s.levels, {"queue": queue})
             found = [priority for priority, _ in levels if priority is not None]
             walk.look(found)
             if any(suspects for _, suspects in levels):
-                suspect = yield from _claim_suspect(s, params, found)
+                suspect = yield from _claim_suspect(s, params, topics, found)
             if found and limit > len(suspect):
-                claimed = yield from _visit(s, params, limit - len(suspect), walk)
+                claimed = yield from _visit(s, params, topics, limit - len(suspect), walk)
             elif not found:  # the queue is empty, as it mostly is for an idle worker: that was all
                 walk.claimed([level.priority for level in walk.levels()], None, full=False)
             if walk.took > LONG_LOOK:  # to a far database that may have been the way there
@@ -81,7 +110,7 @@ def claim(
 
 
 def _claim_suspect(
-    s: Statements, params: dict[str, Any], priorities: list[int]
+    s: Statements, params: dict[str, Any], topics: Topics, priorities: list[int]
 ) -> Script[list[Row]]:
     """Claim one suspect, unless the worker runs one.
 
@@ -90,11 +119,17 @@ def _claim_suspect(
     """
     walk = Floors().walk()
     walk.look(priorities)
-    return (yield from _visit(s, params, 1, walk, suspects=True))
+    return (yield from _visit(s, params, topics, 1, walk, suspects=True))
 
 
 def _visit(
-    s: Statements, params: dict[str, Any], limit: int, walk: Walk, *, suspects: bool = False
+    s: Statements,
+    params: dict[str, Any],
+    topics: Topics,
+    limit: int,
+    walk: Walk,
+    *,
+    suspects: bool = False,
 ) -> Script[list[Row]]:
     """Claim from one priority after the other, beginning at their floors."""
     claimed: list[Row] = []
@@ -114,7 +149,8 @@ def _visit(
                 visited.append(priority)
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
-                claimed += sorted((yield from _claim_level(s, pick, params | level)), key=_by_time)
+                found = yield from _claim_level(s, pick, params | level, topics)
+                claimed += sorted(found, key=_by_time)
     walk.claimed(visited, _worst(s, claimed), full=len(claimed) == limit)
     return claimed
 
@@ -131,12 +167,20 @@ def _worst(s: Statements, claimed: list[Row]) -> tuple[int, Any, Any] | None:
     return _priority(claimed[-1]), s.dialect.instant(next_run_at), job_id
 
 
-def _claim_level(s: Statements, pick: Sql, params: dict[str, Any]) -> Script[list[Row]]:
+def _claim_level(
+    s: Statements, pick: Sql, params: dict[str, Any], topics: Topics
+) -> Script[list[Row]]:
     """Lease the due jobs of one priority: look, then lease what was seen."""
-    picked = {_id(row): row for row in (yield Statement(pick, params))}
-    if not picked:
-        return []
-    [(count,)] = yield Statement(s.claim, params, [*map(_id_and_topic, picked.values())])
+    by_policy: dict[int, list[Row]] = {}
+    for row in (yield Statement(pick, params)):
+        by_policy.setdefault(topics.policy_of[_topic(row)], []).append(row)
+    picked: dict[UUID, Row] = {}
+    count = 0
+    for number, rows in by_policy.items():
+        policy = topics.policies[number]
+        picked |= {_id(row): _filled(row, policy) for row in rows}
+        [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in rows])
+        count += leased
     if count != len(picked):  # impossible under the write lock; but only a lease counts
         held = {(s.dialect.uuid(id_), token) for id_, token in (yield Statement(s.held, params))}
         picked = {job_id: row for job_id, row in picked.items() if _id_and_token(row) in held}
@@ -147,23 +191,18 @@ def _claim_level(s: Statements, pick: Sql, params: dict[str, Any]) -> Script[lis
     return list(picked.values())
 
 
+def _filled(row: Row, policy: dict[str, Any]) -> Row:
+    """Return a picked row with what the job leaves to its topic."""
+    columns = list(row)
+    for name, place in FILLED_PLACES.items():
+        if columns[place] is None:
+            columns[place] = policy[name]
+    return columns
+
+
 def _with_texts(row: Row, texts: list[str | None]) -> Row:
-    """Return a claimed row with its long texts, which are read apart."""
+    """Return a picked row with its long texts, which are read apart."""
     columns = list(row)
     for place, text in zip(_LONG, texts, strict=True):
         columns[place] = text
     return columns
-
-
-@functools.lru_cache(maxsize=64)
-def topics_as_json(topics: tuple[TopicPolicy, ...]) -> str:
-    """Write what a worker's handlers say about their topics."""
-    return as_json([{"t_topic": topic.topic, **_policy(topic)} for topic in topics])
-
-
-def _policy(topic: TopicPolicy) -> dict[str, Any]:
-    return {
-        f"t_{column}": value
-        for field in fields_of(POLICY)
-        for column, (value,) in stored(field, [getattr(topic, field.attribute(POLICY))])
-    }
