@@ -23,6 +23,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
+from pulsed.rpc.messages import values
 from pulsed.rpc.messages.contract import (
     PART,
 )
@@ -128,7 +129,7 @@ class RemoteSchedules(ScheduleStore):
         if answer is None:
             return Due([], None, datetime.now(UTC))
         rows = [to_schedule.schedule_of(message) for message in answer.schedules]
-        return Due(rows, to.maybe_instant(answer, "next_run_at"), to.instant(answer.now))
+        return Due(rows, values.maybe_instant(answer, "next_run_at"), values.instant(answer.now))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
@@ -154,8 +155,8 @@ class RemoteSchedules(ScheduleStore):
             request = pb.ListScheduleJobsRequest(
                 schedule_id=str(schedule_id),
                 limit=limit - len(rows),
-                before=to.maybe_stamp(before),
-                before_id=to.maybe_text(before_id),
+                before=values.maybe_stamp(before),
+                before_id=values.maybe_text(before_id),
             )
             answer = await self._connection.call("ListScheduleJobs", request)
             rows += map(to.job_of, answer.jobs)

@@ -42,7 +42,7 @@ from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
-from pulsed.rpc.messages import columns
+from pulsed.rpc.messages import columns, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import (
     LARGEST_ASSIGNMENT_BATCH,
@@ -285,7 +285,7 @@ class RemoteStore(Store):
         return Pruned(
             {to.STATUSES[each.status]: each.jobs for each in answer.removed},
             {
-                to.STATUSES[each.status]: to.instant(each.reached)
+                to.STATUSES[each.status]: values.instant(each.reached)
                 for each in answer.removed
                 if each.HasField("reached")
             },
@@ -316,14 +316,14 @@ class RemoteStore(Store):
         while True:
             last = rows[-1].id if rows else before
             request = pb.ListJobsRequest(
-                where=message, limit=limit - len(rows), before=to.maybe_text(last)
+                where=message, limit=limit - len(rows), before=values.maybe_text(last)
             )
             answer = await self.connection.call("ListJobs", request)
             rows += map(to.job_of, answer.jobs)
             if len(rows) == limit:
                 return Page(rows, next=rows[-1].id)
             if not answer.cut:
-                following = to.maybe_uuid(answer.searched_to)
+                following = values.maybe_uuid(answer.searched_to)
                 return Page(rows, next=following, is_cut=following is not None)
 
     async def counts(self, where: JobFilter) -> Counts:
@@ -381,8 +381,8 @@ class RemoteStore(Store):
     ) -> list[AuditEntry]:
         request = pb.ListAuditLogRequest(
             limit=limit,
-            since=to.maybe_stamp(since),
-            until=to.maybe_stamp(until),
+            since=values.maybe_stamp(since),
+            until=values.maybe_stamp(until),
             actor=actor,
         )
         answer = await self.connection.call("ListAuditLog", request)
@@ -399,7 +399,7 @@ class RemoteStore(Store):
             found.leaseless,
             found.overspent,
             found.overdue,
-            to.maybe_instant(found, "last_tick"),
+            values.maybe_instant(found, "last_tick"),
             found.in_grace,
             found.reasonless,
             found.overslept,
@@ -409,12 +409,12 @@ class RemoteStore(Store):
     async def backlog(self) -> list[Backlog]:
         answer = await self.connection.call("GetBacklog", pb.GetBacklogRequest())
         return [
-            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest), lane.at_least)
+            Backlog(lane.queue, lane.topic, lane.due, values.instant(lane.oldest), lane.at_least)
             for lane in answer.lanes
         ]
 
     async def now(self) -> datetime:
-        return to.instant((await self.connection.call("GetTime", pb.GetTimeRequest())).now)
+        return values.instant((await self.connection.call("GetTime", pb.GetTimeRequest())).now)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -465,7 +465,7 @@ def _ages(
         pb.PruneJobsRequest.Age(
             status=to.STATUS_NUMBERS[status],
             seconds=seconds,
-            since=to.maybe_stamp(since.get(status)),
+            since=values.maybe_stamp(since.get(status)),
         )
         for status, seconds in ages.items()
     ]
