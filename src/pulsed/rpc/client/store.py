@@ -85,7 +85,7 @@ from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retr
 
 log = logging.getLogger("pulsed.upkeep")
 
-SPLIT = {"ReportResults", "Checkpoint"}
+SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs"}
 """Calls that are not made again while rows are locked: what can be written is then written."""
 
 LONGEST_CALL = 30.0
