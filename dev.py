@@ -49,6 +49,7 @@ examples:
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
   python3 dev.py chaos --workflows        kill a workflow at each of its storage calls
   python3 dev.py chaos --server           kill servers as well, and workers behind them
+  python3 dev.py chaos --crashes          let jobs kill their workers under a supervisor
   python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
   python3 dev.py record                   type the quickstart, and keep what it shows

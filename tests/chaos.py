@@ -10,6 +10,7 @@ pulsed's own code, must find every invariant kept. Exit code 1 says that one was
 
 With ``--schedules`` the processes fire a schedule while they are killed: each occurrence must have
 become one job. With ``--workflows`` a workflow's worker dies at each of its storage calls in turn.
+With ``--crashes`` nine jobs in a thousand kill their worker, and the others must not pay for it.
 With ``--server`` workers and producers reach the database through two servers
 only, which die as well.
 """
@@ -121,6 +122,8 @@ class Storm:
     refused: int = 0
     killed: int = 0
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    patience: float = DRAIN_SECONDS
+    """Seconds in which the rest must drain."""
 
     def rage(self, show: Callable[[str], None]) -> None:
         """Enqueue and kill until the time is over, then wait until nothing is left to do."""
@@ -148,10 +151,7 @@ class Storm:
         return self.url
 
     def _enqueue_all(self, began: float) -> None:
-        app = Pulse(self.app_url)
-        app.include(router)
-        plan = self.rng.choices(list(KINDS), weights=list(KINDS.values()), k=self.jobs)
-        plan[len(plan) // 10] = poison
+        app, plan = self._producer(), self._plan()
         spread = 0.8 * self.seconds
         for start in range(0, self.jobs, BATCH):
             due = began + spread * start / self.jobs
@@ -164,6 +164,16 @@ class Storm:
                 except PulsedError:  # refused or unknown: no promise was made
                     self.refused += len(mine)
         app.close()
+
+    def _producer(self) -> Pulse:
+        app = Pulse(self.app_url)
+        app.include(router)
+        return app
+
+    def _plan(self) -> list[Any]:
+        plan = self.rng.choices(list(KINDS), weights=list(KINDS.values()), k=self.jobs)
+        plan[len(plan) // 10] = poison
+        return plan
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "tests.chaos", "--be-worker", self.app_url])
@@ -182,7 +192,7 @@ class Storm:
         ]
 
     def _drain(self, show: Callable[[str], None]) -> None:
-        deadline = time.monotonic() + DRAIN_SECONDS
+        deadline = time.monotonic() + self.patience
         with reading(self.url) as query:
             living = f"SELECT count(*) FROM pulse_jobs WHERE status NOT IN {ENDED}"
             while (left := query(living)[0][0]) and time.monotonic() < deadline:
@@ -397,6 +407,9 @@ def main() -> int:
         "--server", action="store_true", help="two servers in between, which are killed as well"
     )
     parser.add_argument(
+        "--crashes", action="store_true", help="jobs that kill their worker, under a supervisor"
+    )
+    parser.add_argument(
         "--workflows", action="store_true", help="die at every storage call of a workflow instead"
     )
     parser.add_argument("--every", type=float, default=1.0, help="seconds of the schedule (1)")
@@ -418,6 +431,10 @@ def main() -> int:
             from tests import chaos_schedules  # noqa: PLC0415 - it builds on this module
 
             return 0 if chaos_schedules.run(options.engine, options) else 1
+        if options.crashes:
+            from tests import chaos_crashes  # noqa: PLC0415 - it builds on this module
+
+            return 0 if chaos_crashes.run(options.engine, options) else 1
         return 0 if run(options.engine, options) else 1
     again = [sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--seed", str(options.seed)]
     codes = [subprocess.call([*again, "--engine", engine]) for engine in ("sqlite", "postgres")]

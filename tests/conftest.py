@@ -1,5 +1,6 @@
 """Fixtures that every test may use; a PostgreSQL server is started only if one asks for it."""
 
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -40,6 +41,9 @@ know_types()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A script started us in the background. Processes that tests start would ignore it as well.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = getattr(config, "workerinput", {}).get("pulsed_postgres")
     config.stash[SESSION_POSTGRES] = (
         SessionPostgres.join(shared) if shared else SessionPostgres.prepare()

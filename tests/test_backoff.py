@@ -8,7 +8,7 @@ import pytest
 
 from pulsed import Backoff, RetryPolicy
 from pulsed.app import Pulse
-from pulsed.cli.options.retry import as_text, retry_policy
+from pulsed.cli.options.retry import retry_policy
 from pulsed.engine.worker.options import WorkerOptions
 from pulsed.errors import ConfigError, InvalidOption, NoRetry, RetryAfter, Snooze
 
@@ -141,8 +141,6 @@ class TestRetryOptionsOfAnApp:
     )
     def test_on_the_command_line(self, text: str, policy: RetryPolicy) -> None:
         assert retry_policy(text) == policy
-        assert retry_policy(as_text(policy) or "") == policy
-        assert (as_text(policy) == "off") is (text == "off")
 
     @pytest.mark.parametrize("text", ["", "many", "attempts=x", "initial=soon", "tries=3"])
     def test_the_command_line_refuses_what_it_does_not_understand(self, text: str) -> None:

@@ -1,12 +1,13 @@
 """A short storm in every run of the suite, and a test of the checks it ends with."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from tests import chaos, chaos_schedules
+from tests import chaos, chaos_crashes, chaos_schedules
 from tests.support.programs import python
 
 
@@ -28,6 +29,48 @@ def test_nothing_is_lost_while_workers_and_servers_are_killed():
     assert "servers killed" in said
     assert " 0 servers killed" not in said
     assert "every invariant held" in said
+
+
+def test_nobody_pays_for_jobs_that_kill_their_worker():
+    """One of 111, with real processes under a supervisor."""
+    said = storm("--crashes", "--engine", "sqlite", "--jobs", "111", "--workers", "2")
+    assert "3 crashes by 1 jobs; of 110 others " in said
+    assert "nobody paid for the crashes of others" in said
+
+
+CRASHED = [
+    (UUID(int=1), "neighbour", "SUCCEEDED", 1, 3, {"n": 0}),
+    (UUID(int=2), "crash", "DEAD_LETTERED", 1, 1, {"n": 1}),
+]
+RUNS = {0: 3, 1: 3}
+
+
+@pytest.mark.parametrize(
+    "rows, runs, said",
+    [
+        (CRASHED, RUNS, []),
+        (CRASHED[1:], RUNS, ["1 acknowledged jobs are not there", "no neighbour was ever"]),
+        (CRASHED, {0: 3, 1: 4}, ["1 crashing jobs ran too often"]),
+        (CRASHED, {0: 1, 1: 3}, ["no neighbour was ever interrupted"]),
+        ([(*CRASHED[0][:3], 2, 3, {"n": 0}), CRASHED[1]], RUNS, ["1 neighbours lost an attempt"]),
+        (
+            [(*CRASHED[0][:2], "RUNNING", 1, 3, {"n": 0}), CRASHED[1]],
+            RUNS,
+            ["1 neighbours have not succeeded"],
+        ),
+        (
+            [CRASHED[0], (*CRASHED[1][:2], "PENDING", 0, None, {"n": 1})],
+            {0: 2, 1: 2},
+            ["1 crashing jobs are not parked"],
+        ),
+    ],
+)
+def test_who_paid_for_a_crash_is_noticed(rows: Any, runs: dict[int, int], said: list[str]):
+    promised = [row[0] for row in CRASHED]
+    found, told = chaos_crashes.violations(lambda _: rows, promised, Counter(runs))
+    assert len(found) == len(said)
+    assert all(line.startswith(part) for line, part in zip(found, said, strict=True))
+    assert "crashes by 1 jobs" in told
 
 
 class Tables:

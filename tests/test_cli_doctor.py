@@ -203,7 +203,7 @@ class TestDoctor(Doctor):
         monkeypatch.setattr(SqlStore, "now", late)
         found = self.findings(url, 0)["clock"]
         assert found["level"] == "warn"
-        assert "90.0 s behind" in found["detail"]
+        assert "90 s behind" in found["detail"]
 
 
 class TestDoctorOfWorkflows(Doctor):

@@ -12,7 +12,7 @@ import pytest
 
 from pulsed import Retention
 from pulsed.cli.options import keep as keep_module
-from pulsed.cli.options.keep import as_text, changed, keep
+from pulsed.cli.options.keep import changed, keep
 from pulsed.model.job import Status
 from pulsed.model.outcome import Cancelled, Succeeded
 from pulsed.store.blocking import run_blocking
@@ -156,7 +156,6 @@ class TestKeep:
     )
     def test_how_it_is_written(self, text, kept):
         assert keep(text) == kept
-        assert keep(as_text(kept) or "") == kept  # for the processes of a supervisor
         assert keep(kept) == kept
 
     @pytest.mark.parametrize(
@@ -172,9 +171,6 @@ class TestKeep:
             succeeded=60, cancelled=None, dead_lettered=90
         )
         assert changed(policy, None) == policy
-
-    def test_nothing_to_pass_on(self):
-        assert as_text(None) is None
 
     @pytest.mark.parametrize("processes", ["1", "2"])
     @pytest.mark.parametrize("how", ["option", "environment"])
@@ -194,7 +190,7 @@ class TestKeep:
         url = f"sqlite:///{tmp_path}/told.db"
         told = ("worker", "told_shop:app", "--processes", "2", "--keep", "1d,dead=90d")
         with Command(tmp_path, *told, "--url", url) as supervisor:
-            supervisor.said("--keep=succeeded=86400.0,cancelled=86400.0,dead_lettered=7776000.0")
+            supervisor.said("'--keep', '1d,dead=90d'")
             supervisor.said("started: queues", 2)
             supervisor.signal(signal.SIGTERM)
             assert supervisor.ended() == 0

@@ -244,7 +244,7 @@ class TestLook:
             "At 09:00 on Monday",
             "PAUSED",
             "Every hour",
-            "in 60m, ",
+            "in 60 min, ",
             "Oops: \N{REPLACEMENT CHARACTER}",
         ):
             assert word in text

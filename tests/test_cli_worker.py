@@ -1,5 +1,6 @@
 """``pulsed worker`` and ``pulsed dev`` as processes: signals, exit codes, logs, reloading."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -15,11 +16,13 @@ import click
 import pytest
 
 from pulsed import Status
+from pulsed.cli.commands.worker import worker
 from pulsed.cli.logs import JsonLines, Lines
 from pulsed.cli.options.working import queues
 from pulsed.cli.reloading import SourceWatch, sources_under
-from pulsed.cli.view.times import brief, parse_duration, past, relative
+from pulsed.cli.view.times import parse_duration, past, relative
 from pulsed.engine.process.stop_signals import ECHO
+from pulsed.engine.worker.options import WorkerOptions, WorkerSettings
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import CONTROLS, Command, run, until
 from tests.support.jobs import a_job
@@ -214,11 +217,35 @@ class TestOptions:
 
     def test_ages(self):
         now = datetime(2026, 11, 15, tzinfo=UTC)
-        assert [brief(s) for s in (-1, 8, 99, 120, 7197, 86_400 * 3)] == [
-            *("0s", "8s", "99s", "2m", "2h", "3d"),
-        ]
-        assert relative(now + timedelta(minutes=5), now) == "in 5m"
-        assert relative(now - timedelta(hours=3), now) == "3h ago"
+        assert relative(now + timedelta(minutes=5), now) == "in 5 min"
+        assert relative(now - timedelta(hours=3), now) == "3 h ago"
+
+
+class TestSettings:
+    def test_the_api_and_the_command_line_set_what_a_worker_has(self):
+        has = {field.name for field in dataclasses.fields(WorkerOptions)}
+        assert set(WorkerSettings.__annotations__) == has
+        options = {param.name for param in worker.params}
+        assert has - options == {"schedules", "retention", "retry_attempts"}
+        assert {"no_schedules", "keep", "retry"} <= options  # which say the same
+
+    def test_a_process_of_several_ignores_how_many_there_are(self, folder, monkeypatch):
+        ran: list[Any] = []
+
+        async def run_worker(_app: Any, working: Any, commands: Any) -> int:
+            ran.append((working["concurrency"], commands))
+            os.close(commands)
+            return 0
+
+        (folder / "shop.py").rename(folder / "several_shop.py")
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
+        monkeypatch.setattr("pulsed.cli.commands.worker._own_stdin", lambda: os.open(".", 0))
+        args = ("worker", "--supervised", "several_shop:app", "--processes", "3", "-c", "7")
+        assert run(*args, PULSED_URL="sqlite:///none.db").exit_code == 0
+        [(slots, _)] = ran
+        assert slots == 7
 
 
 class TestPipes:
@@ -265,8 +292,11 @@ class TestConnections:
         assert run(*args, "--max-connections", "12", "--processes", "2").exit_code == 0
         assert run(*args, "--processes", "2").exit_code == 0
         assert bounds == [12]
-        given = ["--max-connections=12" in command for command in commands]
-        assert given == [True, False]
+        start = [sys.executable, "-m", "pulsed", "worker", "--supervised", *args[1:]]
+        assert commands == [
+            [*start, "--max-connections", "12", "--processes", "2"],
+            [*start, "--processes", "2"],
+        ]
         assert run(*args, "--max-connections", "8").exit_code == 2
 
     def test_so_is_a_server(self, monkeypatch):

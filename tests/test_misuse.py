@@ -4,12 +4,13 @@ import asyncio
 import gc
 import pickle
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from pulsed import Context, Pulse
-from pulsed.errors import NoEventLoop, RunEnded
+from pulsed import Context, Pulse, Router
+from pulsed.errors import InvalidHandler, InvalidOption, NoEventLoop, RunEnded
 from tests.support.apps import declare_add, work_off
 
 
@@ -82,3 +83,44 @@ def test_cancelled_calls_leave_nothing_in_the_log(url: str) -> None:
 
     asyncio.run(cancel_some())
     assert complaints == []
+
+
+OF_ONE_JOB: list[tuple[str, Any]] = [
+    ("conn", object()),
+    ("id", "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"),
+    ("delay", 5),
+    ("at", datetime(2030, 1, 1, tzinfo=UTC)),
+    ("headers", {"trace": "1"}),
+    ("tags", ["urgent"]),
+]
+
+
+@pytest.mark.parametrize("name, value", OF_ONE_JOB, ids=[name for name, _ in OF_ONE_JOB])
+def test_a_decorator_refuses_what_only_one_job_can_have(name: str, value: Any) -> None:
+    def job() -> None:
+        pass
+
+    declarations: list[Any] = [Pulse("sqlite://").job, Router().job]
+    for declare in declarations:
+        with pytest.raises(InvalidHandler, match=rf"{name}= is for one job.*using\({name}="):
+            declare(**{name: value})(job)
+        declare(**{name: None})(job)
+
+
+def test_a_connection_of_a_bound_call_is_not_forgotten() -> None:
+    """Wherever it could not be used, it is refused."""
+    app = Pulse("sqlite://")
+    add = declare_add(app)
+    mine, other = object(), object()
+    bound = add.using(conn=mine).bind(1)
+    with pytest.raises(InvalidOption, match="another conn="):
+        add.enqueue_many([bound])
+    with pytest.raises(InvalidOption, match="another conn="):
+        add.using(conn=other).enqueue_many([bound])
+    with pytest.raises(InvalidOption, match="neither conn="):
+        app.schedules.put("often", bound, every=60)
+    with pytest.raises(InvalidOption, match="neither conn="):
+        app.schedule("often", add.using(conn=mine).bind(2), every=60)
+    with pytest.raises(InvalidOption, match="conn= says where"):
+        bound.new_job()
+    app.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 import pytest
@@ -29,9 +30,10 @@ from pulsed.rpc.client import store as remote
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.gate import Gate
-from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.services.work import WorkService
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.apps import declare_add, work_off
@@ -372,14 +374,53 @@ class TestClaims:
         assert stream._quiet == {}  # so the next claim asks
 
 
+class TestWhatErrorsSay:
+    """They name what somebody did, as those of a database do, and no method of the contract."""
+
+    ACTS: ClassVar[dict[str, Callable[[RemoteStore], Awaitable[object]]]] = {
+        "enqueueing": lambda store: store.submit([a_job()]),
+        "checking the database": lambda store: store.check(),
+        "listing jobs": lambda store: store.list_jobs(EVERYTHING),
+        "cancelling jobs": lambda store: store.cancel([uuid4()]),
+        "retry": lambda store: store.replay([uuid4()]),
+        "pausing a schedule": lambda store: store.pause_schedule("default", "report"),
+        "claiming jobs": lambda store: store.claim(uuid4(), "default", POLICIES, 1),
+        "listing workers": lambda store: store.workers(),
+    }
+
+    @pytest.mark.parametrize("what", ACTS)
+    async def test_when_no_server_answers(self, what):
+        store = RemoteStore("pulse://127.0.0.1:1", QUICK)
+        with pytest.raises(TransientStorageError) as refused:
+            await self.ACTS[what](store)
+        assert str(refused.value).startswith(f"{what} failed: the pulsed server at 127.0.0.1:1")
+        await store.aclose()
+
+    @pytest.mark.parametrize("what", sorted(ACTS.keys() - {"claiming jobs"}))
+    async def test_when_the_server_refuses(self, database, what):
+        class Closed(Gate):
+            async def admit(self, context: object) -> Caller:
+                return Caller("nobody", frozenset())
+
+        with ServerThread(lambda: SqliteStore(database), gate=Closed()) as server:
+            store = RemoteStore(server.url, QUICK)
+            with pytest.raises(AccessDenied) as refused:
+                await self.ACTS[what](store)
+            await store.aclose()
+        text = str(refused.value)
+        assert text.startswith(f"{what} was refused by the pulsed server at {server.host}")
+        assert f": {what.capitalize()} needs the role " in text
+        assert not [name for name in METHODS if f"{name} " in text]
+
+
 async def test_an_older_server_that_lists_all_leases_makes_nobody_stop(database, monkeypatch):
     """It does not know that only the leases of cancelled jobs were asked for."""
 
-    async def list_all(self: Service, request: Any, _: Caller) -> Any:
+    async def list_all(self: WorkService, request: Any, _: Caller) -> Any:
         leases = await self._store.held(UUID(request.worker_id))
         return pb.ListLeasesResponse(leases=map(to.lease_message, leases))
 
-    monkeypatch.setattr(Service, "list_leases", list_all)
+    monkeypatch.setattr(WorkService, "list_leases", list_all)
     with ServerThread(lambda: SqliteStore(database)) as server:
         store = RemoteStore(server.url)
         run = await running(store)

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from pulsed.model.job import Status
+from pulsed.batches import Limits
+from pulsed.model.job import Assignment, Status
+from pulsed.rpc.client import store as remote_store
 from pulsed.rpc.client.store import LONGEST_REPORT, RemoteOptions, RemoteStore
+from pulsed.rpc.server import dispatcher
+from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
 from tests.support.cutting_proxy import CuttingProxy
@@ -201,6 +207,44 @@ class TestSlowness:
             await far.aclose()
         assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
         assert sorted(ran) == list(range(60))
+
+    async def test_large_jobs_over_a_slow_line_all_run_once(self, database, near, monkeypatch):
+        """All of them together take longer than anybody waits for an answer.
+
+        A twentieth of the real sizes: 40 jobs of 50 KB at 1.6 MB/s, a part of 100 KB, and 0.8 s to
+        answer a grant. Only the first claim knows nothing of their size, and claims too many.
+        """
+        ran: list[int] = []
+        given_back: Counter[UUID] = Counter()
+
+        async def job(n: int, text: str) -> int:
+            ran.append(n)
+            return n
+
+        give_back = Dispatcher.give_back
+
+        def counted(self: Dispatcher, claimed: list[Assignment]) -> None:
+            given_back.update(each.job_id for each in claimed)
+            give_back(self, claimed)
+
+        monkeypatch.setattr(Dispatcher, "give_back", counted)
+        monkeypatch.setattr(dispatcher, "PART", Limits(5_000, 100_000))
+        monkeypatch.setattr(remote_store, "LONGEST_REPORT", 0.8)
+        text = "x" * 50_000
+        ids = [await submit_with(near, "job", {}, n=n, text=text) for n in range(40)]
+        pace = Pace(drip=16_000, every=0.01)
+        with (
+            ServerThread(lambda: SqliteStore(database)) as server,
+            SlowProxy("127.0.0.1", server.server.port, pace) as proxy,
+        ):
+            far = remote(proxy.url, keepalive=30)
+            async with working(far, handler(job, lease=30), concurrency=40):
+                rows = await all_finished(near, ids)
+            await far.aclose()
+        assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
+        assert sorted(ran) == list(range(40))
+        assert max(given_back.values(), default=0) <= 1
+        assert sum(given_back.values()) < 40
 
     async def test_a_stream_that_only_drips_is_left_within_its_keepalive(self, server, near):
         """A byte now and then is no sign of life: the answer to a ping is."""

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import AccessDenied, TransientStorageError
 from pulsed.model.job import TopicPolicy, WorkerInfo
 from pulsed.model.outcome import Report, Succeeded
@@ -550,7 +550,7 @@ async def test_the_upkeep_of_a_worker_asks_for_nothing_that_it_may_not_have(worl
     worker = WorkerInfo(id=uuid4(), host="here", pid=1, queues=(MINE,), topics=(MINE,), slots=1)
     with ServerThread(lambda: served, gate=FreshGate(served), upkeep=True) as server:
         remote = RemoteStore(f"pulse://me:{world.secrets['my worker']}@{server.host}")
-        assert await Upkeep(remote, tick=1.0, describe=lambda: worker).tick() == []
+        assert await Watchdog(remote, tick=1.0, describe=lambda: worker).tick() == []
         await remote.aclose()
 
 
@@ -558,7 +558,7 @@ async def test_a_worker_that_may_not_do_the_servers_upkeep_says_so_once(world, c
     """The server was started with --no-upkeep, and the worker's token has the role work."""
     worker = WorkerInfo(id=uuid4(), host="here", pid=1, queues=(MINE,), topics=(MINE,), slots=1)
     remote = RemoteStore(f"pulse://me:{world.secrets['work']}@{world.server.host}")
-    upkeep = Upkeep(remote, tick=1.0, describe=lambda: worker)
+    upkeep = Watchdog(remote, tick=1.0, describe=lambda: worker)
     before = await refused_calls(world)
     for _ in range(3):
         assert await upkeep.tick() == []
@@ -567,7 +567,7 @@ async def test_a_worker_that_may_not_do_the_servers_upkeep_says_so_once(world, c
     assert await refused_calls(world) == before + 1
     (line,) = [record for record in caplog.records if record.name == "pulsed.upkeep"]
     assert "--no-upkeep" in line.getMessage()
-    assert "Watchdog needs the role admin" in line.getMessage()
+    assert "Recovering jobs needs the role admin" in line.getMessage()
     await remote.retire(worker.id)
     await remote.aclose()
 
@@ -582,7 +582,7 @@ async def refused_calls(world: World) -> int:
 async def test_a_remote_store_says_why_it_was_refused(world):
     url = f"pulse://me:{world.secrets['work']}@{world.server.host}"
     store = RemoteStore(url, RemoteOptions(**AT_ONCE_OPTIONS))
-    with pytest.raises(AccessDenied, match="SubmitJobs needs the role admin or produce"):
+    with pytest.raises(AccessDenied, match="Enqueueing needs the role admin or produce"):
         await store.submit([a_job()])
     await store.aclose()
 

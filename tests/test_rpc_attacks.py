@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import grpc
 import pytest
@@ -19,6 +19,7 @@ from pulsed.model.job import Status, TopicPolicy
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
 from pulsed.rpc.messages.errors import Refusal
+from pulsed.rpc.messages.jobs import lease_message
 from pulsed.rpc.server import admission, checks
 from pulsed.rpc.server import gate as gates
 from pulsed.rpc.server import job_stream as streams
@@ -32,7 +33,7 @@ from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
-from tests.support.jobs import TOPIC, a_job, row, submitted
+from tests.support.jobs import TOPIC, a_job, row, running, submitted
 from tests.support.raw_streams import RawClient, raw_client
 from tests.support.servers import FreshGate, ServerThread
 from tests.support.waiting import until
@@ -354,6 +355,36 @@ class TestStreams:
         assert got.lease_seconds == checks.LONGEST_LEASE
         assert (await row(near, job_id)).lease_seconds == checks.LONGEST_LEASE
 
+    async def test_nor_to_a_job_that_asks_for_it(self, guarded, keys):
+        """However it comes: enqueued, as a child, by a schedule or a fire."""
+        near = SqliteStore(guarded.store.path)
+        parent = (await running(near)).lease
+        year = 365 * 86_400.0
+        job = pb.NewJob(id=str(uuid4()), topic=TOPIC, payload="{}", lease_seconds=year)
+        child = pb.NewJob(id=str(uuid4()), parent_step="fan-out 1", lease_seconds=year)
+        child.MergeFrom(pb.NewJob(topic=TOPIC, payload="{}"))
+        spec = pb.ScheduleSpec(topic=TOPIC, payload="{}", cron="0 9 * * *", lease_seconds=year)
+        async with raw_client(guarded.host, keys["produce"]) as client:
+            await client("SubmitJobs", pb.SubmitJobsRequest(jobs=[job]))
+        async with raw_client(guarded.host, keys["work"]) as client:
+            lease = lease_message(parent)
+            await client("FanOut", pb.FanOutRequest(lease=lease, jobs=[child]))
+        async with raw_client(guarded.host, keys["admin"]) as client:
+            put = await client("PutSchedule", pb.PutScheduleRequest(name="put", spec=spec))
+            declared = pb.SyncSchedulesRequest.Declared(name="declared", spec=spec)
+            await client("SyncSchedules", pb.SyncSchedulesRequest(schedules=[declared]))
+            again = await client("SyncSchedules", pb.SyncSchedulesRequest(schedules=[declared]))
+            assert list(again.unchanged) == ["declared"]
+            fired = pb.NewJob(id=str(uuid4()))
+            fired.MergeFrom(pb.NewJob(topic=TOPIC, payload="{}", lease_seconds=year))
+            fire = pb.FireSchedulesRequest.Fire(schedule=put.schedule, jobs=[fired])
+            fire.overlap = pb.OVERLAP_ALLOW
+            await client("FireSchedules", pb.FireSchedulesRequest(fires=[fire]))
+        ids = [UUID(each.id) for each in (job, child, fired)]
+        leases = [each.lease_seconds for each in (await near.get(ids)).values()]
+        leases += [each.spec.lease for each in await near.list_schedules()]
+        assert leases == [checks.LONGEST_LEASE] * 5
+
     async def test_who_says_no_hello_is_not_waited_for(self, guarded, keys, monkeypatch):
         monkeypatch.setattr(streams, "HELLO_WITHIN", 0.05)
         async with raw_client(guarded.host, keys["work"]) as client:
@@ -378,6 +409,24 @@ class TestStreams:
                     await stream.hello()
                     await stream.grant(1, 1)
                     await stream.batch()
+
+    async def test_what_streams_say_of_their_topics_is_bounded_by_bytes(self):
+        """Those of a fleet say the same, which is kept once."""
+        account = admission.Account(most_bytes=1_000)
+        others = (TopicPolicy(topic="others"),)
+        with contextlib.ExitStack() as held:
+            said = ((TopicPolicy(topic="mine"),) for _ in range(100))
+            kept = [held.enter_context(account.topics(each, 600)) for each in said]
+            assert len({id(each) for each in kept}) == 1
+            assert account.topic_bytes == 600
+            with (
+                pytest.raises(Refusal, match="different topics of 600 bytes"),
+                account.topics(others, 600),
+            ):
+                pass
+        assert account.topic_bytes == 0
+        with account.topics(others, 5_000):  # alone it may be as large as a Hello may be
+            pass
 
     @pytest.mark.parametrize(
         "hello, why",

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pulsed.rpc.messages.contract import METHODS
+from pulsed.rpc.messages.contract import METHODS, VERBS
 from pulsed.rpc.server.access import ROLES
-from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.services.all import SERVICES
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto/pulse/v1/pulse.proto"
@@ -34,8 +34,18 @@ def test_the_generated_code_is_that_of_the_proto():
 
 def test_every_method_has_a_function_and_a_role():
     assert set(ROLES) == set(METHODS)
+    services = {service.__name__: service for service in SERVICES}
+    assert set(services) == {method.service for method in METHODS.values()}
     for method in METHODS.values():
-        assert method.streams or callable(getattr(Service, method.function)), method.name
+        service = services[method.service]
+        assert method.streams or callable(getattr(service, method.function)), method.name
+
+
+def test_every_method_says_what_it_does():
+    assert set(VERBS) == set(METHODS)
+    for method in METHODS.values():
+        assert method.action.islower(), method.name
+        assert method.action != method.name.lower()
 
 
 def test_every_method_and_message_is_explained():

@@ -32,7 +32,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.jobs import lease_message, new_job_message
 from pulsed.rpc.messages.workflows import checkpoint_message
 from pulsed.rpc.server import sized_page as parcel
-from pulsed.rpc.server import workflow_methods as service_workflows
+from pulsed.rpc.server.services import workflows as service_workflows
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore

@@ -373,7 +373,7 @@ async def test_while_the_clock_is_set_back_nothing_is_fired_twice_and_doctor_say
     assert await tick(store) == []
     (finding,) = await _schedules(store)
     assert (finding.level, finding.check) == (Level.WARN, "schedules and clock")
-    assert "3600 s in the future" in finding.detail
+    assert "60 min in the future" in finding.detail
     clock.advance(3660)
     assert len(await tick(store)) == 1
     assert {finding.level for finding in await _schedules(store)} == {Level.OK}

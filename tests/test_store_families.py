@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.model.job import JobFilter, NewJob, Status, WorkerInfo
 from pulsed.model.outcome import Failed, Outcome, Report, Succeeded
 from pulsed.model.step import StepKind, StepState
@@ -167,7 +167,7 @@ async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, m
     ids = [child.id for child in children]
     assert await statuses(store, ids) == [Status.PENDING] * 15
     us = WorkerInfo(id=BOB, host="h", pid=1, queues=("q",), topics=("t",), slots=1)
-    upkeep = asyncio.create_task(Upkeep(store, tick=3600, describe=lambda: us).run())
+    upkeep = asyncio.create_task(Watchdog(store, tick=3600, describe=lambda: us).run())
 
     async def are_told():
         return await statuses(store, ids) == [Status.CANCELLED] * 15

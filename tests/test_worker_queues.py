@@ -1,6 +1,7 @@
 """Which queues a worker takes from, and what is said of those that no worker takes from."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ async def test_a_queue_that_no_live_worker_takes_is_a_warning_now_and_then(
     await store.announce(a_worker(store, plain).describe())
     await submitted(store)
     await submitted(store, queue="encode")
-    unserved = UnservedQueues(store)
+    unserved = UnservedQueues(store, lambda: clock().timestamp())
     clock.advance(30)
     assert await unserved.tick() == ["encode"]
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
@@ -119,7 +120,7 @@ async def test_a_queue_that_no_live_worker_takes_is_a_warning_now_and_then(
         "queue 'encode': jobs are due, the oldest for 30 s, and no live worker takes from it (they "
         "take from default): start one with `pulsed worker module:app -q encode`"
     )
-    clock.advance(CHECK_EVERY.total_seconds())
+    clock.advance(CHECK_EVERY)
     await store.announce(a_worker(store, plain).describe())
     assert await unserved.tick() == []
     clock.advance(REPEAT_AFTER.total_seconds())
@@ -128,3 +129,26 @@ async def test_a_queue_that_no_live_worker_takes_is_a_warning_now_and_then(
     clock.advance(REPEAT_AFTER.total_seconds())
     await store.announce(a_worker(store, handler(encode, queue="encode")).describe())
     assert await unserved.tick() == []
+
+
+@pytest.mark.embedded("a server checks its own database")
+async def test_nothing_is_asked_between_two_checks_of_the_queues(store: SqlStore, monkeypatch):
+    asked: list[str] = []
+    run = store.run
+
+    async def counted(verb: Any) -> Any:
+        asked.append(verb.name)
+        return await run(verb)
+
+    monkeypatch.setattr(store, "run", counted)
+    seconds = 0.0
+    unserved = UnservedQueues(store, lambda: seconds)
+    await unserved.tick()
+    assert asked
+    asked.clear()
+    for seconds in (1.0, 30.0, CHECK_EVERY - 1):  # noqa: B007 - the clock reads it
+        await unserved.tick()
+    assert asked == []
+    seconds = CHECK_EVERY
+    await unserved.tick()
+    assert "due_queues" in asked

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import StorageFull
 from pulsed.model.job import Status
 from pulsed.model.outcome import Beat
@@ -56,7 +56,7 @@ async def test_after_an_outage_of_all_watchdogs_living_workers_beat_first(
     async with working(store, slow) as it:
         await in_status(store, job_id, Status.RUNNING)
         await first_tick(backend)
-        upkeep = Upkeep(store, tick=10, describe=it.worker.describe)
+        upkeep = Watchdog(store, tick=10, describe=it.worker.describe)
         await upkeep.tick()
         clock.advance(600)  # the database was away for all of them
         assert await upkeep.tick() == []
@@ -75,7 +75,7 @@ async def test_the_silent_are_reaped_when_the_grace_is_over(store: SqlStore, clo
 
     job_id = await submit_with(store, "quick", {"backoff": NO_WAIT})
     await claim_one(store, BOB, topics=[a_policy("quick")])
-    upkeep = Upkeep(store, tick=10, describe=a_worker(store, quick).describe)
+    upkeep = Watchdog(store, tick=10, describe=a_worker(store, quick).describe)
     await upkeep.tick()
     clock.advance(600)
     assert await upkeep.tick() == []

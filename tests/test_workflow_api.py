@@ -17,7 +17,7 @@ from pulsed import (
     Status,
     collect_all,
 )
-from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import ConfigError, InvalidHandler
 from pulsed.model.job import JobFilter
 from pulsed.store.sql_store import SqlStore
@@ -299,5 +299,5 @@ async def test_upkeep_cancels_children_that_nobody_told(
             await store.cancel([job_id])
         (row,) = await store.list_jobs(JobFilter(parent=job_id))
         assert row.status is Status.PENDING
-        await Upkeep(store, tick=10, describe=it.worker.describe).tick()
+        await Watchdog(store, tick=10, describe=it.worker.describe).tick()
         assert (await finished(store, row.id)).status is Status.CANCELLED

@@ -38,7 +38,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"error_text", "why"},
+        {"error_text", "forever", "why"},
         {"workflow"},
         {"context"},
         {"process", "upkeep"},

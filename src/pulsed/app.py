@@ -12,7 +12,7 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -20,7 +20,6 @@ from typing import (
     Literal,
     NoReturn,
     Self,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -65,6 +64,7 @@ from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import StoreSettings
 
 if TYPE_CHECKING:
+    from pulsed.engine.worker.options import WorkerSettings
     from pulsed.engine.worker.worker import Exit, Worker
 
 L = TypeVar("L", bound=Callable[..., Any])
@@ -76,32 +76,6 @@ URL_VARIABLE = "PULSED_URL"
 
 _setup = threading.RLock()
 """Guards the first use of an app: two stores on one SQLite file would be two writers."""
-
-
-class WorkerSettings(TypedDict, total=False):
-    """What ``app.run(...)`` takes; ``WorkerOptions`` has the defaults."""
-
-    queues: str | Sequence[str] | Mapping[str, float] | None
-    """In the order to claim from, or with weights; unless given, all that the handlers declare."""
-    concurrency: int
-    """How many jobs may run at a time."""
-    poll: float
-    tick: float
-    drain_timeout: float | None
-    fence: bool | None
-    """Whether runs stop when their lease cannot be confirmed; None: if no server answers."""
-    schedules: bool
-    """Whether it writes the declared schedules and fires what is due."""
-    job_log: Literal["all", "limited", "failures"]
-    """Which ends of jobs are logged; limited: successes up to some a second, the rest counted."""
-    retention: Retention
-    """When finished jobs are removed; unless given, as the app says."""
-    retry: RetryPolicy
-    """How this worker's database operations are retried; unless given, as the app says."""
-    retry_attempts: int
-    """A shorthand for a default ``retry`` with another number of attempts."""
-    dequeue_retry: RetryPolicy
-    """How this worker's claims are retried."""
 
 
 class Pulse:

@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers and durations in sentences, tables and log lines."""
 
 from __future__ import annotations
 
@@ -6,3 +6,20 @@ from __future__ import annotations
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 job``, ``2 jobs`` or ``1,204 jobs``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+_UNITS = ((99.5, 1.0, "s"), (99.5 * 60, 60.0, "min"), (47.5 * 3600, 3600.0, "h"))
+"""Seconds below which a unit is used, its length, and its name."""
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration as exactly as its length deserves: ``2.5 ms``, ``3.2 s``, ``12 min``."""
+    seconds = max(0.0, seconds)
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:{'.1f' if seconds < 0.00995 else '.0f'}} ms"
+    if 0 < seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for below, length, unit in _UNITS:
+        if seconds < below:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} d"

@@ -6,26 +6,22 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from pulsed.app import Pulse
 from pulsed.cli.view.output import console, joined
-from pulsed.engine.worker.options import WorkerOptions
+from pulsed.engine.worker.options import WorkerOptions, WorkerSettings
 from pulsed.model.retention import described
 from pulsed.store.open import where
 from pulsed.version import __version__
-
-if TYPE_CHECKING:
-    from pulsed.cli.options.working import WorkingOptions
 
 log = logging.getLogger("pulsed.worker")
 
 
 def announce(
     app: Pulse,
-    working: WorkingOptions,
+    working: WorkerSettings,
     *,
     quiet: bool,
     title: str = "worker",

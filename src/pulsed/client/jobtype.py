@@ -105,7 +105,10 @@ class JobType(Generic[P, R_co]):
         self._client()
         self._refuse_id()
         payload = self.handler.encode(args, kwargs)
-        return Call(self.topic, payload, self.handler, self._options)
+        options = self._options
+        if self._connection is not None:  # whoever stores the call must know
+            options = {**options, "conn": self._connection}
+        return Call(self.topic, payload, self.handler, options)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a call as a job, to be run by a worker."""
@@ -185,11 +188,23 @@ class JobType(Generic[P, R_co]):
             if isinstance(call, Call) and call.topic == self.topic:
                 own = make
                 if call.options is not options:
-                    own = job_maker(self.topic, self.handler, {**options, **call.options})
+                    own = job_maker(
+                        self.topic, self.handler, {**options, **self._without_conn(call)}
+                    )
                 return own(payload=call.payload, id=new_job_id())
             raise self._not_ours(call)
 
         return made
+
+    def _without_conn(self, call: Call[Any]) -> dict[str, Any]:
+        """Return the options of a call; its connection can only be the one that stores them all."""
+        options = dict(call.options)
+        if options.pop("conn", self._connection) is not self._connection:
+            raise InvalidOption(
+                "A call was bound with another conn= than the one that stores it: say "
+                "job.using(conn=...).enqueue_many(...), and bind the calls without conn=."
+            )
+        return options
 
     def _refuse_id(self) -> None:
         if self._id is not None:

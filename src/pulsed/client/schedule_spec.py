@@ -58,6 +58,7 @@ class ScheduleOptions(When, total=False):
     tags: list[str] | None
 
 
+_NEITHER = "A schedule takes neither conn= nor delay=; jitter= spreads its jobs."
 _WHEN = tuple(When.__annotations__)
 KINDS = ("cron", "every", "at")
 JOB_OPTIONS = (
@@ -85,7 +86,7 @@ def _job_fields(
     target: Target, payload: Any, options: Mapping[str, Any], registry: Registry
 ) -> dict[str, Any]:
     if "conn" in options or "delay" in options:
-        raise InvalidOption("A schedule takes neither conn= nor delay=; jitter= spreads its jobs.")
+        raise InvalidOption(_NEITHER)
     if "id" in options:
         raise InvalidOption(ONE_ID)
     if isinstance(target, JobType):
@@ -106,7 +107,8 @@ def _job_fields(
         raise InvalidOption(
             f"A schedule runs a job, job.bind(...) or a topic by name, not {target!r:.100}."
         )
-    bound.pop("conn", None)
+    if "conn" in bound:
+        raise InvalidOption(_NEITHER)
     if "delay" in bound or "at" in bound:
         raise InvalidOption("A schedule says when its jobs run; bind the job without delay=, at=.")
     if handler is not None:

@@ -20,7 +20,7 @@ from pulsed.model.retention import Retention, described
 from pulsed.model.schedule import ScheduleFilter, ScheduleRow, ScheduleState
 from pulsed.model.timetable import zone_of
 from pulsed.store.base import SCHEDULE_PAGE, Audit, Backlog, Store
-from pulsed.wording import counted
+from pulsed.wording import counted, format_duration
 
 TICK = 10.0
 """The watchdogs' default interval."""
@@ -184,9 +184,10 @@ async def _clock(store: Store) -> list[Finding]:
     ours = datetime.fromtimestamp((before + time.time()) / 2, UTC)
     difference = (ours - theirs).total_seconds()
     if abs(difference) <= CLOCK_TOLERANCE:
-        return [Finding("clock", Level.OK, f"{abs(difference) * 1000:.0f} ms apart")]
+        return [Finding("clock", Level.OK, f"{format_duration(abs(difference))} apart")]
     ahead = "ahead of" if difference > 0 else "behind"
-    detail = f"this host is {abs(difference):.1f} s {ahead} the database, whose clock decides"
+    apart = format_duration(abs(difference))
+    detail = f"this host is {apart} {ahead} the database, whose clock decides"
     return [Finding("clock", Level.WARN, detail, "let both follow NTP; times shown here are off")]
 
 
@@ -290,8 +291,8 @@ async def _watchdog(store: Store, audit: Audit) -> Finding:
     age = (now - audit.last_tick).total_seconds()
     if living and age > SILENT_AFTER:
         advice = "see the workers' logs: their upkeep fails, or --tick is long"
-        return Finding("watchdog", Level.FAIL, f"last looked {age:.0f} s ago", advice)
-    return Finding("watchdog", Level.OK, f"last looked {max(0, age):.0f} s ago")
+        return Finding("watchdog", Level.FAIL, f"last looked {format_duration(age)} ago", advice)
+    return Finding("watchdog", Level.OK, f"last looked {format_duration(age)} ago")
 
 
 async def _dead_letters(store: Store) -> list[Finding]:
@@ -321,7 +322,7 @@ def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     age = (now - backlog.oldest).total_seconds()
     jobs = f"{counted(backlog.due, 'due job')} of {backlog.topic!r}"
     level = Level.FAIL if age > WAITED_TOO_LONG else Level.WARN
-    return Finding("backlog", level, f"{jobs}, the oldest for {age:.0f} s", why)
+    return Finding("backlog", level, f"{jobs}, the oldest for {format_duration(age)}", why)
 
 
 async def _schedules(store: Store) -> list[Finding]:
@@ -337,13 +338,13 @@ async def _schedules(store: Store) -> list[Finding]:
         advice = "`pulsed schedules show` says more; `edit` or `resume` starts it again"
         found.append(Finding("schedules", Level.FAIL, detail, advice))
     if late:
-        ages = [f"{_named(row)} for {_overdue_by(row, now):.0f} s" for row in late]
+        ages = [f"{_named(row)} for {format_duration(_overdue_by(row, now))}" for row in late]
         detail = f"{_number(late)} due, and nobody fires: {_several(ages)}"
         advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
         found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
     found += _unknown_zones({row.key: row for row in [*late, *active]}.values())
     if (ahead := max((_fired_ahead_by(row, now) for row in active), default=0.0)) > CLOCK_TOLERANCE:
-        detail = f"fired {ahead:.0f} s in the future: the clock has been set back since"
+        detail = f"fired {format_duration(ahead)} in the future: the clock has been set back since"
         advice = "what was fired already is not fired again: they are silent until then"
         found.append(Finding("schedules and clock", Level.WARN, detail, advice))
     return found or [Finding("schedules", Level.OK, f"{_number(active)} active, none is overdue")]

@@ -10,6 +10,7 @@ from pulsed.model.job import JobRow, Status, WorkerInfo
 from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
+from pulsed.wording import format_duration
 
 SILENT_AFTER = 35.0
 """Seconds without a sign of life: three of the default ticks, and some."""
@@ -57,7 +58,7 @@ def unserved_queue(
     queue: str, oldest: datetime, workers: Sequence[WorkerInfo], now: datetime
 ) -> str:
     """Say that a queue has due jobs that none of the live ``workers`` takes."""
-    waited = _duration(_since(oldest, now))
+    waited = format_duration(_since(oldest, now))
     queues = sorted({name for worker in workers for name in worker.queues})
     return (
         f"queue {queue!r}: jobs are due, the oldest for {waited}, and no live worker takes from it "
@@ -101,12 +102,16 @@ def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
 
 def _not_yet(job: JobRow, due_in: float) -> str:
     if job.status is Status.RETRYING:
-        return f"its next attempt is due in {_duration(due_in)}"
+        return f"its next attempt is due in {format_duration(due_in)}"
     if job.status is not Status.WAITING:
-        return f"it is due in {_duration(due_in)}"
+        return f"it is due in {format_duration(due_in)}"
     if job.wait_kind == StepKind.SLEEP:
-        return f"it sleeps for another {_duration(due_in)}"
-    limit = "however long that takes" if job.due_at is None else f"{_duration(due_in)} at the most"
+        return f"it sleeps for another {format_duration(due_in)}"
+    limit = (
+        "however long that takes"
+        if job.due_at is None
+        else f"{format_duration(due_in)} at the most"
+    )
     return f"it waits for {waits_for(job)}, {limit}"
 
 
@@ -115,14 +120,14 @@ def _running(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
     left = -_since(job.lease_until, now)
     owner = next((worker for worker in workers if worker.id == job.locked_by), None)
     who = f"worker {job.locked_by}" if owner is None else f"{owner.host}, process {owner.pid},"
-    reasons = [f"{who} runs it; its lease ends in {_duration(left)} unless it beats"]
+    reasons = [f"{who} runs it; its lease ends in {format_duration(left)} unless it beats"]
     if left <= 0:
         watched = (
             "the next look of a watchdog frees it"
             if live(workers, now)
             else ("no worker is alive to free it: start one with `pulsed worker module:app`")
         )
-        reasons = [f"{who} is silent: its lease ended {_duration(-left)} ago; {watched}"]
+        reasons = [f"{who} is silent: its lease ended {format_duration(-left)} ago; {watched}"]
     if job.cancel_requested:
         reasons.append("it was asked to stop, and does so when its handler obeys")
     return reasons
@@ -130,13 +135,6 @@ def _running(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
 
 def _since(instant: datetime, now: datetime) -> float:
     return (now - instant).total_seconds()
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

@@ -10,7 +10,12 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec
-from pulsed.handler.options import HandlerOptions, checked_name, checked_options
+from pulsed.handler.options import (
+    HandlerOptions,
+    checked_name,
+    checked_options,
+    refuse_options_of_one_job,
+)
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
 
@@ -34,6 +39,7 @@ class Handler(Generic[R_co]):
         self._options = options
         try:
             self.topic = checked_name("topic", options.get("topic", _default_topic(fn)))
+            refuse_options_of_one_job(options)
             settings = checked_options({k: v for k, v in options.items() if k not in _OWN})
             self.determinism = _checked_determinism(options.get("determinism", "strict"))
         except InvalidOption as error:

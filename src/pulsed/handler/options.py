@@ -76,6 +76,19 @@ class HandlerOptions(TypedDict, total=False):
     """Whether a success leaves the checkpoints there to be looked at, until retention."""
 
 
+_OF_ONE_JOB = Options.__annotations__.keys() - HandlerOptions.__annotations__.keys()
+
+
+def refuse_options_of_one_job(given: Mapping[str, Any]) -> None:
+    """Refuse to a handler what only a single job can have."""
+    for name in sorted(_OF_ONE_JOB & given.keys()):
+        if given[name] is not None:
+            raise InvalidOption(
+                f"{name}= is for one job, not for all jobs of a handler: give it to "
+                f"using({name}=...) when you enqueue."
+            )
+
+
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options in the form a ``NewJob`` keeps, or say what is wrong with one.
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.model.job import JobFilter, Status
+from pulsed.wording import format_duration
 
 LONGEST_NAME = 200
 LONGEST_DETAIL = 500
@@ -52,8 +53,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def printable(text: str, most: int) -> str:
     """Return a text that can be stored and shown: one line of bounded length."""
-    line = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
-    return line if len(line) <= most else line[: most - 1] + "…"
+    shown = text if len(text) <= most else text[: most - 1] + "…"
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in shown)
 
 
 def of_ids(ids: Collection[UUID]) -> str:
@@ -71,7 +72,9 @@ def of_filter(where: JobFilter) -> str:
 
 def of_ages(ages: Mapping[Status, float]) -> str:
     """Name the jobs that a prune was about."""
-    return ", ".join(f"{status} older than {seconds:.0f} s" for status, seconds in ages.items())
+    return ", ".join(
+        f"{status} older than {format_duration(seconds)}" for status, seconds in ages.items()
+    )
 
 
 def _word(value: Any) -> str:

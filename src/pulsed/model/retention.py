@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.model.job import Status
+from pulsed.wording import format_duration
 
 Age: TypeAlias = timedelta | float | None
 """A time, or so many seconds; None is for ever."""
@@ -81,12 +82,5 @@ def checked_retention(value: Retention | None) -> Retention:
 
 def described(ages: Mapping[Status, float]) -> str:
     """Write a policy in a few words: ``SUCCEEDED 7 d, CANCELLED 12 h``."""
-    parts = [f"{status} {_brief(age)}" for status, age in ages.items()]
+    parts = [f"{status} {format_duration(age)}" for status, age in ages.items()]
     return ", ".join(parts) or "everything for ever"
-
-
-def _brief(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"

@@ -19,9 +19,10 @@ from pulsed.cli.banner import announce
 from pulsed.cli.commands.worker import loaded_for_work
 from pulsed.cli.exits import CommandError, say
 from pulsed.cli.logs import log_options, set_up_logs
-from pulsed.cli.options.working import WorkingOptions, working_options
+from pulsed.cli.options.working import working_options
 from pulsed.cli.reloading import SourceWatch, imported_under, sources_under
 from pulsed.cli.view.suggestions import suggestions
+from pulsed.engine.worker.options import WorkerSettings
 from pulsed.engine.worker.worker import Exit, Worker
 from pulsed.errors import ConfigError
 from pulsed.model.retention import Age
@@ -70,7 +71,7 @@ def dev(
     """Run a worker for development: creates the tables, and can follow your edits."""
     set_up_logs(log_level, log_format)
     logging.getLogger("pulsed.job").setLevel(logging.DEBUG)  # how every job ends
-    working = WorkingOptions(**options)  # type: ignore[typeddict-item]
+    working = WorkerSettings(**options)  # type: ignore[typeddict-item]
     if working["drain_timeout"] is None:
         working["drain_timeout"] = DRAIN_TIMEOUT
     # From before they are read: an edit that comes meanwhile is a change, too.
@@ -94,7 +95,7 @@ def dev(
     return ended.value
 
 
-async def _run(app: Pulse, working: WorkingOptions, *, reload: bool) -> tuple[Exit, set[Path]]:
+async def _run(app: Pulse, working: WorkerSettings, *, reload: bool) -> tuple[Exit, set[Path]]:
     """Work until told to stop, or until a source changes; returns what changed."""
     async with app:
         if isinstance(app.store, SqlStore):

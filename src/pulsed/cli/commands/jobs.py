@@ -33,7 +33,7 @@ from pulsed.cli.view.output import (
     print_json,
     status_of,
 )
-from pulsed.cli.view.times import brief, relative
+from pulsed.cli.view.times import relative
 from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
 from pulsed.client.job import checked_id, read_one
@@ -45,6 +45,7 @@ from pulsed.model.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.open import where as where_is
+from pulsed.wording import format_duration
 
 FEW_JOBS = 50
 """How many are listed unless --limit says so."""
@@ -242,7 +243,7 @@ def _tries(job: JobRow) -> str:
 
 
 def _age(job: JobRow, now: datetime) -> str:
-    return brief((now - job.submitted_at).total_seconds())
+    return format_duration((now - job.submitted_at).total_seconds())
 
 
 def _when(job: JobRow, now: datetime) -> str:
@@ -250,7 +251,7 @@ def _when(job: JobRow, now: datetime) -> str:
     if job.status in TERMINAL and job.completed_at is not None:
         return relative(job.completed_at, now)
     if job.status is Status.RUNNING and job.started_at is not None:
-        return f"for {brief((now - job.started_at).total_seconds())}"
+        return f"for {format_duration((now - job.started_at).total_seconds())}"
     if job.due_at is None:
         return "open"
     return relative(job.due_at, now) if job.due_at > now else "due"

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -18,13 +18,13 @@ from pulsed.app import Pulse
 from pulsed.cli.banner import announce
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.options.database import limited, point
-from pulsed.cli.options.keep import as_text, changed
+from pulsed.cli.options.keep import changed
 from pulsed.cli.options.loading import check_handlers, load_app
-from pulsed.cli.options.retry import as_text as retry_as_text
-from pulsed.cli.options.working import WorkingOptions, working_options
+from pulsed.cli.options.working import GIVEN, Forwarding, working_options
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.engine.process.event_loop import run as run_loop
 from pulsed.engine.process.supervisor import ABORT, Supervisor
+from pulsed.engine.worker.options import WorkerSettings
 from pulsed.engine.worker.worker import Worker
 from pulsed.model.retention import Age
 
@@ -54,7 +54,7 @@ environment:
   PULSED_JOB_LOG     the default of --job-log"""
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Forwarding, epilog=EXAMPLES)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @working_options
 @click.option(
@@ -82,16 +82,10 @@ def worker(
     """Run the jobs of an app until told to stop."""
     commands = _own_stdin() if supervised else None
     set_up_logs(log_level, log_format, with_pid=supervised or processes > 1)
-    working = WorkingOptions(**options)  # type: ignore[typeddict-item]
-    if processes > 1:
-        more = {
-            "--keep": as_text(keep),
-            "--max-connections": max_connections,
-            "--url": url,
-            "--log-level": log_level,
-            "--log-format": log_format,
-        }
-        return _supervise(app, processes, working, more)
+    working = WorkerSettings(**options)  # type: ignore[typeddict-item]
+    if processes > 1 and not supervised:
+        command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
+        return Supervisor(command + click.get_current_context().meta[GIVEN], processes).run()
     loaded = loaded_for_work(app, url, keep, max_connections)
     announce(loaded, working, quiet=supervised or log_format == "json")
     return run_loop(_run(loaded, working, commands))
@@ -112,7 +106,7 @@ def loaded_for_work(
     return app
 
 
-async def _run(app: Pulse, working: WorkingOptions, commands: int | None) -> int:
+async def _run(app: Pulse, working: WorkerSettings, commands: int | None) -> int:
     async with app:
         worker = app.worker(**working)
         if commands is not None:
@@ -144,32 +138,3 @@ def _obey_supervisor(worker: Worker, commands: int) -> None:
         tell(abort=False)
 
     threading.Thread(target=listen, name="pulsed-supervisor", daemon=True).start()
-
-
-def _supervise(
-    app: str | None, processes: int, working: WorkingOptions, more: Mapping[str, object]
-) -> int:
-    options: dict[str, Any] = {
-        "--queues": _queues_as_text(working["queues"]),
-        "--concurrency": working["concurrency"],
-        "--poll": working["poll"],
-        "--tick": working["tick"],
-        "--drain-timeout": working["drain_timeout"],
-        "--retry": retry_as_text(working.get("retry")),
-        "--dequeue-retry": retry_as_text(working.get("dequeue_retry")),
-        "--job-log": working["job_log"],
-        **more,
-    }
-    command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
-    command += [f"{name}={value}" for name, value in options.items() if value is not None]
-    command += [] if working["schedules"] else ["--no-schedules"]
-    command += {True: ["--fence"], False: ["--no-fence"], None: []}[working["fence"]]
-    return Supervisor([*command, *([app] if app else [])], processes).run()
-
-
-def _queues_as_text(queues: Sequence[str] | Mapping[str, float] | None) -> str | None:
-    if queues is None:
-        return None
-    if isinstance(queues, Mapping):
-        return ",".join(f"{name}={weight:g}" for name, weight in queues.items())
-    return ",".join(queues)

@@ -18,10 +18,10 @@ from pulsed.cli.view.output import (
     print_json,
     worker_as_json,
 )
-from pulsed.cli.view.times import brief
 from pulsed.engine.why import is_live
 from pulsed.model.job import WorkerInfo
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import format_duration
 
 EXAMPLES = """\b
 examples:
@@ -83,4 +83,4 @@ def _state(worker: WorkerInfo, now: datetime) -> Text:
 
 
 def _age(instant: datetime | None, now: datetime) -> str:
-    return "?" if instant is None else brief((now - instant).total_seconds())
+    return "?" if instant is None else format_duration((now - instant).total_seconds())

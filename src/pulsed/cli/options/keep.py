@@ -55,13 +55,6 @@ def changed(retention: Retention, kept: Mapping[str, Age] | None) -> Retention:
     return dataclasses.replace(retention, **kept or {})
 
 
-def as_text(kept: Mapping[str, Age] | None) -> str | None:
-    """Write the option as ``keep`` reads it, for another process."""
-    if kept is None:
-        return None
-    return ",".join(f"{name}={FOREVER if age is None else age}" for name, age in kept.items())
-
-
 keep_option = click.option(
     "--keep",
     type=keep,

@@ -48,13 +48,3 @@ def _number(name: str, value: float | None) -> float:
     if value is None:
         raise click.BadParameter(f"{name} is not a number.")
     return value
-
-
-def as_text(policy: RetryPolicy | None) -> str | None:
-    """Write a policy as the option takes it."""
-    if policy is None or policy is RetryPolicy.disabled():
-        return None if policy is None else "off"
-    return (
-        f"attempts={policy.max_attempts},initial={policy.initial:g},max={policy.max:g},"
-        f"multiplier={policy.multiplier:g},jitter={policy.jitter:g}"
-    )

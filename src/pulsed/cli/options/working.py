@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -37,21 +37,6 @@ def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
     return weights
 
 
-class WorkingOptions(TypedDict):
-    """What a worker is told, as its options carry it."""
-
-    queues: Sequence[str] | Mapping[str, float] | None
-    concurrency: int
-    poll: float
-    tick: float
-    drain_timeout: float | None
-    fence: bool | None
-    schedules: bool
-    retry: NotRequired[RetryPolicy]
-    dequeue_retry: NotRequired[RetryPolicy]
-    job_log: JobLogging
-
-
 _OPTIONS = (
     click.option(
         "-q",
@@ -76,7 +61,7 @@ _OPTIONS = (
         metavar="TIME",
         default="1s",
         show_default=True,
-        help="Time between two looks when no hint arrives.",
+        help="Polling interval when no notification arrives.",
     ),
     click.option(
         "--tick",
@@ -84,7 +69,7 @@ _OPTIONS = (
         metavar="TIME",
         default="10s",
         show_default=True,
-        help="Time between two looks for silent workers.",
+        help="Time between two scans for jobs of silent workers.",
     ),
     click.option(
         "--drain-timeout",
@@ -147,3 +132,23 @@ def working_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
+
+
+class Forwarding(click.Command):
+    """A command that remembers its arguments, to pass them on to processes that it starts."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the arguments, and keep them as they were given."""
+        given = list(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[GIVEN] = given
+        return context
+
+
+GIVEN = "pulsed.given_arguments"

@@ -14,12 +14,13 @@ from rich.text import Text
 from pulsed.cli.plain import harmless, in_line
 from pulsed.cli.view.job_tree import Node
 from pulsed.cli.view.output import one_line, print_hanging, status_of
-from pulsed.cli.view.times import iso
-from pulsed.cli.view.tree_report import moment, print_tree, wait_line
+from pulsed.cli.view.times import iso, moment
+from pulsed.cli.view.tree_report import print_tree, wait_line
 from pulsed.model.job import Failure, JobRow, Status
 from pulsed.model.lifecycle import REPLAYABLE
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
+from pulsed.wording import format_duration
 
 LABEL = 12
 
@@ -120,7 +121,7 @@ def _print_failure(to: Console, failure: Failure, job: JobRow, now: datetime) ->
     head = Text(f"attempt {failure.attempt}{limit} failed", style="bold red")
     took = ""
     if failure.started_at is not None:
-        took = f" after {(failure.ended_at - failure.started_at).total_seconds():.2f} s"
+        took = f" after {format_duration((failure.ended_at - failure.started_at).total_seconds())}"
     to.print(head.append(f"{took}, {moment(failure.ended_at, now)}", style="dim"))
     text = failure.traceback or failure.error
     to.print(Text(_indented(harmless(text.rstrip()))), soft_wrap=True)

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import Table, one_line, print_hanging, raw, status_text
-from pulsed.cli.view.times import brief, iso, relative
+from pulsed.cli.view.times import iso, moment, relative
 from pulsed.client import Schedule, ScheduleFire
 from pulsed.engine.doctor import WAITED_TOO_LONG
 from pulsed.model.schedule import ScheduleState
 from pulsed.model.timetable import Cron
+from pulsed.wording import format_duration
 
 WIDE = 116
 """From so many columns on, what a schedule says has a column of its own; else it stands below."""
@@ -202,21 +203,21 @@ def _timetable_fields(schedule: Schedule, now: datetime) -> Iterator[tuple[str, 
     if is_readable(schedule) and isinstance(cron := schedule.spec.timetable, Cron):
         yield "cron", cron.expression
     if schedule.next_run_at is not None and schedule.state is ScheduleState.ACTIVE:
-        yield "next run", _moment(schedule.next_run_at, now)
+        yield "next run", moment(schedule.next_run_at, now)
 
 
 def _fields(schedule: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
     if is_readable(schedule):
         yield from _job_fields(schedule)
     if schedule.last_occurrence is not None:
-        yield "last occurred", _moment(schedule.last_occurrence, now)
+        yield "last occurred", moment(schedule.last_occurrence, now)
     if schedule.last_fired_at is not None:
-        yield "last fired", _moment(schedule.last_fired_at, now)
+        yield "last fired", moment(schedule.last_fired_at, now)
     yield "missed", f"{schedule.missed:,}"
     yield "written by", "a program's declaration" if schedule.row.declared else "hand"
-    yield "created", _moment(schedule.row.created_at, now)
+    yield "created", moment(schedule.row.created_at, now)
     if schedule.row.revision:
-        yield "changed", _moment(schedule.row.updated_at, now)
+        yield "changed", moment(schedule.row.updated_at, now)
     yield "id", str(schedule.id)
 
 
@@ -265,20 +266,11 @@ def show_fires(to: Console, fires: Sequence[ScheduleFire], now: datetime) -> Non
     table = Table("JOB", "DUE (UTC)", "FIRED", "LAG", "STATUS", flexible={})
     for fire in fires:
         occurrence = "by hand" if fire.occurrence is None else f"{fire.occurrence:%m-%d %H:%M:%S}"
-        lag = "-" if fire.lag is None else _lag(fire.lag)
+        lag = "-" if fire.lag is None else format_duration(fire.lag.total_seconds())
         job = str(fire.job_id)
         table.add(job, occurrence, relative(fire.fired_at, now), lag, status_text(fire.status))
     table.show(to)
 
 
-def _lag(lag: timedelta) -> str:
-    seconds = max(0.0, lag.total_seconds())
-    return f"{seconds * 1000:.0f}ms" if seconds < 1 else brief(seconds)
-
-
 def _absolute(instant: datetime) -> str:
     return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
-
-
-def _moment(instant: datetime, now: datetime) -> str:
-    return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"

@@ -1,4 +1,4 @@
-"""Times as people write and read them: ``2h``, ``3d``, ISO-8601; ``5m ago``."""
+"""Times as people write and read them: ``2h``, ``3d``, ISO-8601; ``5 min ago``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import click
+
+from pulsed.wording import format_duration
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
@@ -76,21 +78,17 @@ def _from_now(seconds: float) -> datetime:
         return farthest if seconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 
-def brief(seconds: float) -> str:
-    """Write a duration in at most four characters: ``8s``, ``12m``, ``5h``, ``3d``."""
-    seconds = max(0.0, seconds)
-    for most, unit in ((100, "s"), (5_940, "m"), (172_800, "h"), (3_153_600_000, "d")):
-        if seconds < most:
-            return f"{round(seconds / UNITS[unit])}{unit}"
-    return "ages"
-
-
 def relative(instant: datetime, now: datetime) -> str:
-    """Write an instant as seen from ``now``: ``in 5m``, ``3h ago``."""
+    """Write an instant as seen from ``now``: ``in 5 min``, ``3 h ago``."""
     seconds = (instant - now).total_seconds()
-    return f"in {brief(seconds)}" if seconds > 0 else f"{brief(-seconds)} ago"
+    return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
 
 
 def iso(instant: datetime | None) -> str | None:
     """Write an instant for a machine."""
     return None if instant is None else instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def moment(instant: datetime, now: datetime) -> str:
+    """Write an instant, and how far away it is."""
+    return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"

@@ -12,11 +12,12 @@ from rich.tree import Tree
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.job_tree import Child, Children, Node, Step
 from pulsed.cli.view.output import COLOURS, SHORT, one_line, status_of, text_in_line
-from pulsed.cli.view.times import brief, iso, relative
+from pulsed.cli.view.times import moment
 from pulsed.engine.why import waits_for
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.step import StepKind, StepState
+from pulsed.wording import format_duration
 
 GUIDES = "dim"
 WIDEST = 24
@@ -37,20 +38,6 @@ def wait_line(node: Node) -> str:
     """Say what a WAITING job waits for, since when and until when."""
     since = "" if node.waits_since is None else f", since {moment(node.waits_since, node.now)}"
     return f"{waits_for(node.job)}{since}, {_limit(node.job.due_at, node.now)}"
-
-
-def moment(instant: datetime, now: datetime) -> str:
-    """Write an instant, and how far away it is."""
-    return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"
-
-
-def span(seconds: float) -> str:
-    """Write a duration as exactly as its length deserves."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return brief(seconds)
 
 
 def _limit(until: datetime | None, now: datetime) -> str:
@@ -77,7 +64,7 @@ def _add_steps(tree: Tree, node: Node) -> None:
 
 def _came_to(step: Step, node: Node) -> Text:
     """Say what a step came to and how long it took, or what it waits for."""
-    took = span(step.seconds)
+    took = format_duration(step.seconds)
     text = Text()
     match step.checkpoint.kind, step.checkpoint.state:
         case StepKind.VERSION, _:
@@ -124,7 +111,7 @@ def _open(step: Step, took: str, node: Node) -> Text:
 
 def _left(step: Step) -> str:
     until = step.checkpoint.until
-    return "" if until is None else f", {brief((until - step.now).total_seconds())} left"
+    return "" if until is None else f", {format_duration((until - step.now).total_seconds())} left"
 
 
 def _unfinished(took: str, node: Node) -> Text:
@@ -175,9 +162,9 @@ def _child_line(child: Child) -> Text:
     line = Text.assemble((place, "dim"), f" {in_line(job.topic)}  ")
     line.append_text(status_of(job))
     if job.completed_at is not None:
-        line.append(f" in {span((job.completed_at - job.submitted_at).total_seconds())}")
+        line.append(f" in {format_duration((job.completed_at - job.submitted_at).total_seconds())}")
     elif job.status is Status.RUNNING and job.started_at is not None:
-        line.append(f" for {span((now - job.started_at).total_seconds())}")
+        line.append(f" for {format_duration((now - job.started_at).total_seconds())}")
     return line.append(f"  {job.id}", style="dim")
 
 

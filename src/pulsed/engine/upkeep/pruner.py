@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from pulsed.errors import StorageError
+from pulsed.engine.forever import forever
 from pulsed.model.audit import Operator
 from pulsed.model.job import Status
 from pulsed.model.retention import Retention
@@ -59,15 +59,18 @@ class Pruner:
 
     async def run(self) -> None:
         """Prune for ever."""
-        jitter = 0.0, 1.0  # at first; workers that start together spread out, and stay so
-        while True:
-            await self._rest(EVERY * random.uniform(*jitter))  # noqa: S311
-            jitter = 0.9, 1.1
-            try:
-                await self.tick()
-            except Exception as error:  # history must not grow for ever because of one bad moment
-                surprise = None if isinstance(error, StorageError) else error
-                log.warning("cannot prune (%s); again in a minute", error, exc_info=surprise)
+        await self._rest(EVERY * random.random())  # noqa: S311 - workers that start together spread
+        await forever(
+            self._tick_and_pause,
+            "pruning",
+            log=log,
+            after_failure=lambda _: _pause(),
+            sleep=self._rest,
+        )
+
+    async def _tick_and_pause(self) -> float:
+        await self.tick()
+        return _pause()
 
     async def tick(self) -> dict[Status, int]:
         """Prune if it is our turn, within the time budget; returns how many jobs were removed."""
@@ -91,6 +94,10 @@ class Pruner:
                 "removed %s that ended long ago: %s", counted(total, "job"), _by_status(removed)
             )
         return dict(removed)
+
+
+def _pause() -> float:
+    return EVERY * random.uniform(0.9, 1.1)  # noqa: S311
 
 
 async def prune_all(

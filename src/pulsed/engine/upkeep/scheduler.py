@@ -9,15 +9,15 @@ machine does not know is left to others. What is large is written in several tra
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from pulsed.batches import TRANSACTION, batches
+from pulsed.batches import TRANSACTION, batches, halves
+from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
 from pulsed.model.job import NewJob
@@ -35,11 +35,11 @@ JOB_BYTES = 400
 BUDGET = 5.0
 """Seconds one tick may take; what is left is due at the next."""
 SHORTEST_SLEEP = 0.1
-"""Hints come for jobs as well, hundreds in a second; so many looks would be too many."""
+"""Seconds between two ticks, however many hints come: those for jobs come by the hundred."""
 AFTER_FAILURE = 1.0
 """Seconds until the next try."""
 LONGEST_SLEEP = 5.0
-"""Seconds between two looks at the latest: a hint that got lost costs no more than this."""
+"""Seconds between two ticks at most: a hint that got lost costs no more than this."""
 
 
 class Scheduler:
@@ -56,41 +56,41 @@ class Scheduler:
         self._declare = declare
         """Writes what the program declares; called until it has succeeded once."""
         self._longest_sleep = longest_sleep
-        self._woken = asyncio.Event()
+        self._alarm = Alarm()
         self._until_next: float | None = None
         self._left: dict[UUID, str] = {}
         """Schedules that are due and left to other machines, and why."""
 
     def wake(self) -> None:
-        """Look again: a schedule may have been added or changed."""
-        self._woken.set()
+        """Check soon: a schedule may have been added or changed."""
+        self._alarm.ring()
 
     async def run(self) -> None:
         """Fire for ever, and write what is declared beside it: neither holds up the other."""
-        await asyncio.gather(self._fire_for_ever(), self._write_declarations())
+        firing = forever(
+            self._tick_and_pause,
+            "firing schedules",
+            log=log,
+            after_failure=lambda _: AFTER_FAILURE,
+            sleep=self._sleep,
+        )
+        declaring = forever(
+            self._write_declarations,
+            "declaring schedules",
+            log=log,
+            after_failure=lambda _: AFTER_FAILURE,
+        )
+        await asyncio.gather(firing, declaring)
 
-    async def _fire_for_ever(self) -> None:
-        while True:
-            try:
-                await self.tick()
-                delay = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
-                if self._until_next is not None:
-                    delay = min(delay, max(0.0, self._until_next))
-            except Exception as error:  # noqa: BLE001 - schedules must not stop, whatever it is
-                _warn("fire schedules", error)
-                delay = AFTER_FAILURE
-            await self._sleep(delay)
+    async def _tick_and_pause(self) -> float:
+        await self.tick()
+        pause = self._longest_sleep * random.uniform(0.8, 1.0)  # noqa: S311
+        return pause if self._until_next is None else min(pause, max(0.0, self._until_next))
 
     async def _write_declarations(self) -> None:
-        while self._declare is not None:
-            try:
-                await self._declare()
-            except Exception as error:  # noqa: BLE001 - the database may be away
-                _warn("write what is declared", error)
-                await asyncio.sleep(AFTER_FAILURE)
-            else:
-                self._declare = None
-                self.wake()
+        if self._declare is not None:
+            await self._declare()
+            self.wake()
 
     async def tick(self) -> list[NewJob]:
         """Fire all that is due, within the time budget; returns the jobs made here."""
@@ -137,25 +137,16 @@ class Scheduler:
         if self._left.get(row.id) != why:  # said once, and not at every look
             log.warning("schedule %s of %s is left to other machines: %s", row.name, row.app, why)
 
-    async def _fire_batch(self, fires: list[Fire]) -> list[NewJob]:
+    async def _fire_batch(self, fires: Sequence[Fire]) -> list[NewJob]:
         try:
             return await self._store.fire(fires)
         except Exception as error:
             if _is_trouble_of_the_database(error):
                 raise
-            return await self._fire_one_by_one(fires)
-
-    async def _fire_one_by_one(self, fires: list[Fire]) -> list[NewJob]:
-        """Find the schedule that the database refuses, and let the others go on."""
-        made: list[NewJob] = []
-        for fire in fires:
-            try:
-                made += await self._store.fire([fire])
-            except Exception as error:
-                if _is_trouble_of_the_database(error):
-                    raise
-                await self._park(fire.row, error)
-        return made
+            if len(fires) > 1:  # one schedule that the database refuses must not stop the others
+                return [job for half in halves(fires) for job in await self._fire_batch(half)]
+            await self._park(fires[0].row, error)
+            return []
 
     async def _park(self, row: ScheduleRow, error: Exception) -> None:
         reason = clean_text(f"{type(error).__name__}: {error}")
@@ -163,16 +154,7 @@ class Scheduler:
         await self._store.park_schedule(row, reason)
 
     async def _sleep(self, seconds: float) -> None:
-        first = min(seconds, SHORTEST_SLEEP)
-        await asyncio.sleep(first)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), seconds - first)
-        self._woken.clear()
-
-
-def _warn(what: str, error: Exception) -> None:
-    surprise = None if isinstance(error, StorageError) else error
-    log.warning("cannot %s (%s); trying again", what, error, exc_info=surprise)
+        await self._alarm.sleep(seconds, debounce=SHORTEST_SLEEP)
 
 
 def _is_trouble_of_the_database(error: Exception) -> bool:

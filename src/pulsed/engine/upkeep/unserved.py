@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from pulsed.engine.why import live, unserved_queue
@@ -10,8 +12,8 @@ from pulsed.store.base import Store
 
 log = logging.getLogger("pulsed.upkeep")
 
-CHECK_EVERY = timedelta(seconds=60)
-"""Time between two checks. A worker that starts has announced itself by then."""
+CHECK_EVERY = 60.0
+"""Seconds between two checks. A worker that starts has announced itself by then."""
 REPEAT_AFTER = timedelta(minutes=10)
 """Time after which a warning about the same queue is repeated."""
 
@@ -19,9 +21,10 @@ REPEAT_AFTER = timedelta(minutes=10)
 class UnservedQueues:
     """Finds queues with due jobs and no live worker, and logs each now and then."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._next_check: datetime | None = None
+        self._clock = clock
+        self._next_check = float("-inf")
         self._warned: dict[str, datetime] = {}
 
     async def tick(self) -> list[str]:
@@ -29,12 +32,10 @@ class UnservedQueues:
 
         A server checks by itself, and may not tell a worker about all queues.
         """
-        if self._store.is_remote:
+        if self._store.is_remote or self._clock() < self._next_check:
             return []
+        self._next_check = self._clock() + CHECK_EVERY
         now = await self._store.now()
-        if self._next_check is not None and now < self._next_check:
-            return []
-        self._next_check = now + CHECK_EVERY
         living = live(await self._store.workers(), now)
         served = {queue for worker in living for queue in worker.queues}
         due = await self._store.due_queues(besides=sorted(served))

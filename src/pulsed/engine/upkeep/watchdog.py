@@ -1,20 +1,18 @@
-"""What has to be done from time to time: recovering the jobs of silent workers, and presence.
+"""Watchdog: recovering the jobs of silent workers, stopping orphans, announcing this process.
 
 Any number of processes do this at once; the database sees to it that nothing happens twice.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable
 
+from pulsed.engine.forever import forever
 from pulsed.engine.upkeep.unserved import UnservedQueues
-from pulsed.errors import StorageError
 from pulsed.model.job import Status, WorkerInfo
 from pulsed.store.base import Reaped, Store
-from pulsed.store.log_throttle import level_of
 
 log = logging.getLogger("pulsed.upkeep")
 
@@ -24,43 +22,53 @@ MOST_BATCHES = 20
 
 
 def pause(tick: float) -> float:
-    """Return how long to sleep between two looks, so that they are at most a tick apart.
+    """Return how long to sleep between two scans, so that they are at most a tick apart.
 
-    With some room for the look itself, and for a loop that is busy; jitter keeps processes that
-    began together from looking together for ever.
+    With some room for the scan itself, and for a loop that is busy; jitter spreads the scans of
+    processes that began together.
     """
     return tick * random.uniform(0.7, 0.9)  # noqa: S311
 
 
-class Upkeep:
-    """The watchdog and the presence row, on one timer."""
+class Watchdog:
+    """The watchdog and this process's presence, on one timer."""
 
-    def __init__(self, store: Store, *, tick: float, describe: Callable[[], WorkerInfo]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tick: float,
+        describe: Callable[[], WorkerInfo] | None = None,
+        on_reaped: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._tick = tick
         self._describe = describe
+        self._on_reaped = on_reaped
         self._unserved = UnservedQueues(store)
         self._is_behind = False
 
     async def run(self) -> None:
         """Tick for ever."""
-        while True:
-            try:
-                await self.tick()
-            except Exception as error:  # recovery must not stop, whatever it is
-                surprise = None if isinstance(error, StorageError) else error
-                told = "upkeep failed (%s); again at the next tick"
-                log.log(level_of(error), told, error, exc_info=surprise)
-            # What a tick has left is done at once; but jobs are recovered in between.
-            await asyncio.sleep(0 if self._is_behind else pause(self._tick))
+        await forever(
+            self._tick_and_pause, "upkeep", log=log, after_failure=lambda _: pause(self._tick)
+        )
+
+    async def _tick_and_pause(self) -> float:
+        await self.tick()
+        # What a tick has left is done at once; but jobs are recovered in between.
+        return 0 if self._is_behind else pause(self._tick)
 
     async def tick(self) -> list[Reaped]:
-        """Show that we are here, put the jobs of silent workers on the retry path, stop orphans."""
+        """Announce this process, put the jobs of silent workers on the retry path, stop orphans."""
         self._is_behind = False
         try:
-            await self._store.announce(self._describe())
+            if self._describe is not None:
+                await self._store.announce(self._describe())
         finally:  # recovery does not depend on our own presence
             reaped = await reap(self._store)
+            if reaped:
+                self._on_reaped()
             self._is_behind = await cancel_orphans(self._store)
             await self._unserved.tick()
         return reaped

@@ -6,11 +6,11 @@ every hint and every poll; the answer comes from an index that is empty nearly a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
+from pulsed.engine.forever import Alarm, forever
 from pulsed.engine.worker.run import Run, Stop
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease
@@ -37,28 +37,26 @@ class CancelWatch:
         self._worker_id = worker_id
         self._poll = poll
         self._runs = runs
-        self._hinted = asyncio.Event()
+        self._alarm = Alarm()
 
     def wake(self) -> None:
         """Check soon: a job may have been cancelled."""
-        self._hinted.set()
+        self._alarm.ring()
 
     async def run(self) -> None:
         """Check for ever."""
-        while True:
-            await asyncio.sleep(min(SHORTEST_INTERVAL, self._poll))
-            try:
-                async with asyncio.timeout(self._poll):
-                    await self._hinted.wait()
-            except TimeoutError:
-                pass
-            self._hinted.clear()
-            try:
-                await self.tick()
-            except Exception as error:  # heartbeats say the same, later
-                surprise = None if isinstance(error, StorageError) else error
-                level = logging.DEBUG if surprise is None else logging.WARNING
-                log.log(level, "cannot check for cancelled jobs: %s", error, exc_info=surprise)
+        await forever(
+            self._tick_and_pause,
+            "checking for cancelled jobs",
+            log=log,
+            after_failure=lambda _: self._poll,
+            sleep=lambda seconds: self._alarm.sleep(seconds, debounce=SHORTEST_INTERVAL),
+            level=_level,
+        )
+
+    async def _tick_and_pause(self) -> float:
+        await self.tick()
+        return self._poll
 
     async def tick(self) -> list[Run]:
         """Stop the runs that were asked to; returns those that were not told before."""
@@ -70,3 +68,8 @@ class CancelWatch:
         for run in told:
             run.tell_to_stop(Stop.CANCELLED)
         return told
+
+
+def _level(error: Exception, _failures: int) -> int:
+    """Say little while the database is away: the heartbeat notices cancelled jobs, later."""
+    return logging.DEBUG if isinstance(error, StorageError) else logging.WARNING

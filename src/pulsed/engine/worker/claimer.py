@@ -16,13 +16,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
+from pulsed.engine.forever import Alarm, forever
 from pulsed.engine.worker.leases import Leases
 from pulsed.errors import StorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Assignment, Lease, TopicPolicy
 from pulsed.model.outcome import Released, Report
 from pulsed.store.base import Store
-from pulsed.store.log_throttle import level_of
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
@@ -69,7 +69,7 @@ class Claimer:
         self._poll = poll
         self._free_slots = free_slots
         self._start = start
-        self._woken = asyncio.Event()
+        self._alarm = Alarm()
         self._slot_freed = asyncio.Event()
         self._doubts = store.doubtful_claims
         self._in_doubt_until = 0.0
@@ -80,8 +80,8 @@ class Claimer:
         self.stopping = False
 
     def wake(self) -> None:
-        """Look again now: jobs may have arrived, or it is time to stop."""
-        self._woken.set()
+        """Claim now: jobs may have arrived."""
+        self._alarm.ring()
 
     def slot_freed(self) -> None:
         """A run has ended."""
@@ -91,33 +91,38 @@ class Claimer:
         """Claim nothing more."""
         self.stopping = True
         self._store.withdraw(self._worker_id)
-        self._woken.set()
+        self._alarm.ring()
         self._slot_freed.set()
 
     async def run(self) -> None:
         """Claim until told to stop. A claim that is under way is always finished."""
-        while not self.stopping:
-            try:
-                drained = await self.tick() and not await self.linger()
-                self._failures = 0
-            except Exception as error:  # a worker must not go deaf, whatever it is
-                self._failures += 1
-                delay = PATIENCE.delay(self._failures)
-                surprise = None if isinstance(error, StorageError) else error
-                told = "cannot claim (%s); again in %.1f s"
-                log.log(level_of(error), told, error, delay, exc_info=surprise)
-                await self._sleep(delay)
-                continue
-            if drained and not self.stopping:
-                await self._sleep(self._poll * random.uniform(0.9, 1.1))  # noqa: S311
+        await forever(
+            self._tick_and_pause,
+            "claiming jobs",
+            log=log,
+            after_failure=self._after_failure,
+            sleep=self._alarm.sleep,
+        )
         if self.in_doubt:
             with contextlib.suppress(StorageError):
                 await self.release_unknown()
 
+    async def _tick_and_pause(self) -> float | None:
+        while not self.stopping:
+            is_drained = await self.tick() and not await self.linger()
+            self._failures = 0
+            if is_drained and not self.stopping:
+                return self._poll * random.uniform(0.9, 1.1)  # noqa: S311
+        return None
+
+    def _after_failure(self, failures: int) -> float:
+        self._failures = failures
+        return PATIENCE.delay(failures)
+
     async def tick(self) -> bool:
         """Fill the free slots once; True if no queue has any more."""
         await self._wait_for_slots()
-        self._woken.clear()
+        self._alarm.reset()
         if self.in_doubt:
             await self.release_unknown()
         for queue in self._order():
@@ -207,11 +212,6 @@ class Claimer:
             order.append(name)
             del left[name]
         return order
-
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep until woken, or for so long."""
-        await self._within(seconds, self._woken)
-        self._woken.clear()
 
     @staticmethod
     async def _within(seconds: float, event: asyncio.Event) -> bool:

@@ -19,7 +19,7 @@ from pulsed.engine.worker.run import Run
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import status_after
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, Waiting
-from pulsed.wording import counted
+from pulsed.wording import counted, format_duration
 
 log = logging.getLogger("pulsed.job")
 
@@ -73,7 +73,11 @@ class JobLog:
             return
         extra = run.log_fields() | {"duration_ms": run.milliseconds()}
         log.info(
-            "%s succeeded in %s%s", str(run), in_words(run.seconds()), _attempt(run), extra=extra
+            "%s succeeded in %s%s",
+            str(run),
+            format_duration(run.seconds()),
+            _attempt(run),
+            extra=extra,
         )
 
     def _may_log(self) -> bool:
@@ -86,17 +90,6 @@ class JobLog:
     def _sum_up(self) -> None:
         count, self._unlogged, self._summary = self._unlogged, 0, None
         log.info("%s succeeded; --job-log all shows each", counted(count, "more job"))
-
-
-def in_words(seconds: float) -> str:
-    """Return a duration for a log line."""
-    if seconds < 0.01:
-        return f"{seconds * 1000:.1f} ms"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _failed(run: Run, outcome: Failed) -> None:
@@ -146,7 +139,7 @@ def _attempt(run: Run) -> str:
 def _interim(outcome: Outcome) -> str:
     match outcome:
         case Snoozed():
-            return f"snoozed for {in_words(outcome.delay)}"
+            return f"snoozed for {format_duration(outcome.delay)}"
         case Cancelled():
             return "was cancelled"
         case Released():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from pulsed.errors import InvalidOption
 from pulsed.handler import Registry
@@ -17,23 +17,41 @@ JobLogging = Literal["all", "limited", "failures"]
 """Which ends of jobs are logged: all, successes up to some a second, or failures only."""
 
 
+class WorkerSettings(TypedDict, total=False):
+    """What ``app.run(...)`` and the command line say about a worker; see ``WorkerOptions``."""
+
+    queues: str | Sequence[str] | Mapping[str, float] | None
+    concurrency: int
+    poll: float
+    tick: float
+    drain_timeout: float | None
+    fence: bool | None
+    schedules: bool
+    retention: Retention
+    retry: RetryPolicy
+    retry_attempts: int
+    dequeue_retry: RetryPolicy
+    job_log: JobLogging
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker works."""
+    """How a worker works: the meaning of each setting, its default, and its limits."""
 
     queues: Sequence[str] | Mapping[str, float] | None = None
     """In the order to claim from, or with weights. None: every queue that a handler declares, and
     ``default``, with equal weights."""
     concurrency: int = 100
+    """How many jobs run at a time."""
     poll: float = 1.0
-    """Seconds between two looks when no hint arrives."""
+    """Polling interval in seconds when no notification arrives."""
     tick: float = 10.0
-    """Seconds between two looks for silent workers."""
+    """Seconds between two scans for jobs of silent workers."""
     drain_timeout: float | None = None
     """Seconds a drain may take before what still runs is handed back; None waits for ever."""
     fence: bool | None = None
-    """Whether a run is stopped when its lease could not be confirmed in time, because somebody
-    else may have the job by now. None: when no server answers; with a database, never."""
+    """Whether a run is stopped when its lease could not be confirmed in time: another worker
+    may have the job by now. None: when no server answers; with a database, never."""
     schedules: bool = True
     """Whether it writes the declared schedules and fires what is due."""
     retention: Retention = field(default_factory=Retention)

@@ -36,11 +36,11 @@ from pulsed.engine.context import Context
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
-from pulsed.engine.upkeep.watchdog import Upkeep
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.engine.worker import runs as runner
 from pulsed.engine.worker.cancel_watch import CancelWatch
 from pulsed.engine.worker.claimer import Claimer
-from pulsed.engine.worker.job_log import JobLog, in_words
+from pulsed.engine.worker.job_log import JobLog
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
 from pulsed.engine.worker.options import WorkerOptions
@@ -56,7 +56,7 @@ from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
-from pulsed.wording import counted
+from pulsed.wording import counted, format_duration
 
 log = logging.getLogger("pulsed.worker")
 
@@ -190,7 +190,7 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
-        upkeep = Upkeep(self.store, tick=self._tick(), describe=self.describe)
+        upkeep = Watchdog(self.store, tick=self._tick(), describe=self.describe)
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
         watch.start()
@@ -207,7 +207,7 @@ class Worker:
             self._job_log.close()
         log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
-    async def _claim_until_asked_to_stop(self, upkeep: Upkeep) -> None:
+    async def _claim_until_asked_to_stop(self, upkeep: Watchdog) -> None:
         background = [
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
@@ -275,7 +275,9 @@ class Worker:
                 # What cannot be handed back by then will expire.
                 await asyncio.wait([finished], timeout=LAST_WRITES)
             elif running:
-                log.info("drained in %s: every job has ended", in_words(time.monotonic() - began))
+                log.info(
+                    "drained in %s: every job has ended", format_duration(time.monotonic() - began)
+                )
 
     async def _log_drain(self) -> None:
         while True:

@@ -25,7 +25,7 @@ from pulsed.errors import TransientStorageError
 from pulsed.model.job import TopicPolicy
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.columns import size_of
-from pulsed.rpc.messages.contract import WELCOME
+from pulsed.rpc.messages.contract import METHODS, WELCOME
 from pulsed.rpc.messages.errors import error_of
 from pulsed.rpc.messages.jobs import topic_message
 
@@ -251,8 +251,10 @@ class ClaimStream:
                 self._receive(host, call, message)
             failure = await _failure_of(call)
         except grpc.RpcError as error:
-            failure = error_of(error, "claim", host)
+            failure = error
         finally:
+            if isinstance(failure, grpc.RpcError):
+                failure = error_of(failure, METHODS["StreamJobs"].action, host)
             self._part_from(call)
             for asked in list(self._asked.values()):
                 if asked.call is call and not asked.answer.done():
@@ -327,15 +329,15 @@ async def _send(call: Any, message: Any) -> None:
 
 
 async def _failure_of(call: Any) -> Exception:
-    """Return why a stream ended."""
+    """Return why a stream ended: its status, or that it has none."""
     with contextlib.suppress(grpc.RpcError, asyncio.CancelledError):
         code = await call.code()
         if code is not grpc.StatusCode.OK:
-            status = aio.AioRpcError(
+            status: Exception = aio.AioRpcError(
                 code,
                 await call.initial_metadata(),
                 await call.trailing_metadata(),
                 details=await call.details(),
             )
-            return error_of(status, "claim", "the other end")
+            return status
     return TransientStorageError("the server ended the stream")

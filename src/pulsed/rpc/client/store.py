@@ -61,6 +61,7 @@ from pulsed.rpc.messages.contract import (
     METHODS,
     PART,
     REQUEST_ID_KEY,
+    Method,
 )
 from pulsed.rpc.messages.errors import error_of
 from pulsed.rpc.messages.reports import report_message
@@ -88,6 +89,7 @@ log = logging.getLogger("pulsed.upkeep")
 SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs"}
 """Calls that are not made again while rows are locked: what can be written is then written."""
 
+STREAM_JOBS = METHODS["StreamJobs"]
 LONGEST_CALL = 30.0
 LONGEST_BEAT = 5.0
 LONGEST_REPORT = 15.0
@@ -171,13 +173,13 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                         return self._blocking.call(host, method)(request, **options)
                 return await self._here().channels.call(host, method)(request, **options)
             except grpc.RpcError as failure:
-                raise self._failed(failure, name, host) from failure
+                raise self._failed(failure, method, host) from failure
 
-        busy = name not in SPLIT
-        return await retrying(retry_of(self.options), attempt, what=name, within=within, busy=busy)
+        busy, policy = name not in SPLIT, retry_of(self.options)
+        return await retrying(policy, attempt, what=method.action, within=within, busy=busy)
 
-    def _failed(self, failure: grpc.RpcError, what: str, host: str) -> Exception:
-        error = error_of(failure, what, host)
+    def _failed(self, failure: grpc.RpcError, method: Method, host: str) -> Exception:
+        error = error_of(failure, method.action, host)
         if isinstance(error, TransientStorageError) and not isinstance(error, StorageBusy):
             self._endpoints.leave(host)
         return error
@@ -226,7 +228,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
-        batch = await retrying(dequeue_retry_of(self.options), attempt, what="claim")
+        what = STREAM_JOBS.action
+        batch = await retrying(dequeue_retry_of(self.options), attempt, what=what)
         return self._assignments(batch, worker_id)
 
     async def await_jobs(
@@ -258,7 +261,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             yield host
         except grpc.RpcError as failure:
             self.doubtful_claims += 1
-            raise self._failed(failure, "claim", host) from failure
+            raise self._failed(failure, STREAM_JOBS, host) from failure
         except BaseException as error:
             self.doubtful_claims += 1
             if isinstance(error, TransientStorageError):
@@ -272,12 +275,11 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> Any:
-        method = METHODS["StreamJobs"]
         asked = (self._metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
         if is_blocking():
             with self._calls:
-                return claim_blocking(self._blocking.call(host, method), *asked)
-        return await claim_once(self._here().channels.call(host, method), *asked)
+                return claim_blocking(self._blocking.call(host, STREAM_JOBS), *asked)
+        return await claim_once(self._here().channels.call(host, STREAM_JOBS), *asked)
 
     def _stream_of(self, worker_id: UUID) -> ClaimStream:
         side = self._here()
@@ -285,7 +287,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
 
             def connect() -> tuple[str, Any]:
                 host = self._endpoints.current
-                call = side.channels.call(host, METHODS["StreamJobs"])
+                call = side.channels.call(host, STREAM_JOBS)
                 return host, call(metadata=self._metadata)
 
             side.streams[worker_id] = ClaimStream(

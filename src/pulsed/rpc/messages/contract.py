@@ -10,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pulsed.batches import Limits
 from pulsed.rpc.generated import pulse_pb2
+from pulsed.store.verbs.script import action_of
 
 KEEPALIVE = 10.0
 """Seconds between two questions whether the other end is still there; it has half as long."""
@@ -34,6 +35,62 @@ LARGEST_ASSIGNMENT_BATCH = 1_000
 PART = Limits(5_000, 2 * 1024 * 1024)
 """What goes in one message of many: a second of a slow line, so that nobody waits for long."""
 
+VERBS = {
+    "SubmitJobs": "submit",
+    "GetJob": "get",
+    "GetJobs": "get",
+    "ListJobs": "list",
+    "CountJobs": "counts",
+    "ListFailures": "failures",
+    "CancelJobs": "cancel",
+    "ReplayJobs": "replay",
+    "DeleteJobs": "delete",
+    "ListWorkers": "workers",
+    "GetBacklog": "backlog",
+    "Audit": "audit",
+    "ListAuditLog": "audit_log",
+    "GetTime": "now",
+    "GetServer": "asking the server what it does",
+    "CheckDatabase": "check",
+    "StreamJobs": "claim",
+    "ReportResult": "settle",
+    "ReportResults": "settle",
+    "Heartbeat": "beat",
+    "Release": "giving jobs back",
+    "ListLeases": "held",
+    "Progress": "set_progress",
+    "RegisterWorker": "announce",
+    "RetireWorker": "retire",
+    "Checkpoint": "record",
+    "GetHistory": "history",
+    "FanOut": "add_children",
+    "GetOutcomes": "outcomes",
+    "Watch": "watch",
+    "Signal": "signal",
+    "TakeSignal": "take_signal",
+    "PutSchedule": "put_schedule",
+    "EditSchedule": "put_schedule",
+    "SyncSchedules": "declare_schedules",
+    "GetSchedule": "get_schedule",
+    "ListSchedules": "list_schedules",
+    "PauseSchedule": "pause_schedule",
+    "ResumeSchedule": "resume_schedule",
+    "DeleteSchedule": "delete_schedule",
+    "RunScheduleNow": "run_schedule",
+    "ListScheduleJobs": "fires",
+    "ListScheduleFires": "fires",
+    "Watchdog": "watchdog",
+    "ListDueSchedules": "due_schedules",
+    "FireSchedules": "fire",
+    "ParkSchedule": "park_schedule",
+    "TakeTurn": "take_turn",
+    "PruneJobs": "prune",
+    "CountPrunable": "prunable",
+    "Cascade": "cascade",
+}
+"""The store's verb behind each method, or what it does if there is none: an error says the same
+through a server as it does with a database."""
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -49,6 +106,11 @@ class Method:
     def path(self) -> str:
         """What goes over the wire."""
         return f"/pulse.v1.{self.service}/{self.name}"
+
+    @property
+    def action(self) -> str:
+        """What it does, in words for an error or a log line."""
+        return action_of(VERBS[self.name])
 
     @property
     def function(self) -> str:

@@ -99,7 +99,7 @@ def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedErro
         return errors.StorageRefused(text)
     if code is Code.RESOURCE_EXHAUSTED and _TOO_LARGE in text:
         return errors.StorageRefused(
-            f"{what} is too large for the pulsed server at {where}: {text}"
+            f"{what} needs a message that is too large for the pulsed server at {where}: {text}"
         )
     return errors.StorageError(f"{what} failed at the pulsed server at {where}: {text}")
 

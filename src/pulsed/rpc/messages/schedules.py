@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from pulsed.errors import InvalidOption
-from pulsed.model.job import JobRow
+from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import (
     CatchUp,
     Overlap,
@@ -212,12 +212,12 @@ def fire_message(fire: Fire) -> pb.FireSchedulesRequest.Fire:
     )
 
 
-def fire_of(message: Any) -> Fire:
+def fire_of(message: Any, job_of: Callable[[Any], NewJob] = new_job_of) -> Fire:
     """Return what the message says is to happen with a due schedule."""
     plan = Plan(
         [instant(occurrence) for occurrence in message.occurrences],
         message.missed,
         maybe_instant(message, "next"),
     )
-    jobs = [new_job_of(job) for job in message.jobs]
+    jobs = [job_of(job) for job in message.jobs]
     return Fire(schedule_of(message.schedule), plan, jobs, OVERLAPS[message.overlap])

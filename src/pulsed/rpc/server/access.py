@@ -10,6 +10,7 @@ from uuid import UUID
 import grpc
 
 from pulsed.model.job import JobFilter, JobPlace
+from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.messages.errors import Refusal
 
 
@@ -117,9 +118,11 @@ class Caller:
         """Refuse a method that its roles do not open."""
         if not self.roles & ROLES.get(method, frozenset()):
             needed = " or ".join(sorted(ROLES.get(method, ())))
-            raise denied(f"{method} needs the role {needed}; {self.name} has {self._has()}.")
+            what = _sentence(METHODS[method].action)
+            raise denied(f"{what} needs the role {needed}; {self.name} has {self._has()}.")
         if self.is_limited and method in WHOLE_DATABASE:
-            raise denied(f"{method} is about all jobs, and {self.name} is limited to some.")
+            what = _sentence(METHODS[method].action)
+            raise denied(f"{what} is about all jobs, and {self.name} is limited to some.")
 
     def check_job(self, topic: str, queue: str) -> None:
         """Refuse a job that is not its own."""
@@ -166,6 +169,10 @@ class Caller:
 
 ANYBODY = Caller("anybody", frozenset({Role.ADMIN}))
 """The caller of a server without credentials, which listens on a loopback address."""
+
+
+def _sentence(action: str) -> str:
+    return action[:1].upper() + action[1:]
 
 
 def denied(message: str) -> Refusal:

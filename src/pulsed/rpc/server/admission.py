@@ -10,14 +10,18 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import grpc
 from grpc import aio
 
 from pulsed.errors import PulsedError, StorageError
+from pulsed.model.job import TopicPolicy
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.server.access import Caller
+
+Topics: TypeAlias = tuple[TopicPolicy, ...]
 
 READS_AT_ONCE = 4
 """Requests of one caller that are received at a time; the others wait, unread."""
@@ -33,6 +37,15 @@ was read, scanned and checked for nothing, and others waited meanwhile."""
 LONGEST_REST = 5.0
 
 
+@dataclass(slots=True)
+class Said:
+    """What some streams of a caller have said about their topics."""
+
+    topics: Topics
+    size: int
+    streams: int = 0
+
+
 class Account:
     """What one caller has under way."""
 
@@ -42,6 +55,8 @@ class Account:
         self.calls = 0
         self.streams = 0
         self.bytes = 0
+        self.topic_bytes = 0
+        self._said: dict[Topics, Said] = {}
         self._rests_until = 0.0
 
     @property
@@ -93,6 +108,27 @@ class Account:
         finally:
             self.bytes -= size
 
+    @contextmanager
+    def topics(self, said: Topics, size: int) -> Iterator[Topics]:
+        """Keep what a stream said about its topics, once for all streams that said the same."""
+        kept = self._said.get(said)
+        if kept is None:
+            if self._said and self.topic_bytes + size > self._most_bytes:
+                raise _busy(
+                    f"Streams of this caller have named different topics of {self.topic_bytes:,} "
+                    "bytes already"
+                )
+            kept = self._said[said] = Said(said, size)
+            self.topic_bytes += size
+        kept.streams += 1
+        try:
+            yield kept.topics
+        finally:
+            kept.streams -= 1
+            if not kept.streams:
+                del self._said[said]
+                self.topic_bytes -= kept.size
+
 
 class Admission:
     """The accounts of those that have something under way."""
@@ -117,7 +153,7 @@ class Admission:
                 account.calls -= 1
 
     @contextmanager
-    def stream(self, caller: Caller) -> Iterator[None]:
+    def stream(self, caller: Caller) -> Iterator[Account]:
         """Count a stream."""
         with self._account(caller) as account:
             if self.streams >= self._most_streams:
@@ -129,7 +165,7 @@ class Admission:
             account.streams += 1
             self.streams += 1
             try:
-                yield
+                yield account
             finally:
                 account.streams -= 1
                 self.streams -= 1

@@ -6,6 +6,7 @@ Python clients have made these checks already, as a rule; a producer in another 
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,24 +15,26 @@ import msgspec
 
 from pulsed.client.schedule_spec import make_spec, options_of
 from pulsed.errors import InvalidPayload
-from pulsed.handler import Registry, checked_options
+from pulsed.handler import Registry, checked_options, clean_text
 from pulsed.handler.options import PRIORITIES, checked_count, checked_name
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.model.job import Lease, NewJob, TopicPolicy
-from pulsed.model.outcome import Failed, Outcome, Report, Succeeded, Waiting
-from pulsed.model.schedule import ScheduleSpec
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Report, Succeeded, Waiting
+from pulsed.model.schedule import ScheduleRow, ScheduleSpec
 from pulsed.rpc.messages.columns import succeeded_of
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.messages.jobs import lease_of, new_job_of, topic_of
 from pulsed.rpc.messages.reports import outcome_of
-from pulsed.rpc.messages.schedules import spec_of
-from pulsed.rpc.server.checks_workflows import check_waiting
+from pulsed.rpc.messages.schedules import fire_of, schedule_of, spec_of
+from pulsed.rpc.server.checks_workflows import check_family, checked_waiting
 from pulsed.rpc.server.json_text import checked_json
+from pulsed.store.base import Fire
 
 _NO_HANDLERS = Registry()
 LONGEST_WAIT = 60.0
 LONGEST_LEASE = 3_600.0
-"""Seconds: what a worker behind a server gets at the most, whatever it asks for."""
+"""Seconds: the lease that a server grants at the most, whatever a worker or a job asks for. A
+worker that beats gains nothing by a longer one; one that does not come back keeps it that long."""
 MOST_QUEUES = 200
 MOST_TOPICS = 5_000
 """Of one worker."""
@@ -74,7 +77,11 @@ def new_job(message: Any) -> NewJob:
             "tags": job.tags or None,
         }
     )
-    return job
+    if job.parent_step is not None:
+        check_family(job.parent_step)
+    if job.lease is None or job.lease <= LONGEST_LEASE:
+        return job
+    return msgspec.structs.replace(job, lease=LONGEST_LEASE)
 
 
 def queues_of(names: Sequence[str]) -> tuple[str, ...]:
@@ -86,11 +93,7 @@ def queues_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
-    """Return what a worker says about its topics, each once; the last word counts.
-
-    A worker that beats gains nothing by a long lease, and one that may not come back has the job
-    for no longer than this.
-    """
+    """Return what a worker says about its topics, each once; the last word counts."""
     if len(messages) > MOST_TOPICS:
         raise invalid(f"{len(messages):,} topics are too many: at most {MOST_TOPICS:,}.")
     said = (converted(topic_of, message) for message in messages)
@@ -161,17 +164,26 @@ def _outcome(message: Any) -> Outcome:
             "A report needs an outcome: succeeded, failed, snoozed, cancelled, released, waiting."
         )
     if isinstance(outcome, Waiting):
-        check_waiting(outcome)
+        return checked_waiting(outcome)
     return _storable(outcome)
 
 
 def _storable(outcome: Outcome) -> Outcome:
-    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once."""
-    if isinstance(outcome, Succeeded) and outcome.result is not None:
-        try:
-            checked_json("The result", outcome.result)
-        except InvalidPayload as error:
-            return Failed(str(error), final=True)
+    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once.
+
+    Texts are cut as a worker cuts those of its own handlers.
+    """
+    match outcome:
+        case Succeeded(str(result)):
+            try:
+                checked_json("The result", result)
+            except InvalidPayload as error:
+                return Failed(str(error), final=True)
+        case Failed(text, trace):
+            cut = None if trace is None else clean_text(trace)
+            return msgspec.structs.replace(outcome, error=clean_text(text), traceback=cut)
+        case Cancelled(reason):
+            return Cancelled(clean_text(reason))
     return outcome
 
 
@@ -190,7 +202,20 @@ def spec(message: Any) -> ScheduleSpec:
     }
     made = make_spec(said.topic, options, _NO_HANDLERS)
     # As it came: to write the payload anew would make another schedule of it.
-    return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff)
+    lease = None if made.lease is None else min(made.lease, LONGEST_LEASE)
+    return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff, lease=lease)
+
+
+def seen_schedule(message: Any) -> ScheduleRow:
+    """Return which schedule is meant, as somebody has read it; its texts are of no use here."""
+    row: ScheduleRow = converted(schedule_of, message)
+    return msgspec.structs.replace(row, spec_text="", error=None)
+
+
+def fire(message: Any) -> Fire:
+    """Return what is to happen with a due schedule, if its jobs can be stored."""
+    said: Fire = converted(partial(fire_of, job_of=new_job), message)
+    return said._replace(row=seen_schedule(message.schedule))
 
 
 def converted(convert: Any, message: Any) -> Any:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from uuid import UUID
 
-from pulsed.errors import InvalidOption
+import msgspec
+
+from pulsed.errors import InvalidOption, InvalidPayload
+from pulsed.handler import clean_text
 from pulsed.handler.options import checked_count, checked_name
+from pulsed.handler.payload import MAX_PAYLOAD
 from pulsed.model.outcome import Waiting
 from pulsed.model.step import Checkpoint, StepKind, Wait
+from pulsed.rpc.messages.contract import LARGEST_ANSWER
 from pulsed.rpc.messages.errors import invalid
+from pulsed.rpc.server.json_text import checked_json
 
 LONGEST_HASH = 200
 LONGEST_FAMILY = 250
@@ -17,8 +23,8 @@ LONGEST_FAMILY = 250
 LARGEST_NUMBER = 2**31 - 1
 
 
-def check_checkpoint(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint that no database can store; its value is looked at elsewhere."""
+def checked_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint that every database can store, or refuse it; a long error is cut."""
     try:
         checked_name("name of a step", checkpoint.name)
         checked_count("nth", checkpoint.nth, 1, LARGEST_NUMBER)
@@ -30,21 +36,35 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
         raise invalid(f"A step cannot have taken {checkpoint.took} seconds.")
     if len(checkpoint.input_hash) > LONGEST_HASH or "\0" in checkpoint.input_hash:
         raise invalid(f"input_hash must be a digest of at most {LONGEST_HASH} characters.")
+    if checkpoint.value is not None:
+        _check_value(checkpoint, checkpoint.value)
+    if checkpoint.error is None:
+        return checkpoint
+    return msgspec.structs.replace(checkpoint, error=clean_text(checkpoint.error))
 
 
-def check_waiting(outcome: Waiting) -> None:
-    """Refuse a suspension that could not end as it says."""
-    check_checkpoint(outcome.checkpoint)
+def _check_value(checkpoint: Checkpoint, value: str) -> None:
+    most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
+    try:
+        checked_json(f"The value of {checkpoint.name!r}", value, most=most)
+    except InvalidPayload as error:
+        raise invalid(str(error)) from None
+
+
+def checked_waiting(outcome: Waiting) -> Waiting:
+    """Return a suspension that can end as it says, or refuse it."""
     wait = outcome.wait
     if wait.delay is not None and math.isnan(wait.delay):
         raise invalid("The delay of a wait must be a number of seconds.")
     _check_key(wait)
+    return Waiting(wait, checked_checkpoint(outcome.checkpoint))
 
 
 def _check_key(wait: Wait) -> None:
     match wait.kind:
         case StepKind.SLEEP:
-            return
+            if wait.key:
+                raise invalid("A sleep has no key: it ends by itself.")
         case StepKind.SIGNAL:
             try:
                 checked_name("name of a signal", wait.key)

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from random import Random
 from uuid import UUID
 
@@ -74,7 +75,7 @@ class Stream:
         self,
         worker_id: UUID,
         queues: tuple[str, ...],
-        topics: list[TopicPolicy],
+        topics: Sequence[TopicPolicy],
         *,
         wants_offers: bool,
         deliver: Callable[[Grant, list[Assignment]], None],
@@ -84,7 +85,8 @@ class Stream:
         self.worker_id = worker_id
         self.queues = queues
         self.topics = topics
-        self.key = repr(sorted(topics, key=lambda policy: policy.topic))
+        said = repr(sorted(topics, key=lambda policy: policy.topic))
+        self.key = sha256(said.encode()).hexdigest()  # thousands of topics are a megabyte
         self.wants_offers = wants_offers
         self.deliver = deliver
         self.offer = offer

@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
 from pulsed.rpc.messages.contract import TOKEN_KEY
 from pulsed.rpc.messages.errors import Refusal
@@ -105,19 +106,20 @@ class TokenGate(Gate):
         return self._callers.get(caller.name) == caller
 
     async def run(self, checked: Callable[[], None]) -> None:
-        """Read the tokens again and again."""
-        was_away = False
-        while True:
-            try:
-                await self.refresh()
-            except StorageError as error:
-                if not was_away:
-                    log.warning("cannot read tokens (%s); those known stay valid for now", error)
-                was_away = True
-            else:
-                was_away = False
-                checked()
-            await asyncio.sleep(self._every)
+        """Read the tokens for ever. While that fails, those known stay valid for a while."""
+
+        async def tick() -> float:
+            await self.refresh()
+            checked()
+            return self._every
+
+        await forever(
+            tick,
+            "reading tokens",
+            log=log,
+            after_failure=lambda _: self._every,
+            level=lambda _, failures: logging.WARNING if failures == 1 else logging.DEBUG,
+        )
 
     async def refresh(self) -> None:
         """Read the tokens now, or wait for a read that is under way."""

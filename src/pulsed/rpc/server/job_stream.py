@@ -22,6 +22,7 @@ from pulsed.rpc.messages.columns import batch_message
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, unauthenticated
+from pulsed.rpc.server.admission import Account
 from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
 from pulsed.rpc.server.gate import Gate
 from pulsed.rpc.server.weight import check_weight
@@ -52,12 +53,14 @@ class JobStream:
         gate: Gate,
         check_worker: Callable[[UUID, Caller], Awaitable[None]],
         caller: Caller,
+        account: Account,
         context: Any,
     ) -> None:
         self._dispatcher = dispatcher
         self._gate = gate
         self._check_worker = check_worker
         self.caller = caller
+        self._account = account
         self._context = context
         self._outbox: asyncio.Queue[Outgoing | Exception | None] = asyncio.Queue()
         self._no_more_grants = False
@@ -66,7 +69,11 @@ class JobStream:
 
     async def run(self) -> None:
         """Serve the stream to its end. Raises what ends it with an error."""
-        stream = self._stream = await self._hello()
+        with contextlib.ExitStack() as held:
+            await self._serve(await self._hello(held))
+
+    async def _serve(self, stream: Stream) -> None:
+        self._stream = stream
         self._dispatcher.join(stream)
         reading = asyncio.create_task(self._read_grants(stream))
         unsent: list[Assignment] = []
@@ -93,7 +100,7 @@ class JobStream:
         self._no_more_grants = True
         self._outbox.put_nowait(error)
 
-    async def _hello(self) -> Stream:
+    async def _hello(self, held: contextlib.ExitStack) -> Stream:
         try:
             async with asyncio.timeout(HELLO_WITHIN):
                 message = await self._read()
@@ -113,7 +120,7 @@ class JobStream:
         return Stream(
             worker_id,
             queues,
-            topics,
+            held.enter_context(self._account.topics(tuple(topics), hello.ByteSize())),
             wants_offers=hello.wants_offers,
             deliver=self._deliver,
             offer=self._offer,

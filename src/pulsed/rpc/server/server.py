@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +20,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
-from pulsed.engine.upkeep.unserved import UnservedQueues
-from pulsed.engine.upkeep.watchdog import cancel_orphans, pause, reap
+from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import PulsedError, StorageError
 from pulsed.model.retention import Retention
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -38,12 +36,14 @@ from pulsed.rpc.messages.contract import (
 from pulsed.rpc.messages.errors import Refusal, invalid, status_of
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.admission import Admission
+from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, Request
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.gate import Gate, OpenGate
 from pulsed.rpc.server.job_stream import JobStream
 from pulsed.rpc.server.refusals import Refusals
 from pulsed.rpc.server.scopes import Scopes
-from pulsed.rpc.server.service import Service
+from pulsed.rpc.server.services.all import services
+from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.weight import check_weight
 from pulsed.store.base import Store
 from pulsed.version import __version__
@@ -51,14 +51,6 @@ from pulsed.version import __version__
 log = logging.getLogger("pulsed.server")
 
 
-ANSWERED_ONCE = frozenset(
-    {
-        "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
-        "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
-    }
-)  # fmt: skip
-"""Methods whose second try would be told another thing than the first, which did the work."""
-REMEMBERED_ANSWERS = 1_000
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 ANSWER_WITHIN = 0.7
 """How much of a caller's time a beat may take."""
@@ -114,14 +106,17 @@ class Server:
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
         self._scheduler = Scheduler(store)
         self._scopes = Scopes(store)
-        self._service = Service(
-            store,
-            hint=self.dispatcher.hint,
-            describe=self._describe,
-            largest_batch=self.options.largest_batch,
+        self._services = services(
+            Backend(
+                store=store,
+                scopes=self._scopes,
+                largest_batch=self.options.largest_batch,
+                hint=self.dispatcher.hint,
+                describe=self._describe,
+            )
         )
         self._streams: set[JobStream] = set()
-        self._answers: OrderedDict[tuple[str, str, str], asyncio.Task[Any]] = OrderedDict()
+        self._answers = Answers()
         self._stream_ended = asyncio.Event()
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -177,7 +172,8 @@ class Server:
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
-            loops += [self._scheduler.run(), self._recover(), pruner.run()]
+            upkeep = Watchdog(self.store, tick=self.options.tick, on_reaped=self.dispatcher.hint)
+            loops += [self._scheduler.run(), upkeep.run(), pruner.run()]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def drain(self) -> None:
@@ -249,11 +245,13 @@ class Server:
         return make(behaviour, response_serializer=method.response.SerializeToString)
 
     def _unary(self, method: Method) -> Any:
-        function = getattr(self._service, method.function)
+        function = getattr(self._services[method.service], method.function)
 
         async def answer(request: Any, caller: Caller, context: Any) -> Any:
-            if method.name in ANSWERED_ONCE:
-                return await self._answer_once(method, caller, context, request, function)
+            sent = _request_id(context) if method.name in ANSWERED_ONCE else None
+            if sent:
+                once = Request(caller.name, method.name, sent)
+                return await self._answers.once(once, lambda: function(request, caller))
             if method.name == "Heartbeat":
                 return await function(request, caller, within=_patience(context))
             return await function(request, caller)
@@ -301,33 +299,17 @@ class Server:
             if not self._gate.knows(stream.caller):
                 stream.end(unauthenticated("This token was revoked, or changed."))
 
-    async def _answer_once(
-        self, method: Method, caller: Caller, context: Any, request: Any, function: Any
-    ) -> Any:
-        """Give the repetition of a call the answer of its first try, finished or not."""
-        sent = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
-        if not sent:
-            return await function(request, caller)
-        key = (caller.name, method.name, str(sent))
-        answer = self._answers.get(key)
-        if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
-            answer = self._answers[key] = asyncio.create_task(function(request, caller))
-            while len(self._answers) > REMEMBERED_ANSWERS:
-                self._answers.popitem(last=False)
-        return await asyncio.shield(answer)
-
     async def _stream_jobs(self, _: Any, context: Any) -> None:
         caller = None
         try:
             caller = await self._gate.admit(context)
             caller.check_method("StreamJobs")
             self._check_not_draining()
-            with self._admission.stream(caller):
+            with self._admission.stream(caller) as account:
                 await context.send_initial_metadata(((WELCOME, "1"),))
+                check = self._scopes.check_worker
                 await self._serve_stream(
-                    JobStream(
-                        self.dispatcher, self._gate, self._scopes.check_worker, caller, context
-                    )
+                    JobStream(self.dispatcher, self._gate, check, caller, account, context)
                 )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await self._abort(context, error, "StreamJobs", caller)
@@ -354,28 +336,14 @@ class Server:
             refused_calls=self.refusals.total,
         )
 
-    # -- upkeep ---------------------------------------------------------------------------------
-
-    async def _recover(self) -> None:
-        """Put the jobs of silent workers on the retry path, stop orphans; for ever."""
-        unserved = UnservedQueues(self.store)
-        while True:
-            is_behind = False
-            try:
-                if await reap(self.store):
-                    self.dispatcher.hint()
-                is_behind = await cancel_orphans(self.store)
-                await unserved.tick()
-            except Exception as error:  # recovery must not stop, whatever it is
-                surprise = None if isinstance(error, StorageError) else error
-                log.warning(
-                    "recovery failed (%s); again at the next tick", error, exc_info=surprise
-                )
-            await asyncio.sleep(0 if is_behind else pause(self.options.tick))
-
 
 def _services() -> list[str]:
     return sorted({f"pulse.v1.{method.service}" for method in METHODS.values()})
+
+
+def _request_id(context: Any) -> str:
+    """Return what all tries of a call have in common, if its caller says so."""
+    return str(dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY, ""))
 
 
 def _patience(context: Any) -> float | None:

@@ -4,6 +4,9 @@ Two bytes on the wire can become a message of hundreds of bytes in memory, so th
 says little about what parsing it costs. This scan counts instead: every field, and the items that
 become messages of their own. It stops at the first byte at which there are too many, so a request
 that is refused costs a few milliseconds, whatever its size.
+
+It bounds texts as well, in every field of every request, so that a new field is bounded before
+anything else knows of it. Names are far shorter, but that is for ``checks`` to say.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from pulsed.handler.payload import MAX_TEXT
 from pulsed.rpc.messages.errors import Refusal, invalid
 
 CERTAINLY_LIGHT = 65_536
@@ -23,6 +27,23 @@ FREE_FIELDS = 2_000
 SMALLEST_FIELD = 5
 """bytes on the average, tag and length included."""
 MOST_FIELDS = 1_000_000
+
+CHECKED_AS_JSON = frozenset(
+    {
+        "NewJob.payload", "ScheduleSpec.payload", "SignalRequest.payload", "Succeeded.result",
+        "SucceededColumns.results", "ProgressRequest.progress", "Checkpoint.value",
+    }
+)  # fmt: skip
+"""Texts that may be longer: ``checked_json`` bounds them, each with an error of its own."""
+CUT_TO_LENGTH = frozenset(
+    {
+        "Failed.error", "Failed.traceback", "Cancelled.reason", "Checkpoint.error",
+        "ParkScheduleRequest.reason",
+    }
+)  # fmt: skip
+"""Texts whose middle is cut out: a report about finished work must get through."""
+NOT_STORED = frozenset({"Schedule.spec_json", "Schedule.error"})
+"""Texts of a schedule that comes back as it was read; the server drops them."""
 
 ONE_BYTE = 0x7F
 """The largest number that a varint of one byte holds."""
@@ -40,6 +61,10 @@ class Shape(NamedTuple):
     """What can be repeated in the message that it is; empty for all others."""
     width: int = 0
     """Bytes of each number, for numbers that come packed; 0 for anything else."""
+    name: str = ""
+    """Of a text that is bounded."""
+    passes: int = -1
+    """Bytes up to which there is nothing to check."""
 
 
 def check_weight(request: Any, data: bytes, most_items: int) -> None:
@@ -82,7 +107,7 @@ class _Scan:
                 if size > end - at:
                     raise IndexError
                 shape = fields.get(tag >> 3)
-                if shape is not None:
+                if shape is not None and size > shape.passes:
                     self._content(at, size, shape)
                 at += size
             elif kind == _VARINT:
@@ -99,6 +124,11 @@ class _Scan:
             raise _too_many("too many fields for its size")
 
     def _content(self, at: int, size: int, shape: Shape) -> None:
+        if shape.name:
+            raise invalid(
+                f"{shape.name} has {size:,} bytes, and a text of a request has at most "
+                f"{shape.passes:,}."
+            )
         if shape.is_item:
             self._items += 1
             if self._items > self._most_items:
@@ -132,10 +162,14 @@ def _shape(field: FieldDescriptor) -> Shape | None:
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         is_map = field.message_type.GetOptions().map_entry
         return Shape(field.is_repeated and not is_map, _fields(field.message_type))
-    if not field.is_repeated:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        name = f"{field.containing_type.name}.{field.name}"
+        if name in CHECKED_AS_JSON | CUT_TO_LENGTH | NOT_STORED:
+            return None
+        return Shape(is_item=False, fields={}, name=name, passes=MAX_TEXT)
+    if not field.is_repeated or field.type == FieldDescriptor.TYPE_BYTES:
         return None
-    is_text = field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-    return Shape(is_item=False, fields={}, width=0 if is_text else _width(field))
+    return Shape(is_item=False, fields={}, width=_width(field))
 
 
 def _width(field: FieldDescriptor) -> int:

@@ -44,43 +44,69 @@ class Verb(Generic[T]):
     @property
     def action(self) -> str:
         """What it does, in words for an error or a log line."""
-        return ACTIONS.get(self.name, self.name.replace("_", " "))
+        return action_of(self.name)
+
+
+def action_of(verb: str) -> str:
+    """Return what a verb does, in the words of a user."""
+    return ACTIONS.get(verb, verb.replace("_", " "))
 
 
 ACTIONS = {
     "about_to_wait": "waiting for a job",
     "add_children": "a fan-out",
     "announce": "a worker's presence",
+    "audit": "checking all jobs",
+    "audit_log": "reading the audit log",
+    "backlog": "counting due jobs",
     "beat": "a heartbeat",
+    "cancel": "cancelling jobs",
     "cascade": "cancelling children",
     "check": "checking the database",
     "claim": "claiming jobs",
     "counts": "counting jobs",
+    "declare_schedules": "storing schedules",
+    "delete": "deleting jobs",
+    "delete_schedule": "deleting a schedule",
     "due_queues": "checking queues",
     "due_schedules": "checking schedules",
+    "failures": "reading failures",
+    "find_schedule": "reading a schedule",
     "fire": "firing schedules",
     "fires": "listing a schedule's jobs",
     "get": "reading a job",
+    "get_schedule": "reading a schedule",
     "held": "listing leases",
     "history": "reading steps",
     "list": "listing jobs",
+    "list_schedules": "listing schedules",
     "migrate": "migration",
     "now": "reading the clock",
     "outcomes": "reading results",
+    "park_schedule": "parking a schedule",
+    "pause_schedule": "pausing a schedule",
     "places": "reading jobs",
     "prunable": "counting finished jobs",
+    "prune": "pruning",
+    "put_schedule": "storing a schedule",
     "record": "storing steps",
     "replay": "retry",
+    "resume_schedule": "resuming a schedule",
     "retire": "a worker's goodbye",
+    "run_schedule": "running a schedule",
     "schema_check": "checking the tables",
     "set_progress": "storing progress",
     "settle": "reporting results",
+    "settle_free": "reporting results",
+    "signal": "sending a signal",
     "submit": "enqueueing",
     "suspend": "storing a wait",
+    "take_signal": "taking a signal",
     "take_turn": "pruning",
     "was_recorded": "storing steps",
     "watch": "waiting for a job",
     "watchdog": "recovering jobs",
+    "workers": "listing workers",
 }
 """For verbs whose own name is not what a user calls it."""
 

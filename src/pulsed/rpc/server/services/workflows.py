@@ -1,59 +1,51 @@
-"""The methods of workflows, over any store."""
+"""What runs of workflows ask for, and those who send signals to them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from pulsed.errors import InvalidPayload
 from pulsed.handler.options import checked_name
-from pulsed.handler.payload import MAX_PAYLOAD
 from pulsed.model.job import Lease, NewJob
-from pulsed.model.step import Checkpoint, StepKind
+from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Record
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import workflows as to_workflow
 from pulsed.rpc.messages.contract import LARGEST_ANSWER
-from pulsed.rpc.messages.errors import invalid
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
-from pulsed.rpc.server.checks_workflows import check_checkpoint, check_family
+from pulsed.rpc.server.checks_workflows import check_family, checked_checkpoint
 from pulsed.rpc.server.json_text import checked_json
-from pulsed.rpc.server.scopes import Scopes
+from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.sized_page import Parcel
-from pulsed.rpc.server.turns import Turns
-from pulsed.store.base import Store
 
 OUTCOMES_AT_A_TIME = 500
-"""Jobs whose results are read before we look whether the answer is full."""
+"""Jobs whose results are read before we check whether the answer is full."""
 
 
-class WorkflowMethods(ABC):
-    """What runs of workflows ask for, and those who send signals to them."""
+class WorkflowService:
+    """The methods of this name in the contract."""
 
-    _store: Store
-    _turns: Turns
-    _scopes: Scopes
+    def __init__(self, backend: Backend) -> None:
+        self._store = backend.store
+        self._scopes = backend.scopes
+        self._converted = backend.converted
 
-    @abstractmethod
-    def _check_batch(self, items: Any) -> None:
-        """Refuse a request with too many items."""
-
-    # -- steps ----------------------------------------------------------------------------------
-
-    async def checkpoint(self, request: Any, caller: Caller) -> Any:
-        self._check_batch(request.records)
-        records = await self._turns.each(_record, request.records, request, caller)
+    async def checkpoint(
+        self, request: pb.CheckpointRequest, caller: Caller
+    ) -> pb.CheckpointResponse:
+        records = await self._converted(_record, request.records, request, caller)
         leases = [record.lease for record in records]
         await self._scopes.check_leases(leases, caller)
         held = await self._store.record(records)
         return pb.CheckpointResponse(accepted=[lease in held for lease in leases])
 
-    async def get_history(self, request: Any, caller: Caller) -> Any:
+    async def get_history(
+        self, request: pb.GetHistoryRequest, caller: Caller
+    ) -> pb.GetHistoryResponse:
         job_id = checks.job_id_of(request.job_id)
         await self._scopes.check_readable([job_id], caller)
         steps = Parcel(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
@@ -73,20 +65,18 @@ class WorkflowMethods(ABC):
         answer.cut = steps.is_cut
         return answer
 
-    # -- other jobs -----------------------------------------------------------------------------
-
-    async def fan_out(self, request: Any, caller: Caller) -> Any:
-        self._check_batch(request.jobs)
+    async def fan_out(self, request: pb.FanOutRequest, caller: Caller) -> pb.FanOutResponse:
         lease = checks.lease(request.lease)
-        jobs = await self._turns.each(partial(_child, lease), request.jobs, request, caller)
+        jobs = await self._converted(partial(_child, lease), request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_leases([lease], caller)
         await self._store.add_children(lease, jobs)
         return pb.FanOutResponse()
 
-    async def get_outcomes(self, request: Any, caller: Caller) -> Any:
-        self._check_batch(request.job_ids)
-        ids = await self._turns.each(checks.job_id_of, request.job_ids, request, caller)
+    async def get_outcomes(
+        self, request: pb.GetOutcomesRequest, caller: Caller
+    ) -> pb.GetOutcomesResponse:
+        ids = await self._converted(checks.job_id_of, request.job_ids, request, caller)
         answer = pb.GetOutcomesResponse()
         size = 0
         while ids:
@@ -104,7 +94,7 @@ class WorkflowMethods(ABC):
         answer.left_off.extend(map(str, ids))
         return answer
 
-    async def watch(self, request: Any, caller: Caller) -> Any:
+    async def watch(self, request: pb.WatchRequest, caller: Caller) -> pb.WatchResponse:
         lease = checks.lease(request.lease)
         job_id = checks.job_id_of(request.job_id)
         await self._scopes.check_leases([lease], caller)
@@ -113,9 +103,7 @@ class WorkflowMethods(ABC):
         outcome = None if ended is None else to_workflow.ended_message(ended)
         return pb.WatchResponse(outcome=outcome)
 
-    # -- signals --------------------------------------------------------------------------------
-
-    async def signal(self, request: Any, caller: Caller) -> Any:
+    async def signal(self, request: pb.SignalRequest, caller: Caller) -> pb.SignalResponse:
         signal = checks.converted(to_workflow.signal_of, request)
         checked_name("name of the signal", signal.name)
         checked_json(f"The payload of signal {signal.name!r}", signal.payload)
@@ -124,7 +112,9 @@ class WorkflowMethods(ABC):
         number = None if status is None else to.STATUS_NUMBERS[status]
         return pb.SignalResponse(stored=stored, status=number)
 
-    async def take_signal(self, request: Any, caller: Caller) -> Any:
+    async def take_signal(
+        self, request: pb.TakeSignalRequest, caller: Caller
+    ) -> pb.TakeSignalResponse:
         lease = checks.lease(request.lease)
         name = checked_name("name of the signal", request.name)
         checkpoint = _checkpoint(request.checkpoint)
@@ -142,14 +132,7 @@ def _record(message: Any) -> Record:
 def _checkpoint(message: Any) -> Checkpoint:
     """Return the checkpoint of a message, if it can be stored."""
     checkpoint: Checkpoint = checks.converted(to_workflow.checkpoint_of, message)
-    check_checkpoint(checkpoint)
-    if checkpoint.value is not None:
-        most = LARGEST_ANSWER if checkpoint.kind is StepKind.FAN_OUT else MAX_PAYLOAD
-        try:
-            checked_json(f"The value of {checkpoint.name!r}", checkpoint.value, most=most)
-        except InvalidPayload as error:
-            raise invalid(str(error)) from None
-    return checkpoint
+    return checked_checkpoint(checkpoint)
 
 
 def _child(lease: Lease, message: Any) -> NewJob:

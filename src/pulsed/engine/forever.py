@@ -1,0 +1,72 @@
+"""The loop around a tick: no error ends it, and a hint can cut its pause short."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from pulsed.errors import StorageError
+from pulsed.store.log_throttle import level_of
+
+
+class Alarm:
+    """A pause that a hint cuts short."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """End the pause, or the next one if none is under way."""
+        self._rung.set()
+
+    def reset(self) -> None:
+        """Forget the hints so far."""
+        self._rung.clear()
+
+    async def sleep(self, seconds: float, *, debounce: float = 0.0) -> None:
+        """Pause until it rings, or for so long; hints within ``debounce`` seconds count as one."""
+        deaf = min(seconds, debounce)
+        await asyncio.sleep(deaf)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds - deaf):
+                await self._rung.wait()
+        self._rung.clear()
+
+
+async def forever(
+    tick: Callable[[], Awaitable[float | None]],
+    what: str,
+    *,
+    log: logging.Logger,
+    after_failure: Callable[[int], float],
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    level: Callable[[Exception, int], int] = lambda error, _: level_of(error),
+) -> None:
+    """Call ``tick`` again and again, whatever it raises, with a pause after each.
+
+    Args:
+        tick: Returns the seconds until the next one; None ends the loop.
+        what: Names the tick in the log line about its failure.
+        log: Where that goes.
+        after_failure: The pause after so many failures in a row.
+        sleep: How to pause.
+        level: The log level of a failure, the first of a row being number 1.
+    """
+    failures = 0
+    while True:
+        pause: float | None
+        try:
+            pause = await tick()
+        except Exception as error:
+            failures += 1
+            pause = after_failure(failures)
+            surprise = None if isinstance(error, StorageError) else error
+            said = "%s failed (%s); again in %.3g s"
+            log.log(level(error, failures), said, what, error, pause, exc_info=surprise)
+        else:
+            failures = 0
+        if pause is None:
+            return
+        await sleep(pause)

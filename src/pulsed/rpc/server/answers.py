@@ -1,0 +1,80 @@
+"""The answers that a server remembers, for calls that are made again.
+
+A few methods would tell a second try another thing than the first, which did the work. They give
+the answer of the first one again, finished or not. What is remembered is bounded by number and by
+bytes; the oldest goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from pulsed.batches import Limits
+
+ANSWERED_ONCE = frozenset(
+    {
+        "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
+        "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
+    }
+)  # fmt: skip
+"""Methods whose second try would be told another thing than the first, which did the work."""
+REMEMBERED = Limits(1_000, 16 * 1024 * 1024)
+"""How many answers, and of how many bytes together; the latest may be larger than that."""
+
+
+class Request(NamedTuple):
+    """What all tries of one call have in common."""
+
+    caller: str
+    method: str
+    id: str
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to remember it."""
+        return len(self.caller) + len(self.method) + len(self.id)
+
+
+class Answers:
+    """Answers by request, the oldest first."""
+
+    def __init__(self, limits: Limits = REMEMBERED) -> None:
+        self._limits = limits
+        self._tasks: OrderedDict[Request, asyncio.Task[Any]] = OrderedDict()
+        self._sizes: dict[Request, int] = {}
+        """Of the answers that are there."""
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def once(self, request: Request, answer: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return the answer to a request; it is asked for unless it was, or has failed."""
+        task = self._tasks.get(request)
+        if task is None:
+            task = self._tasks[request] = asyncio.create_task(answer())
+            task.add_done_callback(lambda done: self._remember(request, done))
+            self._forget_the_oldest()
+        return await asyncio.shield(task)
+
+    def _remember(self, request: Request, done: asyncio.Task[Any]) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        if self._tasks.get(request) is not done:
+            return  # there were too many others meanwhile
+        if failed:
+            del self._tasks[request]  # its next try is one that may succeed
+            return
+        self._sizes[request] = size = request.size + done.result().ByteSize()
+        self.bytes += size
+        self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        while len(self._tasks) > 1 and self._are_too_many():
+            request, _ = self._tasks.popitem(last=False)
+            self.bytes -= self._sizes.pop(request, 0)
+
+    def _are_too_many(self) -> bool:
+        return len(self._tasks) > self._limits.items or self.bytes > self._limits.bytes

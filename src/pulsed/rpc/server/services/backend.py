@@ -1,0 +1,66 @@
+"""What the services of a server have in common: the store, and the checks before it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pulsed.model.audit import Operator
+from pulsed.model.job import Status
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.server import checks
+from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.scopes import Scopes
+from pulsed.rpc.server.turns import Turns
+from pulsed.store.base import Store
+
+T = TypeVar("T")
+
+LARGEST_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """The store behind the services, and what they may ask of it."""
+
+    store: Store
+    scopes: Scopes
+    largest_batch: int
+    hint: Callable[[], None]
+    """Called when jobs may wait that the store announces to nobody; it announces all others."""
+    describe: Callable[[], pb.GetServerResponse]
+    turns: Turns = field(default_factory=Turns)
+
+    def check_batch(self, items: Any) -> None:
+        """Refuse a request with too many items."""
+        checks.checked_batch(items, self.largest_batch)
+
+    async def converted(
+        self, convert: Callable[[Any], T], items: Iterable[Any], request: Any, caller: Caller
+    ) -> list[T]:
+        """Convert the items of a request, if they are not too many; the first bad one raises."""
+        self.check_batch(items)
+        return await self.turns.each(convert, items, request, caller)
+
+
+def operator_of(request: Any, caller: Caller) -> Operator:
+    """Return who acts: the caller, by its token, and what it says of itself."""
+    said = request.operator
+    roles = ", ".join(sorted(caller.roles))
+    return Operator(caller.name, roles, claimed=said.name, detail=said.detail)
+
+
+def counts_message(
+    counts: Mapping[Status, int], at_least: Collection[Status] = ()
+) -> pb.CountJobsResponse:
+    """Return numbers of jobs by status; those ``at_least`` stand for more."""
+    return pb.CountJobsResponse(
+        counts=[
+            pb.CountJobsResponse.Count(
+                status=to.STATUS_NUMBERS[status], jobs=number, at_least=status in at_least
+            )
+            for status, number in counts.items()
+        ]
+    )

@@ -1,0 +1,201 @@
+"""What producers and operators ask about jobs, and do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from pulsed.errors import JobNotFound
+from pulsed.handler.options import checked_count
+from pulsed.model.audit import LONGEST_LOG
+from pulsed.model.job import Failure, JobRow, Status
+from pulsed.model.lifecycle import is_cancelled
+from pulsed.model.page import Page
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages import audit as to_audit
+from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.server import checks
+from pulsed.rpc.server.access import PRODUCE, Caller, Role
+from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
+from pulsed.rpc.server.sized_page import Parcel
+from pulsed.store.verbs.settle import may_be_a_child
+
+
+class JobService:
+    """The methods of this name in the contract."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._store = backend.store
+        self._scopes = backend.scopes
+        self._converted = backend.converted
+        self._describe = backend.describe
+
+    async def submit_jobs(
+        self, request: pb.SubmitJobsRequest, caller: Caller
+    ) -> pb.SubmitJobsResponse:
+        jobs = await self._converted(checks.new_job, request.jobs, request, caller)
+        await self._scopes.check_new(jobs, caller)
+        await self._scopes.check_parents(jobs, caller)
+        return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
+
+    async def get_job(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:
+        job_id = checks.job_id_of(request.job_id)
+        await self._scopes.check_readable([job_id], caller)
+        rows = await self._store.get([job_id])
+        if job_id not in rows:
+            raise JobNotFound(f"There is no job {job_id}.", job_id=job_id)
+        return _shown_to(caller)(rows[job_id])
+
+    async def get_jobs(self, request: pb.GetJobsRequest, caller: Caller) -> pb.GetJobsResponse:
+        ids = await self._converted(checks.job_id_of, request.job_ids, request, caller)
+        await self._scopes.check_readable(ids, caller)
+        jobs = Parcel(_shown_to(caller))
+        while ids and (count := jobs.wanted):
+            rows = await self._store.get(ids[:count])
+            ids = [*rows][jobs.fill(rows.values()) :] + ids[count:]
+        return pb.GetJobsResponse(jobs=jobs.messages, left_off=map(str, ids))
+
+    async def list_jobs(self, request: pb.ListJobsRequest, caller: Caller) -> pb.ListJobsResponse:
+        where = checks.converted(to.filter_of, request.where)
+        caller.check_filter(where)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        before = checks.job_id_of(request.before) if request.before else None
+
+        searched_to: UUID | None = None
+
+        async def read(count: int, last: JobRow | None) -> Page[JobRow]:
+            nonlocal searched_to
+            behind = before if last is None else last.id
+            page = await self._store.list_jobs(where, limit=count, before=behind)
+            searched_to = page.next if page.is_cut else None
+            return page
+
+        jobs = Parcel(_shown_to(caller), limit=limit)
+        await jobs.fill_from(read)
+        searched = "" if jobs.is_cut else to.maybe_text(searched_to)
+        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
+
+    async def count_jobs(
+        self, request: pb.CountJobsRequest, caller: Caller
+    ) -> pb.CountJobsResponse:
+        where = checks.converted(to.filter_of, request.where)
+        caller.check_filter(where)
+        counts = await self._store.counts(where)
+        return counts_message(counts, counts.at_least)
+
+    async def list_failures(
+        self, request: pb.ListFailuresRequest, caller: Caller
+    ) -> pb.ListFailuresResponse:
+        job_id = checks.job_id_of(request.job_id)
+        await self._scopes.check_readable([job_id], caller)
+
+        async def read(count: int, last: Failure | None) -> list[Failure]:
+            after = request.after if last is None else last.lease_token
+            return await self._store.failures(job_id, after=after, limit=count)
+
+        failures = Parcel(to.failure_message, limit=max(0, request.limit) or None)
+        await failures.fill_from(read)
+        return pb.ListFailuresResponse(failures=failures.messages, cut=failures.is_cut)
+
+    async def cancel_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
+        ids = await self._ids(request, caller)
+        if not caller.roles & PRODUCE:
+            await self._scopes.check_children(ids, caller)
+        # A fan-out that cancels the rest of its children is nobody's act.
+        is_workflow = not request.HasField("operator") and all(map(may_be_a_child, ids))
+        by = None if is_workflow else operator_of(request, caller)
+        statuses = await self._store.cancel(ids, by=by)
+        return _acts({key: (is_cancelled(status), status) for key, status in statuses.items()})
+
+    async def replay_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
+        ids = await self._ids(request, caller)
+        by = operator_of(request, caller)
+        return _acts(await self._store.replay(ids, fresh=request.fresh, by=by))
+
+    async def delete_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
+        ids = await self._ids(request, caller)
+        return _acts(await self._store.delete(ids, by=operator_of(request, caller)))
+
+    async def list_workers(
+        self, request: pb.ListWorkersRequest, caller: Caller
+    ) -> pb.ListWorkersResponse:
+        workers = await self._store.workers()
+        return pb.ListWorkersResponse(workers=map(to.worker_message, workers))
+
+    async def get_backlog(
+        self, request: pb.GetBacklogRequest, caller: Caller
+    ) -> pb.GetBacklogResponse:
+        return pb.GetBacklogResponse(
+            lanes=[
+                pb.GetBacklogResponse.Lane(
+                    queue=lane.queue,
+                    topic=lane.topic,
+                    due=lane.due,
+                    oldest=to.stamp(lane.oldest),
+                )
+                for lane in await self._store.backlog()
+            ]
+        )
+
+    async def audit(self, request: pb.AuditRequest, caller: Caller) -> pb.AuditResponse:
+        found = await self._store.audit(slack=request.slack_seconds)
+        return pb.AuditResponse(
+            running=found.running,
+            leaseless=found.leaseless,
+            overspent=found.overspent,
+            overdue=found.overdue,
+            last_tick=to.maybe_stamp(found.last_tick),
+            in_grace=found.in_grace,
+            reasonless=found.reasonless,
+            overslept=found.overslept,
+            untold=found.untold,
+        )
+
+    async def get_time(self, request: pb.GetTimeRequest, caller: Caller) -> pb.GetTimeResponse:
+        return pb.GetTimeResponse(now=to.stamp(await self._store.now()))
+
+    async def get_server(
+        self, request: pb.GetServerRequest, caller: Caller
+    ) -> pb.GetServerResponse:
+        return self._describe()
+
+    async def list_audit_log(
+        self, request: pb.ListAuditLogRequest, caller: Caller
+    ) -> pb.ListAuditLogResponse:
+        entries = await self._store.audit_log(
+            limit=checked_count("limit", request.limit, 1, LONGEST_LOG),
+            since=to.maybe_instant(request, "since"),
+            until=to.maybe_instant(request, "until"),
+            actor=to.maybe(request, "actor"),
+        )
+        return pb.ListAuditLogResponse(entries=map(to_audit.entry_message, entries))
+
+    async def check_database(
+        self, request: pb.CheckDatabaseRequest, caller: Caller
+    ) -> pb.CheckDatabaseResponse:
+        return pb.CheckDatabaseResponse(facts=await self._store.check())
+
+    async def _ids(self, request: Any, caller: Caller) -> list[UUID]:
+        """Return the ids of an act, when the caller may act on every one of them."""
+        ids = await self._converted(checks.job_id_of, request.job_ids, request, caller)
+        await self._scopes.check_readable(ids, caller)
+        return ids
+
+
+def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
+    """Return how a job is shown: without what proves a lease, unless to an admin."""
+    if Role.ADMIN in caller.roles:
+        return to.job_message
+    return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))
+
+
+def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:
+    return pb.JobActs(
+        acts=[
+            pb.JobActs.Act(job_id=str(job_id), done=done, status=to.STATUS_NUMBERS[status])
+            for job_id, (done, status) in answers.items()
+        ]
+    )

@@ -1,0 +1,110 @@
+"""What a worker asks for that does the upkeep of a server without its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulsed.handler import clean_text
+from pulsed.handler.options import checked_count
+from pulsed.model.job import Status
+from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import schedules as to_schedule
+from pulsed.rpc.server import checks
+from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
+from pulsed.rpc.server.sized_page import Parcel
+
+
+class UpkeepService:
+    """The methods of this name in the contract."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._store = backend.store
+        self._describe = backend.describe
+
+    async def watchdog(self, request: pb.WatchdogRequest, caller: Caller) -> pb.WatchdogResponse:
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        tick = await self._store.watchdog(limit=limit)
+        return pb.WatchdogResponse(
+            in_grace=tick.in_grace,
+            reaped=[
+                pb.WatchdogResponse.Reaped(
+                    job_id=str(job.job_id),
+                    topic=job.topic,
+                    status=to.STATUS_NUMBERS[job.status],
+                    worker_id=str(job.worker_id),
+                )
+                for job in tick.reaped
+            ],
+        )
+
+    async def list_due_schedules(
+        self, request: pb.ListDueSchedulesRequest, caller: Caller
+    ) -> pb.ListDueSchedulesResponse:
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        due = await self._store.due_schedules(limit, skip=max(0, request.skip))
+        schedules = Parcel(to_schedule.schedule_message)
+        schedules.fill(due.rows)
+        return pb.ListDueSchedulesResponse(
+            schedules=schedules.messages,
+            next_run_at=to.maybe_stamp(due.next_run_at),
+            now=to.stamp(due.now),
+        )
+
+    async def fire_schedules(
+        self, request: pb.FireSchedulesRequest, caller: Caller
+    ) -> pb.FireSchedulesResponse:
+        fires = [checks.fire(message) for message in request.fires]
+        jobs = await self._store.fire(fires)
+        return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
+
+    async def park_schedule(
+        self, request: pb.ParkScheduleRequest, caller: Caller
+    ) -> pb.ParkScheduleResponse:
+        row = checks.seen_schedule(request.schedule)
+        await self._store.park_schedule(row, clean_text(request.reason))
+        return pb.ParkScheduleResponse()
+
+    async def take_turn(self, request: pb.TakeTurnRequest, caller: Caller) -> pb.TakeTurnResponse:
+        taken = await self._store.take_turn(length=request.length_seconds)
+        return pb.TakeTurnResponse(taken=taken)
+
+    async def prune_jobs(
+        self, request: pb.PruneJobsRequest, caller: Caller
+    ) -> pb.PruneJobsResponse:
+        since = {
+            to.STATUSES[age.status]: to.instant(age.since)
+            for age in request.ages
+            if age.HasField("since")
+        }
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        # Without upkeep of the server's own, workers prune through it, by themselves.
+        is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
+        by = None if is_upkeep else operator_of(request, caller)
+        ages = checks.converted(_ages, request)
+        pruned = await self._store.prune(ages, limit=limit, since=since, by=by)
+        return pb.PruneJobsResponse(
+            removed=[
+                pb.PruneJobsResponse.Removed(
+                    status=to.STATUS_NUMBERS[status],
+                    jobs=jobs,
+                    reached=to.maybe_stamp(pruned.reached.get(status)),
+                )
+                for status, jobs in pruned.removed.items()
+            ]
+        )
+
+    async def count_prunable(
+        self, request: pb.PruneJobsRequest, caller: Caller
+    ) -> pb.CountJobsResponse:
+        counts = await self._store.prunable(checks.converted(_ages, request))
+        return counts_message(counts, counts.at_least)
+
+    async def cascade(self, request: pb.CascadeRequest, caller: Caller) -> pb.CascadeResponse:
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        return pb.CascadeResponse(parents=await self._store.cascade(limit=limit))
+
+
+def _ages(request: Any) -> dict[Status, float]:
+    return {to.STATUSES[age.status]: age.seconds for age in request.ages}
