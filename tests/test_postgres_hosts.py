@@ -15,8 +15,9 @@ from pulsed.store.postgres.address import Address
 from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.verbs.script import Kind, Verb
-from tests.support.backends import AT_ONCE_OPTIONS
+from tests.support.backends import AT_ONCE_OPTIONS, PostgresBackend
 from tests.support.checkpoints import a_step
+from tests.support.clock import Clock
 from tests.support.jobs import a_job, running
 from tests.support.raw_verbs import a_verb
 from tests.support.scratch_postgres import ScratchPostgres, free_port
@@ -93,6 +94,9 @@ def silent(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
     monkeypatch.setattr(hosts, "CHECK_EVERY", 0.3)
     monkeypatch.setattr(postgres_address, "HOST_WITHIN", 0.2)  # libpq takes it for 2 seconds
     real = urlsplit(postgres_url)
+    backend = PostgresBackend(postgres_url, Clock())
+    if backend.execute("SELECT 1 WHERE to_regclass('pulse_jobs') IS NOT NULL"):
+        backend.empty()
     with SilentProxy(postgres_url) as proxy:
         ports = (proxy.port, real.port or 5432)
         url = url_of(*ports, database=real.path[1:], user=real.username or "postgres")
