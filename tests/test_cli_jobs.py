@@ -213,6 +213,21 @@ class TestShow:
         assignment = run_blocking(running(live))
         assert "its lease ends in" in self.hints(url, assignment.job_id)
 
+    def test_a_job_whose_workers_died_says_so(self, url, live, backend, monkeypatch):
+        job_id = a_waiting_job(live)
+        present(live)
+        backend.execute("UPDATE pulse_jobs SET crashes = 1")
+        hints = self.hints(url, job_id)
+        assert "any moment" in hints
+        assert "its worker died 1 time in a row while it ran this job and others, which" in hints
+        backend.execute("UPDATE pulse_jobs SET crashes = 2")
+        hints = self.hints(url, job_id)
+        assert "starts when a worker with a free slot runs no other suspect" in hints
+        assert "its worker died 2 times in a row while it ran this job and others, so" in hints
+        monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
+        text = run("jobs", "show", str(job_id), PULSED_URL=url, COLUMNS="200").stdout
+        assert "crashes     its worker died 2 times in a row" in text
+
     def test_a_job_that_does_not_exist(self, url, live):
         result = run("jobs", "show", NOBODY, PULSED_URL=url)
         assert result.exit_code == 3

@@ -59,7 +59,7 @@ PLANS = {
     "cancel": [BY_ID, BY_ID],
     "replay": [BY_ID, BY_ID],
     "delete": [BY_ID, BY_ID, PARENT, CHILDREN],
-    "prune": [FINISHED, BY_ID, PARENT, PARENT, WAITERS, WAITERS],
+    "prune": [FINISHED, BY_ID, PARENT, WAITERS],
     "standing": [BY_ID],
     "get": [BY_ID],
 }
@@ -402,3 +402,17 @@ def test_a_page_of_a_schedules_history_is_a_stretch_of_the_index(planner, rows, 
     assert in_turn["Scan Direction"] == "Backward"
     (above,) = (node for node in plan if in_turn in node.get("Plans", []))
     assert above["Node Type"] == "Limit"  # as they come from the index, and no more of them
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("rows", [0, 10, 20_000])
+def test_what_is_left_of_a_schedule_is_looked_up_for_each_that_is_done(planner, rows, analyzed):
+    fill(planner, rows, running=0)
+    planner.execute(f"UPDATE {SCHEMA}.pulse_jobs SET schedule_id = gen_random_uuid()")
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    plan = explain(planner, "prune", SCHEDULES)
+    scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
+    assert is_as_expected(scans, [("pulse_jobs_occurrence", "schedule_id = ")]), scans
+    limits = [node for node in plan if node["Node Type"] == "Limit"]
+    assert [node.get("Parent Relationship") for node in limits] == ["InitPlan"]

@@ -36,7 +36,7 @@ def script(code, url):
     prelude = """if True:
     import asyncio, gc, logging, os, sys
     logging.getLogger("asyncio").setLevel("ERROR")  # a slow machine is no mistake
-    from pulsed.model.job import NewJob
+    from pulsed.model.job import JobFilter, NewJob
     from pulsed.model.ids import new_job_id
     from pulsed.store.blocking import run_blocking
     from pulsed.store.postgres.store import PostgresStore, PostgresOptions
@@ -60,7 +60,7 @@ def test_consecutive_event_loops_leave_nothing_behind(postgres_url, admin):
     run_blocking(store.submit(job()))
     asyncio.run(main())
     gc.collect()
-    print(len(run_blocking(store.list_jobs(__import__("pulsed.job").job.JobFilter()))))
+    print(len(run_blocking(store.list_jobs(JobFilter()))))
     """,
         postgres_url,
     )

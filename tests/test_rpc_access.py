@@ -156,6 +156,7 @@ class World:
             "FireSchedules": pb.FireSchedulesRequest(),
             "TakeTurn": pb.TakeTurnRequest(length_seconds=1),
             "PruneJobs": pb.PruneJobsRequest(limit=5),
+            "PruneSchedules": pb.PruneSchedulesRequest(limit=5),
             "CountPrunable": pb.PruneJobsRequest(),
             "Cascade": pb.CascadeRequest(limit=5),
             "ParkSchedule": pb.ParkScheduleRequest(

@@ -77,7 +77,6 @@ async def test_a_process_that_dies_once_costs_no_attempt_and_no_time(store, cloc
     again = await claim(store, BOB, limit=20)
     assert sorted(ids(again)) == sorted(ids(first))
     assert {run.attempt for run in again} == {1}
-    assert await store.failures(first[0].job_id) == []
 
 
 async def test_an_interrupted_job_says_so(store, clock):
@@ -88,6 +87,39 @@ async def test_an_interrupted_job_says_so(store, clock):
     assert (found.status, found.attempts, found.next_run_at) == (Status.PENDING, 0, clock.now)
     assert (found.last_outcome, found.last_error) == (INTERRUPTED, "worker lease expired")
     assert (found.last_worker, found.locked_by, found.lease_until) == (ALICE, None, None)
+    assert found.crashes == 1
+
+
+async def test_every_crash_is_in_the_history_of_a_job_with_its_attempt(store, clock):
+    """Those that cost an attempt, and those before them that did not."""
+    job_id = await submitted(store, max_attempts=2, backoff=NO_WAIT)
+    other = await submitted(store, backoff=NO_WAIT)
+    tokens = []
+    for number in range(4):
+        if number == 2:
+            await store.cancel([other])
+        clock.advance(1)
+        (run,) = [run for run in await claim(store, a_worker_id()) if run.job_id == job_id]
+        tokens.append(run.lease_token)
+        await crash(store, clock)
+    found = await store.failures(job_id)
+    assert [(each.lease_token, each.attempt) for each in found] == [
+        *zip(tokens, (1, 1, 1, 2), strict=True)
+    ]
+    given_back = "worker lease expired; it ran other jobs, too, so this attempt does not count"
+    assert [each.error for each in found] == [given_back] * 2 + ["worker lease expired"] * 2
+    assert (await row(store, job_id)).status is Status.DEAD_LETTERED
+
+
+async def test_crashes_are_counted_where_people_see_them(store, clock):
+    one, _ = [await submitted(store) for _ in range(2)]
+    assert (await row(store, one)).crashes == 0
+    for count in (1, 2):
+        assert len(await claim(store, a_worker_id())) == 2
+        await crash(store, clock)
+        assert (await row(store, one)).crashes == count
+        (listed,) = [job for job in await store.list_jobs(EVERYTHING) if job.id == one]
+        assert listed.crashes == count
 
 
 async def test_a_job_that_was_alone_pays(store, clock):

@@ -25,7 +25,9 @@ from pulsed.model.lifecycle import (
 )
 from pulsed.model.outcome import (
     EXPIRED,
+    INTERRUPTED,
     LEASE_EXPIRED,
+    LEASE_EXPIRED_TOGETHER,
     Beat,
     Cancelled,
     Failed,
@@ -99,6 +101,7 @@ class ModelJob:
             "completed_at": (self.completed_at, row.completed_at),
             "updated_at": (self.updated_at, row.updated_at),
             "progress": (self.progress, row.progress),
+            "crashes": (self.crashes, row.crashes),
         }
         if self.last_outcome != "REPLAYED":  # a replay's id is its own
             pairs["last_worker"] = (self.last_worker, row.last_worker)
@@ -292,6 +295,8 @@ class Model:
         error = _error(ending)
         if isinstance(ending, Failed) or ending == EXPIRED:
             job.failures.append((job.token, error or ""))
+        elif ending == INTERRUPTED:
+            job.failures.append((job.token, LEASE_EXPIRED_TOGETHER))
         job.status = status_after(
             ending,
             attempts=job.attempts,

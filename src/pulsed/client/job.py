@@ -111,6 +111,11 @@ class Job(Generic[R_co]):
         return self.row.max_attempts
 
     @property
+    def crashes(self) -> int:
+        """How often in a row its worker died while it ran this job and others."""
+        return self.row.crashes
+
+    @property
     def payload(self) -> dict[str, Any]:
         """The named arguments, as plain JSON data."""
         payload: dict[str, Any] = msgspec.json.decode(self._snapshot.payload)

@@ -65,7 +65,7 @@ class Jobs:
         return await self._store.counts(checked_filter(where))
 
     async def afailures(self, job_id: JobId) -> builtins.list[Failure]:
-        """Read the failed attempts of a job, oldest first."""
+        """Read the runs of a job that failed or ended with their worker, oldest first."""
         checked = checked_id(job_id)
         if not (failures := await self._store.failures(checked)):
             await read_one(self._store, checked)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from pulsed.model.job import JobRow, Status, WorkerInfo
-from pulsed.model.lifecycle import CLAIMABLE
+from pulsed.model.lifecycle import CLAIMABLE, SUSPECT_AFTER
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
-from pulsed.wording import format_duration
+from pulsed.wording import counted, format_duration
 
 SILENT_AFTER = 35.0
 """Seconds without a sign of life: three of the default ticks, and some."""
@@ -29,9 +29,9 @@ def live(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
 def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
     """Say where a job stands and what it waits for."""
     if job.status in CLAIMABLE:
-        return _waiting(job, workers, now)
+        return [*_waiting(job, workers, now), *_crashed(job)]
     if job.status is Status.RUNNING:
-        return _running(job, workers, now)
+        return [*_running(job, workers, now), *_crashed(job)]
     return []
 
 
@@ -97,7 +97,21 @@ def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
     if all(worker.running >= worker.slots for worker in able):
         slots = sum(worker.slots for worker in able)
         return [f"all {slots} slots of the workers for it are taken"]
+    if job.crashes >= SUSPECT_AFTER:
+        return ["it is due, and starts when a worker with a free slot runs no other suspect"]
     return ["it is due, and a live worker has a handler and free slots: it should start any moment"]
+
+
+def _crashed(job: JobRow) -> list[str]:
+    """Say what became of the workers that ran it, and what follows from that."""
+    if not job.crashes:
+        return []
+    times = counted(job.crashes, "time")
+    died = f"its worker died {times} in a row while it ran this job and others"
+    if job.crashes < SUSPECT_AFTER:
+        return [f"{died}, which did not count as an attempt"]
+    apart = "a worker runs one suspect at a time, beside its other jobs"
+    return [f"{died}, so it is a suspect: {apart}, and the next crash counts as an attempt"]
 
 
 def _not_yet(job: JobRow, due_in: float) -> str:

@@ -150,6 +150,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     wait_kind: str | None = None
     """What it waits for. Means something only while it is WAITING."""
     wait_key: str | None = None
+    crashes: int = 0
+    """How often in a row its worker died while it ran this job and others."""
 
     @property
     def is_cancelling(self) -> bool:
@@ -168,7 +170,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """One failed attempt of a job, kept for the post-mortem."""
+    """One run of a job that failed, or that ended with its worker; kept for the post-mortem."""
 
     job_id: UUID
     lease_token: int

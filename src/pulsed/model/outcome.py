@@ -65,6 +65,9 @@ INTERRUPTED = "INTERRUPTED"
 LEASE_EXPIRED = "worker lease expired"
 """The ``last_error`` of a run whose worker went silent."""
 
+LEASE_EXPIRED_TOGETHER = f"{LEASE_EXPIRED}; it ran other jobs, too, so this attempt does not count"
+"""The same in the history of a job that was interrupted."""
+
 
 class Report(NamedTuple):
     """How one run ended, under the lease it ran with."""

@@ -524,6 +524,14 @@ class Store(ABC):
         """Remove a schedule; its jobs stay. False if there was none."""
 
     @abstractmethod
+    async def prune_schedules(self, age: float, *, limit: int, by: Operator | None = None) -> int:
+        """Remove schedules that were put by hand and have been done for ``age`` seconds.
+
+        One of whose jobs any is left stays, and so does one that a program declares. Returns how
+        many were removed, ``limit`` at the most.
+        """
+
+    @abstractmethod
     async def run_schedule(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:

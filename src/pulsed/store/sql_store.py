@@ -575,6 +575,12 @@ class SqlStore(Store):
             verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
         )
 
+    async def prune_schedules(self, age: float, *, limit: int, by: Operator | None = None) -> int:
+        verb = schedules.prune(self._schedules, age, limit)
+        return await self.act(
+            verb, by, "prune schedules", lambda gone: Done(gone, f"done for {age:.0f} s")
+        )
+
     async def run_schedule(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:

@@ -20,7 +20,7 @@ from pulsed.model.job import Failure, JobRow, Status
 from pulsed.model.lifecycle import REPLAYABLE
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
-from pulsed.wording import format_duration
+from pulsed.wording import counted, format_duration
 
 LABEL = 12
 
@@ -74,6 +74,9 @@ def _fields(tree: Node, now: datetime) -> Iterator[tuple[str, str]]:
     job = tree.job
     yield "queue", job.queue if not job.priority else f"{job.queue}, priority {job.priority}"
     yield "attempts", f"{job.attempts} of {job.max_attempts or 'as many as its handler says'}"
+    if job.crashes:
+        times = counted(job.crashes, "time")
+        yield "crashes", f"its worker died {times} in a row while it ran this job and others"
     yield "submitted", moment(job.submitted_at, now)
     if job.status is Status.WAITING:
         yield "waits for", wait_line(tree)

@@ -2,8 +2,9 @@
 
 Workers take turns: one of them prunes, however many there are. It removes a small batch, then rests
 for several times as long as that took. So it has a bounded share of the database, and a smaller one
-when the database is busy; what it does not get done is there at its next turn. A prune also trims
-the audit log, so there is one even if all jobs are kept.
+when the database is busy; what it does not get done is there at its next turn. Schedules that are
+done go after their jobs. A prune also trims the audit log, so there is one even if all jobs are
+kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from pulsed.engine.forever import forever
 from pulsed.model.audit import Operator
 from pulsed.model.job import Status
-from pulsed.model.retention import Retention
+from pulsed.model.retention import LONGEST, Retention
 from pulsed.store.base import Store
 from pulsed.store.blocking import pause
 from pulsed.wording import counted
@@ -28,7 +29,7 @@ from pulsed.wording import counted
 log = logging.getLogger("pulsed.retention")
 
 BATCH = 500
-"""Jobs in one transaction: some milliseconds, for which other writers wait on SQLite."""
+"""Rows that one transaction removes: some milliseconds, for which others wait on SQLite."""
 REST = 4.0
 """How many times as long as a batch took the pruner rests after it…"""
 REST_WHEN_ASKED = 1.0
@@ -76,24 +77,52 @@ class Pruner:
         """Prune if it is our turn, within the time budget; returns how many jobs were removed."""
         if not await self._store.take_turn(length=TURN):
             return {}
-        removed: Counter[Status] = Counter()
         give_up_at = self._clock() + BUDGET
+        removed = await self._prune_jobs(give_up_at)
+        await self._prune_schedules(give_up_at)
+        return removed
+
+    async def _prune_jobs(self, give_up_at: float) -> dict[Status, int]:
+        removed: Counter[Status] = Counter()
         reached: Mapping[Status, datetime] = {}
-        while True:
-            began = self._clock()
-            batch = await self._store.prune(self._ages, limit=BATCH, since=reached)
-            ended = self._clock()
-            removed.update(batch.removed)
-            rest = REST * (ended - began)
-            if batch.total < BATCH or ended + rest > give_up_at:
-                break
-            reached = batch.reached
-            await self._rest(rest)
-        if total := removed.total():
+
+        async def batch() -> int:
+            nonlocal reached
+            pruned = await self._store.prune(self._ages, limit=BATCH, since=reached)
+            removed.update(pruned.removed)
+            reached = pruned.reached
+            return pruned.total
+
+        if total := await self._in_batches(batch, give_up_at):
             log.info(
                 "removed %s that ended long ago: %s", counted(total, "job"), _by_status(removed)
             )
         return dict(removed)
+
+    async def _prune_schedules(self, give_up_at: float) -> None:
+        """Remove schedules that are done, after the time for which a success is kept."""
+        age = self._ages.get(Status.SUCCEEDED)
+        if age is None:
+            return
+
+        async def batch() -> int:
+            return await self._store.prune_schedules(age, limit=BATCH)
+
+        if total := await self._in_batches(batch, give_up_at):
+            log.info("removed %s that were done long ago", counted(total, "schedule"))
+
+    async def _in_batches(self, batch: Callable[[], Awaitable[int]], give_up_at: float) -> int:
+        """Remove batches until one is not full or the time is up; returns how much was removed."""
+        total = 0
+        while True:
+            began = self._clock()
+            removed = await batch()
+            ended = self._clock()
+            total += removed
+            rest = REST * (ended - began)
+            if removed < BATCH or ended + rest > give_up_at:
+                return total
+            await self._rest(rest)
 
 
 def _pause() -> float:
@@ -118,7 +147,8 @@ async def prune_all(
     reached: Mapping[Status, datetime] = {}
     while True:
         began = time.monotonic()
-        standing = {status: age + began - started for status, age in ages.items()}
+        waited = began - started
+        standing = {status: min(age + waited, LONGEST) for status, age in ages.items()}
         batch = await store.prune(standing, limit=BATCH, since=reached, by=by)
         removed.update(batch.removed)
         if batch.total < BATCH:

@@ -620,6 +620,12 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             return False
         return True
 
+    async def prune_schedules(self, age: float, *, limit: int, by: Operator | None = None) -> int:
+        request = pb.PruneSchedulesRequest(
+            age_seconds=age, limit=limit, operator=to_audit.operator_message(by)
+        )
+        return int((await self._call("PruneSchedules", request)).removed)
+
     async def run_schedule(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:

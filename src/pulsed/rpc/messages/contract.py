@@ -85,6 +85,7 @@ VERBS = {
     "ParkSchedule": "park_schedule",
     "TakeTurn": "take_turn",
     "PruneJobs": "prune",
+    "PruneSchedules": "prune_schedules",
     "CountPrunable": "prunable",
     "Cascade": "cascade",
 }

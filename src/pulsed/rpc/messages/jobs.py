@@ -216,6 +216,7 @@ def job_message(row: JobRow) -> pb.Job:
         parent_step=row.parent_step,
         wait_kind=None if row.wait_kind is None else KIND_NUMBERS[StepKind(row.wait_kind)],
         wait_key=row.wait_key,
+        crashes=row.crashes,
     )
 
 
@@ -255,6 +256,7 @@ def job_of(message: Any) -> JobRow:
         parent_step=maybe(message, "parent_step"),
         wait_kind=KINDS[message.wait_kind].value if message.wait_kind else None,
         wait_key=maybe(message, "wait_key"),
+        crashes=message.crashes,
     )
 
 

@@ -82,6 +82,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "ParkSchedule": ADMIN,
     "TakeTurn": ADMIN,
     "PruneJobs": ADMIN,
+    "PruneSchedules": ADMIN,
     "CountPrunable": READ,
     "Cascade": ADMIN,
 }
@@ -91,7 +92,7 @@ WHOLE_DATABASE = frozenset(
     {
         "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
-        "TakeTurn", "PruneJobs", "CountPrunable", "Cascade",
+        "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
     }
 )  # fmt: skip
 """Methods about everybody's jobs: not for a caller that is limited to some."""

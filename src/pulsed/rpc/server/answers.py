@@ -18,6 +18,7 @@ ANSWERED_ONCE = frozenset(
     {
         "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
         "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
+        "PruneSchedules",
     }
 )  # fmt: skip
 """Methods whose second try would be told another thing than the first, which did the work."""

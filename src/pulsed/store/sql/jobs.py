@@ -25,7 +25,7 @@ JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text
     tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
     lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
     completed_at, progress::text, schedule_id, occurrence, parent_id, parent_step, wait_kind,
-    wait_key, wait_job, coalesce(updated_at, submitted_at)"""
+    wait_key, wait_job, coalesce(updated_at, submitted_at), coalesce(crashes, 0)"""
 
 ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempts, max_attempts,
     lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
@@ -436,6 +436,7 @@ class Statements:
         # is passed over, so a prune waits for nobody. What is picked is looked at again when it is
         # deleted: a dead letter may have been replayed in between. As in a reap, that second look
         # is written so that no planner takes the index of finished jobs for it, once for each job.
+        # Whether it is needed is not asked again: nobody begins to need a job that has ended.
         # A prune that goes on says where the last batch ended: while an old snapshot is held, the
         # index still has what was removed, and would be walked through from its beginning.
         cutoff = f"{d.now} - {d.seconds(':age::float8')}"
@@ -448,7 +449,7 @@ class Statements:
         self.prune = d.sql(
             f"""DELETE FROM {d.jobs} AS j WHERE {d.id_among("id", picked)}
               AND status = :status::text AND status IN {words(TERMINAL)}
-              AND coalesce(completed_at, {d.now}) < {cutoff} AND {unneeded}
+              AND coalesce(completed_at, {d.now}) < {cutoff}
             RETURNING id, completed_at"""
         )
 

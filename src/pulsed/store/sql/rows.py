@@ -74,6 +74,7 @@ def job(d: Dialect, row: Row) -> JobRow:
         parent_id=_uuid(d, row[27]),
         parent_step=row[28],
         updated_at=d.time(row[32]),
+        crashes=row[33],
         **_wait(d, row),
     )
 

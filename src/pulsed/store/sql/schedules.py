@@ -140,13 +140,29 @@ class ScheduleStatements:
             f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
                 state = CASE WHEN r.new_cursor IS NULL THEN 'DONE' ELSE state END,
                 last_occurrence = r.latest, missed = missed + r.passed,
-                last_fired_at = CASE WHEN r.fired THEN {d.now} ELSE last_fired_at END
+                last_fired_at = CASE WHEN r.fired THEN {d.now} ELSE last_fired_at END,
+                updated_at = CASE WHEN r.new_cursor IS NULL THEN {d.now} ELSE updated_at END
             FROM {d.rows_of(CURSOR, lock="wait", table=d.schedules)}
             WHERE {d.same_id("s.id", "r.schedule")}
               AND (s.next_run_at = r.old_cursor) IS TRUE AND s.revision = r.old_revision
               AND s.state NOT IN {NOT_ACTIVE}
             RETURNING id""",
             CURSOR,
+        )
+
+        # Remove schedules that have been done for long enough, each after the last of its jobs. A
+        # declared one stays: its program would create it anew at the next start, and an instant
+        # that is past would be fired a second time. A row that is locked is about to change.
+        # There is no index for this scan, which is made once a minute.
+        jobs_left = f"""coalesce(EXISTS (SELECT 1 FROM {d.jobs} AS j
+                WHERE {d.same_id("j.schedule_id", "s.id")} AND j.schedule_id IS NOT NULL),
+                {d.false})"""
+        done = f"""SELECT s.id FROM {d.schedules} AS s
+            WHERE s.state = 'DONE' AND NOT s.declared
+              AND s.updated_at < {d.now} - {d.seconds(":age::float8")} AND NOT {jobs_left}
+            LIMIT :most::int {d.skip_locked}"""
+        self.prune = d.sql(
+            f"DELETE FROM {d.schedules} WHERE {d.id_among('id', done)}", counted=True
         )
 
         # Whether a schedule has a job that has not ended; as the index for it says it.

@@ -350,6 +350,16 @@ def delete(s: AllStatements, app: str, name: str) -> Verb[bool]:
     return Verb("delete_schedule", Kind.TRANSACTION, script)
 
 
+def prune(s: AllStatements, age: float, limit: int) -> Verb[int]:
+    """Remove schedules that were put by hand and have been done for so many seconds."""
+
+    def script() -> Script[int]:
+        [(count,)] = yield Statement(s.schedules.prune, {"age": age, "most": limit})
+        return int(count)
+
+    return Verb("prune_schedules", Kind.TRANSACTION, script)
+
+
 def due(s: AllStatements, limit: int, skip: int) -> Verb[Due]:
     """Read what is due, and when the next one will be."""
 

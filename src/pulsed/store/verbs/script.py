@@ -88,6 +88,7 @@ ACTIONS = {
     "places": "reading jobs",
     "prunable": "counting finished jobs",
     "prune": "pruning",
+    "prune_schedules": "pruning schedules",
     "put_schedule": "storing a schedule",
     "record": "storing steps",
     "replay": "retry",

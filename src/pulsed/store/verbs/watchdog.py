@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulsed.model.job import Status
-from pulsed.model.outcome import EXPIRED, LEASE_EXPIRED
+from pulsed.model.outcome import INTERRUPTED, LEASE_EXPIRED, LEASE_EXPIRED_TOGETHER
 from pulsed.store.base import Reaped, WatchdogTick
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import Statements
-from pulsed.store.sql.statement import Rows, Statement, one_column
+from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.sql.workflows import WorkflowStatements
 from pulsed.store.verbs.effects import Effects, lock_free, run_effects
 from pulsed.store.verbs.script import Kind, Script, Verb
@@ -38,14 +38,7 @@ def watchdog(
             return WatchdogTick([], in_grace=False), Effects()
         left_alone = yield from _with_locked_families(s, w, expiries)
         ended = yield Statement(s.reap, {"most": limit, "left_alone": left_alone}, expiries)
-        yield from record_failures(
-            s,
-            [
-                (row[0], row[4], row[5], row[7], row[6], LEASE_EXPIRED, None)
-                for row in ended
-                if row[9] == EXPIRED
-            ],
-        )
+        yield from record_failures(s, map(_failure, ended))
         if ended:
             yield Statement(s.note_shared, {}, one_column(row[7] for row in ended))
         uid = s.dialect.uuid
@@ -66,6 +59,14 @@ def _with_locked_families(
         return []
     found = yield Statement(s.expired_in_families, {}, expiries)
     return list((yield from lock_free(w, [job_id for (job_id,) in found])))
+
+
+def _failure(row: Row) -> tuple[Any, ...]:
+    """Return what to keep of a run that the reap has just ended."""
+    job_id, token, attempts, started_at, worker_id = row[0], *row[4:8]
+    if row[9] == INTERRUPTED:  # its attempt has been given back
+        return (job_id, token, attempts + 1, worker_id, started_at, LEASE_EXPIRED_TOGETHER, None)
+    return (job_id, token, attempts, worker_id, started_at, LEASE_EXPIRED, None)
 
 
 def _look(s: Statements) -> Script[Ticks]:

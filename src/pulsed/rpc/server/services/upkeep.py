@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulsed.errors import checked_seconds
 from pulsed.handler import clean_text
 from pulsed.handler.options import checked_count
+from pulsed.model.audit import Operator
 from pulsed.model.job import Status
+from pulsed.model.retention import LONGEST
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
@@ -79,10 +82,8 @@ class UpkeepService:
             if age.HasField("since")
         }
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        # Without upkeep of the server's own, workers prune through it, by themselves.
-        is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
-        by = None if is_upkeep else operator_of(request, caller)
         ages = checks.converted(_ages, request)
+        by = self._pruning_operator(request, caller)
         pruned = await self._store.prune(ages, limit=limit, since=since, by=by)
         return pb.PruneJobsResponse(
             removed=[
@@ -94,6 +95,22 @@ class UpkeepService:
                 for status, jobs in pruned.removed.items()
             ]
         )
+
+    async def prune_schedules(
+        self, request: pb.PruneSchedulesRequest, caller: Caller
+    ) -> pb.PruneSchedulesResponse:
+        age = checked_seconds("age_seconds", request.age_seconds, most=LONGEST)
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        by = self._pruning_operator(request, caller)
+        removed = await self._store.prune_schedules(age, limit=limit, by=by)
+        return pb.PruneSchedulesResponse(removed=removed)
+
+    def _pruning_operator(
+        self, request: pb.PruneJobsRequest | pb.PruneSchedulesRequest, caller: Caller
+    ) -> Operator | None:
+        """Return who prunes: nobody, if a worker does it for a server without upkeep."""
+        is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
+        return None if is_upkeep else operator_of(request, caller)
 
     async def count_prunable(
         self, request: pb.PruneJobsRequest, caller: Caller
@@ -107,4 +124,7 @@ class UpkeepService:
 
 
 def _ages(request: Any) -> dict[Status, float]:
-    return {to.STATUSES[age.status]: age.seconds for age in request.ages}
+    return {
+        to.STATUSES[age.status]: checked_seconds("seconds", age.seconds, most=LONGEST)
+        for age in request.ages
+    }
