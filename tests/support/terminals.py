@@ -24,6 +24,9 @@ PATIENCE = 30.0
 SIZE = (40, 100)
 """Lines and columns."""
 
+FOREIGN = ("DATABASE_URL", "ENV", "COLUMNS", "LINES")
+"""Variables that a new terminal does not have; pytest-xdist sets COLUMNS to 80."""
+
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
 
 _START = (
@@ -110,7 +113,7 @@ def _environment() -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PULSED_", "PYTEST_")) and name not in ("DATABASE_URL", "ENV")
+        if not name.startswith(("PULSED_", "PYTEST_")) and name not in FOREIGN
     }
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return kept | {"PATH": programs, "PS1": PROMPT, "TERM": "xterm", "TZ": "UTC"}
