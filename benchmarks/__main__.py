@@ -27,21 +27,22 @@ def main() -> None:
         report.write(kept)
         draw()
         return
-    known = saved.read() if arguments.save else None
-    kept = (known or Saved()).on(machine.describe())
+    kept = (saved.read() if arguments.save else None) or Saved()
+    here = machine.describe()
     try:
         failed = measure(
             kept,
             chosen(arguments.engine, BOTH, "engine"),
             chosen_workloads(arguments),
             chosen_scale(arguments),
+            here,
             missing_only=arguments.missing,
             after_each=save if arguments.save else ignore,
         )
     finally:
         if arguments.save:
             draw()
-    print(report.console(kept.results))
+    print(report.console(kept.on(saved.name_of(here)).results))
     if failed:
         sys.exit(f"not measured, see above: {', '.join(failed)}")
 

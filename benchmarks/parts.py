@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from benchmarks import machine
 from benchmarks.databases import Server, serving
 from benchmarks.results import Results
-from benchmarks.saved import Part, Saved
+from benchmarks.saved import Machine, Part, Saved
 from benchmarks.scale import Scale
 from benchmarks.workloads import WORKLOADS
 
@@ -23,6 +23,7 @@ def measure(
     engines: tuple[str, ...],
     workloads: tuple[str, ...],
     scale: Scale,
+    here: Machine,
     *,
     missing_only: bool,
     after_each: Callable[[Saved], None],
@@ -30,7 +31,7 @@ def measure(
     """Measure each workload on each engine; returns those that failed."""
     failed: list[str] = []
     for engine in engines:
-        parts = [planned(name, engine, scale) for name in workloads]
+        parts = [planned(name, engine, scale, here) for name in workloads]
         parts = [part for part in parts if part.engine in WORKLOADS[part.workload].engines]
         parts = [part for part in parts if not (missing_only and kept.has(part))]
         if not parts:
@@ -44,12 +45,12 @@ def measure(
     return failed
 
 
-def planned(workload: str, engine: str, scale: Scale) -> Part:
+def planned(workload: str, engine: str, scale: Scale, here: Machine) -> Part:
     """Describe a part as it would be saved."""
     if workload != "peers":
         scale = dataclasses.replace(scale, peers=())
     sizes = json.loads(json.dumps(dataclasses.asdict(scale)))  # as it is read again
-    return Part(workload, engine, "", 0, machine.code(), sizes)
+    return Part(workload, engine, "", 0, machine.code(), sizes, here)
 
 
 def take(part: Part, server: Server, kept: Saved, scale: Scale) -> bool:

@@ -45,7 +45,7 @@ class Plots:
         )
         self._pyplot: Any = plt
         self._folder = folder
-        self._found: list[dict[str, Any]] = json.loads(results.read_text("utf-8"))["measurements"]
+        self._found = _of_one_machine(json.loads(results.read_text("utf-8")))
 
     def of(self, workload: str, engine: str, metric: str) -> dict[str, list[float]]:
         """Return the samples of every subject."""
@@ -176,6 +176,14 @@ class Plots:
         if right.get_legend_handles_labels()[0]:
             right.legend(frameon=False, fontsize=8)
         self.save(figure, "latency.png")
+
+
+def _of_one_machine(saved: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the measurements of the machine that most parts were measured on."""
+    names = [(machine["processor"], machine["memory"]) for machine in saved["machines"]]
+    machines = {(p["workload"], p["engine"]): names[p["machine"]] for p in saved["parts"]}
+    most = statistics.mode(machines.values())
+    return [m for m in saved["measurements"] if machines[m["workload"], m["engine"]] == most]
 
 
 def _bars(axis: Any, found: dict[str, list[float]]) -> None:

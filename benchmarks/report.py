@@ -21,6 +21,7 @@ PLOTS = {
     "pickup": "latency.png",
     "peers": "peers.png",
 }
+VERDICT = ("workload", "engine", "wanted", "measured", "met")
 ENOUGH = 3
 """Samples below which a figure is not to be quoted."""
 
@@ -41,8 +42,8 @@ $ python3 dev.py bench --peers all --full --save --missing  # the rest of it, af
 ```
 
 **Compare ratios, not rates.** Every workload measures what it is compared with in the same run
-and in turns with it. The rates belong to the machine below; its clock and its disk vary from hour
-to hour.
+and in turns with it. The rates belong to the machine that they were measured on; its clock and its
+disk vary from hour to hour.
 """
 
 SILENCE = """\
@@ -69,7 +70,8 @@ What each does for a job, with these settings, is not the same:
 
 PARTS = """\
 Measured in parts, each in one go and at the time given; parts measured again later replace what
-was there. Ratios are within a part. Figures are medians, with the least and the most.
+was there. Ratios are within a part. Figures are medians, with the least and the most. Those of two
+machines do not stand in one table.
 """
 
 
@@ -79,29 +81,23 @@ def write(saved: Saved) -> None:
 
 
 def text(saved: Saved) -> str:
-    parts = [INTRODUCTION, _about(saved), _targets(saved.results), _notes()]
+    parts = [INTRODUCTION, _about(saved), _targets(saved), _notes()]
     parts += [_workload(name, saved) for name in WORKLOADS if any(saved.results.of(name))]
     return "\n".join([part for part in parts if part] + [SILENCE])
 
 
 def _about(saved: Saved) -> str:
-    machine = [(name, value) for name, value in saved.machine.items()]
-    head = ("part", "engine", "taken", "samples", "size", "seconds", "commit")
-    parts = [
-        _part(saved.parts[name, engine])
-        for name in WORKLOADS
-        for engine in ENGINES
-        if (name, engine) in saved.parts
-    ]
     minutes = sum(part.seconds for part in saved.parts.values()) / 60
-    return "\n".join(
-        [
-            "## The run\n",
-            _table(("", ""), machine),
-            f"{PARTS}All of them took {minutes:.0f} minutes.\n",
-            _table(head, parts),
-        ]
-    )
+    lines = ["## The run\n", f"{PARTS}All of them took {minutes:.0f} minutes.\n"]
+    for name, machine in saved.machines.items():
+        lines += [f"### {name}\n", _table(("", ""), list(machine.items())), _parts(saved.on(name))]
+    return "\n".join(lines)
+
+
+def _parts(saved: Saved) -> str:
+    head = ("part", "engine", "taken", "samples", "size", "seconds", "commit")
+    places = [(name, engine) for name in WORKLOADS for engine in ENGINES]
+    return _table(head, [_part(saved.parts[place]) for place in places if place in saved.parts])
 
 
 def _part(part: Part) -> tuple[str, ...]:
@@ -121,21 +117,33 @@ def _part(part: Part) -> tuple[str, ...]:
     )
 
 
-def _targets(results: Results) -> str:
-    rows = [row for target in TARGETS if (row := _verdict(target, results))]
-    head = ("workload", "engine", "wanted", "measured", "met")
-    table = f"## What it should reach, and whether it does\n\n{_table(head, rows)}"
+def _targets(saved: Saved) -> str:
+    lines = ["## What it should reach, and whether it does\n"]
+    for name in saved.machines:
+        if rows := _verdicts(saved.on(name).results):
+            lines += [*_place(name, saved), _table(VERDICT, rows)]
     said = " ".join(_notes().split())
-    silent = [name for name in missed(results) if name not in said]
-    return table + (f"\nMissed, and not explained below: {'; '.join(silent)}.\n" if silent else "")
+    silent = [name for name in missed(saved.results) if name not in said]
+    if silent:
+        lines.append(f"Missed, and not explained below: {'; '.join(silent)}.\n")
+    return "\n".join(lines)
+
+
+def _place(name: str, saved: Saved) -> list[str]:
+    """Name the machine of the table that follows, if there are several."""
+    return [f"On {name}:\n"] if len(saved.machines) > 1 else []
 
 
 def missed(results: Results) -> list[str]:
     """Return the targets that were not reached, by the names that the notes call them."""
-    verdicts = [row for target in TARGETS if (row := _verdict(target, results))]
+    verdicts = _verdicts(results)
     return list(
         dict.fromkeys(f"{what} ({engine})" for what, engine, _, _, met in verdicts if met != "yes")
     )
+
+
+def _verdicts(results: Results) -> list[tuple[str, ...]]:
+    return [row for target in TARGETS if (row := _verdict(target, results))]
 
 
 def _verdict(target: Target, results: Results) -> tuple[str, ...] | None:
@@ -154,12 +162,20 @@ def _notes() -> str:
 def _workload(name: str, saved: Saved) -> str:
     workload = WORKLOADS[name]
     lines = [f"## {workload.title}", "", workload.method, ""]
-    if name in PLOTS and (FOLDER / PLOTS[name]).exists():
+    if name in PLOTS and (FOLDER / PLOTS[name]).exists() and _is_plotted(name, saved):
         lines += [f"![{workload.title}]({PLOTS[name]})", ""]
     for engine, title in ENGINES.items():
         if found := list(saved.results.of(name, engine)):
+            part = saved.parts.get((name, engine))
+            lines += _place(part.where, saved) if part else []
             lines += [_figures(title, found)]
     return "\n".join(lines + (_peers(saved) if name == "peers" else []))
+
+
+def _is_plotted(name: str, saved: Saved) -> bool:
+    """Whether a part of it is of the machine that the plots are about."""
+    first = next(iter(saved.machines), None)
+    return any(part.where == first for part in saved.parts.values() if part.workload == name)
 
 
 def _figures(title: str, found: list[Measurement]) -> str:
@@ -214,7 +230,7 @@ def console(results: Results) -> str:
         f"{m.workload:<10} {m.engine:<9} {m.subject:<46} {readable(m.median):>10} {m.metric}"
         for m in results
     ]
-    verdicts = [row for target in TARGETS if (row := _verdict(target, results))]
+    verdicts = _verdicts(results)
     if verdicts:
         lines.append("")
     for what, engine, wanted, shown, met in verdicts:

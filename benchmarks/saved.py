@@ -1,12 +1,15 @@
 """What was saved: `docs/benchmarks/results.json`, from which the page and the plots are made.
 
 It is saved in parts, one workload on one engine each, so that a long run may be stopped and taken
-up again, and a part be measured anew. Figures are compared within a part only.
+up again, and a part be measured anew. Figures are compared within a part only, and each part says
+which machine it was measured on.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,16 @@ from benchmarks.results import Measurement, Results
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 FILE = FOLDER / "results.json"
 
-SAME_MACHINE = ("processor", "memory")
-"""What must not have changed for figures to stand on one page."""
+NAME = ("processor", "memory")
+"""What a machine is called by: figures stand in one table only if these are the same."""
+
+Machine = dict[str, str]
+"""What a part was measured on, as ``machine.describe`` says it."""
+
+
+def name_of(machine: Machine) -> str:
+    """Return what tells a machine from another one."""
+    return ", ".join(machine.get(part, "unknown") for part in NAME)
 
 
 @dataclass(frozen=True)
@@ -32,22 +43,30 @@ class Part:
     code: str
     """The commit of pulsed that was measured."""
     scale: dict[str, Any]
+    machine: Machine = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
         return self.workload, self.engine
 
+    @property
+    def where(self) -> str:
+        """The name of its machine."""
+        return name_of(self.machine)
+
     def repeats(self, other: Part) -> bool:
-        """Say whether the other is of the same code and size; unsaved changes are no code."""
+        """Say whether the other is of the same code, size and machine.
+
+        Changes that are not committed are no code.
+        """
         same = (self.key, self.code, self.scale) == (other.key, other.code, other.scale)
-        return same and not self.code.endswith("changes")
+        return same and self.where == other.where and not self.code.endswith("changes")
 
 
 @dataclass
 class Saved:
     """All parts so far."""
 
-    machine: dict[str, str] = field(default_factory=dict)
     parts: dict[tuple[str, str], Part] = field(default_factory=dict)
     results: Results = field(default_factory=lambda: Results(""))
 
@@ -61,18 +80,30 @@ class Saved:
         known = self.parts.get(part.key)
         return known is not None and known.repeats(part)
 
-    def on(self, machine: dict[str, str]) -> Saved:
-        """Return what may stand beside figures of this machine: nothing of another one."""
-        if any(self.machine.get(name) != machine[name] for name in SAME_MACHINE):
-            return Saved(machine)
-        return Saved(machine, self.parts, self.results)
+    @property
+    def machines(self) -> dict[str, Machine]:
+        """The machines by name, that of the most parts first, each as its latest part saw it."""
+        by_time = sorted(self.parts.values(), key=lambda part: part.taken)
+        latest = {part.where: part.machine for part in by_time}
+        number = Counter(part.where for part in by_time)
+        return {name: latest[name] for name, _ in number.most_common()}
+
+    def on(self, name: str) -> Saved:
+        """Return what was measured on one machine."""
+        parts = {key: part for key, part in self.parts.items() if part.where == name}
+        found = [m for m in self.results if (m.workload, m.engine) in parts]
+        return Saved(parts, Results(self.results.run, found))
 
     def write(self, file: Path = FILE) -> None:
         """Write it whole or not at all, for the run may be interrupted at any time."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        about = {"machine": self.machine, "about": self.results.about}
+        machines = list(_once(part.machine for part in self.parts.values()))
+        about = {"machines": machines, "about": self.results.about}
         head = json.dumps(about, indent=1, ensure_ascii=False).removesuffix("\n}")
-        parts = ",\n  ".join(_line(asdict(part)) for part in self.parts.values())
+        placed = (
+            asdict(part) | {"machine": machines.index(part.machine)} for part in self.parts.values()
+        )
+        parts = ",\n  ".join(map(_line, placed))
         lines = ",\n  ".join(_line(_rounded(measurement)) for measurement in self.results)
         text = f'{head},\n "parts": [\n  {parts}\n ],\n "measurements": [\n  {lines}\n ]\n}}\n'
         draft = file.with_suffix(".new")
@@ -83,6 +114,11 @@ class Saved:
 def _line(content: dict[str, Any]) -> str:
     """Write it as one line, so that a change can be read."""
     return json.dumps(content, ensure_ascii=False)
+
+
+def _once(machines: Iterable[Machine]) -> Iterable[Machine]:
+    """Leave out those that were named before."""
+    return {_line(machine): machine for machine in machines}.values()
 
 
 def _rounded(measurement: Measurement) -> dict[str, Any]:
@@ -97,5 +133,6 @@ def read(file: Path = FILE) -> Saved | None:
     content = json.loads(file.read_text("utf-8"))
     results = Results("", [Measurement(**m) for m in content["measurements"]])
     results.about = content["about"]
-    parts = [Part(**part) for part in content["parts"]]
-    return Saved(content["machine"], {part.key: part for part in parts}, results)
+    machines = content["machines"]
+    parts = [Part(**part | {"machine": machines[part["machine"]]}) for part in content["parts"]]
+    return Saved({part.key: part for part in parts}, results)

@@ -13,6 +13,7 @@ from benchmarks.results import PULSED, Results, ratio
 from benchmarks.workloads.drain import our_name, raw_name
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
+from benchmarks.workloads.operators import WAIT
 from benchmarks.workloads.recovery import BOUND
 from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
 from benchmarks.workloads.workflows import CHILDREN, COMMITS, ONE, PLAIN
@@ -123,6 +124,7 @@ def _targets() -> list[Target]:
         found += _flatness_targets(engine)
         found += _workflow_targets(engine)
         found += _footprint_targets(engine)
+        found += _operator_targets(engine)
     return found
 
 
@@ -259,6 +261,15 @@ def _workflow_targets(engine: str) -> list[Target]:
             0.6,
         ),
     ]
+
+
+def _operator_targets(engine: str) -> list[Target]:
+    def slowest(results: Results) -> float | None:
+        waits = [m.median for m in results.of("operators", engine) if m.metric == WAIT]
+        return max(waits, default=None)
+
+    what = "lists, counts and acts: the slowest answer"
+    return [Target(what, engine, "", slowest, 200, at_least=False, unit="ms")]
 
 
 def _footprint_targets(engine: str) -> list[Target]:

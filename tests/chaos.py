@@ -198,7 +198,7 @@ class Storm:
             while (left := query(living)[0][0]) and time.monotonic() < deadline:
                 self._replace_the_dead()
                 show(f"draining, {left:,} to go  {self._so_far()}")
-                time.sleep(0.2)
+                time.sleep(0.05)
 
     def _end(self) -> None:
         for process in self.processes:

@@ -171,8 +171,18 @@ def test_figures_of_different_runs_are_not_compared():
 # -- in parts -----------------------------------------------------------------------------------
 
 
-def part(workload: str, engine: str, taken: str = "then", code: str = "abc", jobs: int = 1) -> Part:
-    return Part(workload, engine, taken, 1.5, code, {"drain": jobs})
+HERE, THERE = {"processor": "p", "memory": "m"}, {"processor": "q", "memory": "m"}
+
+
+def part(
+    workload: str,
+    engine: str,
+    taken: str = "then",
+    code: str = "abc",
+    jobs: int = 1,
+    machine: dict[str, str] = HERE,
+) -> Part:
+    return Part(workload, engine, taken, 1.5, code, {"drain": jobs}, machine)
 
 
 def one_figure(workload: str, engine: str, run: str, value: float) -> Results:
@@ -180,7 +190,7 @@ def one_figure(workload: str, engine: str, run: str, value: float) -> Results:
 
 
 def two_parts() -> Saved:
-    kept = Saved({"processor": "p", "memory": "m"})
+    kept = Saved()
     kept.put(part("drain", "sqlite"), one_figure("drain", "sqlite", "then", 10.0))
     kept.put(part("drain", "postgres"), one_figure("drain", "postgres", "then", 30.0))
     return kept
@@ -213,13 +223,14 @@ def test_rows_that_a_part_no_longer_has_are_gone():
 
 def test_what_is_written_is_read_again(tmp_path):
     kept = two_parts()
+    kept.put(part("bulk", "sqlite", machine=THERE), one_figure("bulk", "sqlite", "then", 1.0))
     kept.results.about["Huey"] = "3; settings"
 
     kept.write(tmp_path / "results.json")
     found = saved.read(tmp_path / "results.json")
 
     assert found is not None
-    assert (found.machine, found.parts) == (kept.machine, kept.parts)
+    assert found.parts == kept.parts
     assert list(found.results) == list(kept.results)
     assert found.results.about == kept.results.about
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
@@ -233,15 +244,44 @@ def test_a_part_is_missing_unless_it_was_saved_in_that_size_and_of_that_code():
     assert not kept.has(part("drain", "sqlite", jobs=2))
     assert not kept.has(part("drain", "sqlite", code="def"))
     assert not kept.has(part("enqueue", "sqlite"))
+    assert not kept.has(part("drain", "sqlite", machine=THERE))
     assert not kept.has(part("bulk", "sqlite", code="abc with changes"))
 
 
-def test_figures_of_another_machine_do_not_stand_on_the_same_page():
-    here, there = {"processor": "p", "memory": "m"}, {"processor": "q", "memory": "m"}
+def test_figures_of_another_machine_stand_in_tables_of_their_own():
+    kept = two_parts()
+    today = HERE | {"disk": "slower today"}
+    bulk = one_figure("bulk", "sqlite", "today", 1.0)
+    kept.put(part("bulk", "sqlite", "today", machine=today), bulk)
+    slow = Results("today")
+    for subject, rate in (("pulsed, 100 slots", 1.0), ("raw sqlite3, batches of 100", 8.0)):
+        slow.add("drain", "sqlite", subject, "jobs/s", rate)
 
-    assert two_parts().on(here | {"disk": "slower today"}).parts == two_parts().parts
-    assert two_parts().on(there).parts == {}
-    assert list(two_parts().on(there).results) == []
+    kept.put(part("drain", "sqlite", "today", machine=THERE), slow)
+    page = report.text(kept)
+
+    assert list(kept.machines.items()) == [("p, m", today), ("q, m", THERE)]
+    first, second = page.partition("### q, m")[0], page.partition("### q, m")[2]
+    assert "| Bulk enqueue | SQLite | today" in first
+    assert "| Drain | PostgreSQL | then" in first
+    assert "| Drain | SQLite | today" in second.partition("## What")[0]
+    assert "On p, m:\n\n| PostgreSQL | jobs/s |\n" in page
+    assert "On q, m:\n\n| SQLite | jobs/s |\n" in page
+    assert "On q, m:\n\n| workload | engine | wanted | measured | met |\n" in page
+    assert "On p, m:\n\n| workload |" not in page  # nothing there is compared with anything
+
+
+def test_figures_of_a_machine_are_those_of_its_parts():
+    kept = two_parts()
+
+    kept.put(part("drain", "sqlite", machine=THERE), one_figure("drain", "sqlite", "then", 20.0))
+
+    assert [m.samples for m in kept.on("p, m").results] == [[30.0]]
+    assert [m.samples for m in kept.on("q, m").results] == [[20.0]]
+
+
+def test_a_page_about_one_machine_names_it_once():
+    assert report.text(two_parts()).count("p, m") == 1
 
 
 def test_a_part_that_fails_leaves_what_was_saved_and_the_others_go_on(monkeypatch, capsys):
@@ -262,6 +302,7 @@ def test_a_part_that_fails_leaves_what_was_saved_and_the_others_go_on(monkeypatc
         ("sqlite",),
         ("drain", "bulk"),
         GLANCE,
+        HERE,
         missing_only=False,
         after_each=lambda found: after.append(len(found.parts)),
     )
@@ -283,7 +324,9 @@ def test_only_missing_parts_are_measured_when_that_is_asked(monkeypatch):
     after: list[Saved] = []
 
     def run(scale: Scale) -> None:
-        measure(kept, ("sqlite",), ("bulk",), scale, missing_only=True, after_each=after.append)
+        measure(
+            kept, ("sqlite",), ("bulk",), scale, HERE, missing_only=True, after_each=after.append
+        )
 
     run(GLANCE)
     run(GLANCE)

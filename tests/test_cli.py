@@ -16,7 +16,7 @@ import pytest
 
 import pulsed
 from pulsed.cli.root import COMMANDS, root
-from pulsed.client import Job
+from pulsed.client.job import Job
 from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import CONTROLS, a_waiting_job, run
@@ -111,6 +111,15 @@ class TestHelp:
         command = [sys.executable, "-c", f"import sys; {check}"]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert out.splitlines()[-1] == "False"
+
+    def test_a_look_at_the_database_loads_neither_the_app_nor_what_runs_jobs(self):
+        """They are a third of all there is to load, and somebody waits for the answer."""
+        looks = ("jobs", "schedules", "workers", "doctor", "audit")
+        code = "; ".join(f"import pulsed.cli.commands.{name}" for name in looks)
+        command = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        unneeded = {"pulsed.app", "pulsed.engine.context", "pulsed.engine.workflow.flow"}
+        assert unneeded.isdisjoint(out.split())
 
     def test_completion(self):
         script = run(_ROOT_COMPLETE="bash_source").stdout

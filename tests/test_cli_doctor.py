@@ -21,6 +21,7 @@ from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql_store import SqlStore
 from pulsed.store.sqlite.place import file_system
+from pulsed.store.verbs import reads
 from tests.support.backends import Backend
 from tests.support.checkpoints import a_family, children_of, send, suspended
 from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of
@@ -163,6 +164,17 @@ class TestDoctor(Doctor):
         )
         found = self.findings(url, 6)
         assert "1 due job of 'orphan'" in found["backlog"]["detail"]
+
+    def test_more_due_jobs_than_are_counted(self, url, live, monkeypatch):
+        for bound in ("SEARCHED", "LEAST_EACH"):
+            monkeypatch.setattr(reads, bound, 2)
+        present(live)
+        for _ in range(3):
+            a_waiting_job(live)
+        assert "at least 2 jobs are due" in self.findings(url, 0)["backlog"]["detail"]
+        a_waiting_job(live, topic="orphan", priority=1)
+        a_waiting_job(live, topic="orphan", priority=1)
+        assert "at least 2 due jobs of 'orphan'" in self.findings(url, 0)["backlog"]["detail"]
 
     def test_leases_that_nobody_recovers(self, url, live, backend):
         run_blocking(running(live))

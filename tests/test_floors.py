@@ -19,6 +19,7 @@ from tests.support.clock import Clock
 from tests.support.jobs import ALICE, a_job, a_policy, claim, settle
 
 HERE = [a_policy("here")]
+NO_TOPICS = claim_verb.Topics(())
 
 
 class Time:
@@ -334,7 +335,7 @@ def test_a_round_trip_is_no_long_walk(trip, walk):
     floors = Floors(time)
     for _ in range(2):
         floors.forget()
-        claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", "[]", 5, floors)
+        claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", NO_TOPICS, 5, floors)
         far_away(claiming, time, trip, walk)
     assert floors.look_took == pytest.approx(2 * walk)
 
@@ -342,5 +343,5 @@ def test_a_round_trip_is_no_long_walk(trip, walk):
 def test_a_short_look_asks_nothing_more():
     time = Time()
     floors = Floors(time)
-    claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", "[]", 5, floors)
+    claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", NO_TOPICS, 5, floors)
     assert far_away(claiming, time, 0.01, 0.0) == ["levels", "claim"]

@@ -21,6 +21,7 @@ from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal, hold_interpreter, sibling, slow_at_first, work
 from tests.support.programs import ROOT
 from tests.support.workers import (
+    expire_leases,
     finished,
     in_status,
     result,
@@ -82,11 +83,6 @@ async def died(process: subprocess.Popen[bytes]) -> int:
     return process.returncode
 
 
-def expire_leases(backend: Backend) -> None:
-    """Let the time pass that the dead were given."""
-    backend.execute("UPDATE pulse_jobs SET lease_until = started_at WHERE status = 'RUNNING'")
-
-
 def freeze(process: subprocess.Popen[bytes], backend: Backend) -> None:
     """Stop a process as a suspended machine does, but not inside of a transaction.
 
@@ -115,7 +111,7 @@ async def test_a_job_survives_the_death_of_its_worker(
     assert committed == (point == "settling" and backend.engine == "postgres")
     assert left.attempts == 1
 
-    expire_leases(backend)
+    await expire_leases(backend, live)
     async with working(live, work.handler, tick=TICK):
         job = await finished(live, job_id)
     attempts = 1 if committed else 2
@@ -179,7 +175,7 @@ async def test_a_job_that_kills_its_process_is_parked_and_its_siblings_run_again
     for expected in (Status.PENDING, Status.RETRYING, Status.DEAD_LETTERED):
         process = processes.start()
         assert await died(process) != 0
-        expire_leases(backend)
+        await expire_leases(backend, live)
         # Somebody who cannot run the poison looks after the dead.
         async with working(live, sibling.handler, tick=TICK):
             await in_status(live, guilty, expected)
@@ -207,7 +203,7 @@ async def test_a_job_that_kills_its_process_costs_its_neighbours_no_attempt(
     async with working(live, sibling.handler, tick=TICK, queues=["nothing"]):
         while not await is_over():
             if worker is None or worker.poll() is not None:
-                expire_leases(backend)
+                await expire_leases(backend, live)
                 worker = processes.start(slots=21)
             await asyncio.sleep(0.02)
     parked = await row(live, guilty)

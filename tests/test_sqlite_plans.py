@@ -1,27 +1,34 @@
 """No statement of a worker's every day walks over the table."""
 
 import re
-from contextlib import closing
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
+from pulsed.model.job import Status
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.store.sql.statement import Statement, named
 from pulsed.store.sqlite.values import execute
+from pulsed.store.verbs import claim, reads
+from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import a_family, suspended
-from tests.support.jobs import (
-    submitted,
-)
+from tests.support.jobs import ALICE, a_job, a_policy, submitted
 
 backend = only_sqlite
 
+T = TypeVar("T")
 
 HOT = [
     *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
     *("settle_children", "parents", "wake", "asked_to_stop"),
+    "backlog",
 ]
 
 
@@ -59,6 +66,28 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
         assert all(step.startswith("SEARCH") for step in steps), plan
 
 
+class Counting:
+    """A connection that counts the steps of SQLite's machine."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.cursor = connection.cursor()
+        self.steps = 0
+        connection.create_function("pulse_backoff", 6, lambda *_: 0.0)
+        connection.set_progress_handler(self._count, 1)
+
+    def _count(self) -> None:
+        self.steps += 1
+
+    def run(self, verb: Verb[T], now: int) -> T:
+        return drive(verb, lambda statement: execute(self.cursor, statement, now))
+
+
+@contextmanager
+def counting(backend: Any) -> Iterator[Counting]:
+    with closing(backend.connect()) as connection:
+        yield Counting(connection)
+
+
 async def test_a_look_at_a_fan_out_costs_the_same_whatever_the_number_of_its_children(
     backend, store
 ):
@@ -68,16 +97,60 @@ async def test_a_look_at_a_fan_out_costs_the_same_whatever_the_number_of_its_chi
         parent, runs = await a_family(store, children, parent={"topic": f"of {children}"})
         await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
         await store.settle([Report(run.lease, Succeeded()) for run in runs[1:]])
-        steps = 0
-
-        def count() -> None:
-            nonlocal steps
-            steps += 1
-
         look = Statement(store.workflows.wake, {}, [(parent.job_id,)])
-        with closing(backend.connect()) as connection:
-            connection.set_progress_handler(count, 1)
-            assert execute(connection.cursor(), look, 0) == []
-        return steps
+        with counting(backend) as counted:
+            assert execute(counted.cursor, look, 0) == []
+        return counted.steps
 
     assert await steps_of_a_look(500) < 2 * await steps_of_a_look(5)
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["one policy", "a policy each"])
+async def test_a_claim_costs_the_same_however_many_topics_a_worker_has(backend, store, alike):
+    """It compares no job with each of them: a batch times a thousand topics took 0.2 s."""
+    batch = 100
+
+    async def steps_of_a_claim(topics: int) -> int:
+        await store.submit([a_job(topic=f"t{n % 4}", queue=f"of {topics}") for n in range(batch)])
+        policies = [a_policy(f"t{n}", max_attempts=3 if alike else n + 1) for n in range(topics)]
+        verb = claim.claim(
+            store._statements, ALICE, f"of {topics}", claim.Topics(policies), batch, Floors()
+        )
+        with counting(backend) as counted:
+            claimed = counted.run(verb, store.micros())
+        assert [run.max_attempts for run in claimed[:4]] == ([3] * 4 if alike else [1, 2, 3, 4])
+        assert len(claimed) == batch
+        return counted.steps
+
+    assert await steps_of_a_claim(800) < 2 * await steps_of_a_claim(4)
+
+
+@pytest.mark.parametrize("status", [Status.PENDING, Status.WAITING, Status.SUCCEEDED])
+async def test_no_check_of_the_doctor_reads_more_than_its_bound(
+    backend, store, monkeypatch, status
+):
+    for bound in ("SEARCHED", "MOST_WAITS"):
+        monkeypatch.setattr(reads, bound, 100)
+    s, w = store._statements, store.workflows
+
+    async def steps_of_the_checks() -> int:
+        with counting(backend) as counted:
+            counted.run(reads.backlog(s), store.micros())
+            counted.run(reads.audit(s, w, 20.0), store.micros())
+        return counted.steps
+
+    await an_ended_or_waiting_crowd(backend, store, status, 200)
+    few = await steps_of_the_checks()
+    await an_ended_or_waiting_crowd(backend, store, status, 3_000)
+    assert await steps_of_the_checks() < 1.5 * few
+
+
+async def an_ended_or_waiting_crowd(backend, store, status, number):
+    await store.submit([a_job() for _ in range(number)])
+    if status is Status.WAITING:
+        backend.execute(
+            f"""UPDATE pulse_jobs SET status = 'WAITING', wait_kind = 'SIGNAL', wait_key = 'go',
+            next_run_at = {store.dialect.forever}"""
+        )
+    elif status is Status.SUCCEEDED:
+        backend.execute("UPDATE pulse_jobs SET status = 'SUCCEEDED', completed_at = 1")

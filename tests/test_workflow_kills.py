@@ -16,7 +16,7 @@ from tests.support.backends import Backend
 from tests.support.crashing_app import TICK, Journal
 from tests.support.crashing_workflow import POINTS, pack, router, shipment
 from tests.support.programs import ROOT
-from tests.support.workers import finished, result, submit, until, working
+from tests.support.workers import expire_leases, finished, result, submit, until, working
 
 pytestmark = pytest.mark.embedded("kills inside of transactions")
 
@@ -54,7 +54,7 @@ async def test_a_workflow_survives_the_death_of_its_process(
     assert process.returncode == -signal.SIGKILL
     assert journal.lines()[-1] == f"dying {point}"
 
-    backend.execute("UPDATE pulse_jobs SET lease_until = started_at WHERE status = 'RUNNING'")
+    await expire_leases(backend, live)
     monkeypatch.setattr(crashing_app, "journal", journal)
     async with working(live, shipment.handler, pack.handler, tick=TICK):
         assert result(await finished(live, job_id)) == [1, 2, 0, 1, 2]

@@ -192,10 +192,12 @@ is given one, which takes an exchange more; that is not measured here.""",
         measure_operators,
         "Lists, counts and acts",
         """\
-Every operation of `app.jobs`, and commands around them, beside finished jobs, one after the other
-in one process. Filters that match nothing have the most to search. A page of a list has 100
-jobs.""",
-        lambda scale: f"{scale.beside:,} finished jobs",
+Every operation that somebody waits for, one after the other in one process, beside finished jobs;
+what the doctor reads beside due jobs as well. Filters that match nothing have the most to search. A
+page of a list has 100 jobs. Acts on all that match find 1,000 jobs of one topic by reading the
+whole table, page by page. Of a command, the processor time of its process: it adds that to the
+answer that it waits for.""",
+        lambda scale: f"{scale.beside:,} jobs",
     ),
     "peers": Workload(
         measure_peers,

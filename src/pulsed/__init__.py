@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pulsed.app import Pulse
-    from pulsed.client import Job, JobType, Router, Schedule
+    from pulsed.client.job import Job
+    from pulsed.client.jobtype import JobType
+    from pulsed.client.router import Router
+    from pulsed.client.schedules import Schedule
     from pulsed.engine.context import Context, JobLogFilter, current_context
     from pulsed.engine.workflow.fan_out import FanOut
     from pulsed.errors import (
@@ -44,7 +47,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "pulsed.app": ("Pulse",),
     "pulsed.model.backoff": ("Backoff", "RetryPolicy"),
-    "pulsed.client": ("Job", "JobType", "Router", "Schedule"),
+    "pulsed.client.job": ("Job",),
+    "pulsed.client.jobtype": ("JobType",),
+    "pulsed.client.router": ("Router",),
+    "pulsed.client.schedules": ("Schedule",),
     "pulsed.engine.context": ("Context", "JobLogFilter", "current_context"),
     "pulsed.engine.workflow.fan_out": ("FanOut",),
     "pulsed.errors": (

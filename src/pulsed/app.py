@@ -25,23 +25,15 @@ from typing import (
     overload,
 )
 
-from pulsed.client import (
-    AuditLog,
-    Client,
-    Declaration,
-    Job,
-    JobDecorator,
-    JobId,
-    Jobs,
-    Router,
-    ScheduleOptions,
-    Schedules,
-    StepDecorator,
-    Target,
-    checked_id,
-    make_spec,
-    send_signal,
-)
+from pulsed.client.audit import AuditLog
+from pulsed.client.job import Client, Job, JobId, checked_id
+from pulsed.client.jobs import Jobs
+from pulsed.client.jobtype import Declaration
+from pulsed.client.router import JobDecorator, Router
+from pulsed.client.schedule_spec import ScheduleOptions, Target, make_spec
+from pulsed.client.schedules import Schedules
+from pulsed.client.signals import send_signal
+from pulsed.client.step_decorator import StepDecorator
 from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
 from pulsed.handler import (
@@ -61,7 +53,7 @@ from pulsed.rpc.open import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.fork import LONGEST_IMPORT
-from pulsed.store.open import StoreSettings
+from pulsed.store.open import URL_VARIABLE, StoreSettings
 
 if TYPE_CHECKING:
     from pulsed.engine.worker.options import WorkerSettings
@@ -71,8 +63,6 @@ L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound=Target)
 
 log = logging.getLogger("pulsed.app")
-
-URL_VARIABLE = "PULSED_URL"
 
 _setup = threading.RLock()
 """Guards the first use of an app: two stores on one SQLite file would be two writers."""

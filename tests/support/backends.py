@@ -89,25 +89,20 @@ class Backend(ABC):
         return dict(zip(names, values, strict=True))
 
     def empty(self) -> None:
-        """Remove what tests left; DELETE takes a millisecond where TRUNCATE takes thirty."""
+        """Remove what tests left; DELETE takes a millisecond where TRUNCATE takes thirty.
+
+        Nothing, if there are no tables yet.
+        """
         with self.session() as connection:
-            empty(connection, self.tables)
+            found = {table for (table,) in connection.execute(self.tables)}
+            if found:
+                deletes = [f"DELETE FROM {table}" for table in sorted(found - KEPT)]
+                no_turn = "UPDATE pulse_meta SET prune_after = NULL WHERE prune_after IS NOT NULL"
+                self.transact(connection, [*deletes, no_turn])
 
-
-def empty(connection: Any, tables: str) -> None:
-    """Remove what tests left, in one transaction; nothing if there are no tables yet."""
-    found = {table for (table,) in connection.execute(tables)}
-    if not found:
-        return
-    connection.execute("BEGIN")
-    try:
-        for table in sorted(found - KEPT):
-            connection.execute(f"DELETE FROM {table}")
-        connection.execute("UPDATE pulse_meta SET prune_after = NULL")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+    @abstractmethod
+    def transact(self, connection: Any, statements: list[str]) -> None:
+        """Run these in a transaction."""
 
 
 class SqliteBackend(Backend):
@@ -139,6 +134,9 @@ class SqliteBackend(Backend):
 
     def connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+
+    def transact(self, connection: Any, statements: list[str]) -> None:
+        connection.executescript("; ".join(["BEGIN IMMEDIATE", *statements, "COMMIT"]))
 
     def literal(self, value: UUID | None) -> str:
         return "NULL" if value is None else f"X'{value.hex}'"
@@ -183,6 +181,9 @@ class PostgresBackend(Backend):
     def session(self) -> Iterator[Any]:
         yield kept_session(self.url)
 
+    def transact(self, connection: Any, statements: list[str]) -> None:
+        connection.execute("; ".join(statements))  # sent at once, they are one transaction
+
     def literal(self, value: UUID | None) -> str:
         return "NULL::uuid" if value is None else f"'{value}'::uuid"
 
@@ -221,6 +222,9 @@ class RemoteBackend(Backend):
     def session(self) -> Iterator[Any]:
         with self.behind.session() as session:
             yield session
+
+    def transact(self, connection: Any, statements: list[str]) -> None:
+        self.behind.transact(connection, statements)
 
     def literal(self, value: UUID | None) -> str:
         return self.behind.literal(value)

@@ -21,6 +21,7 @@ from pulsed.model.outcome import Failed
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from tests.support.jobs import running, settle, submitted
+from tests.support.waiting import pauses
 
 T = TypeVar("T")
 
@@ -111,9 +112,10 @@ class Command:
 def until(condition: Callable[[], T], complaint: Callable[[], str] = lambda: "") -> T:
     """Look again and again until ``condition`` is true."""
     give_up_at = time.monotonic() + PATIENCE
+    pause = pauses()
     while not (answer := condition()):
         assert time.monotonic() < give_up_at, complaint() or "it never became true"
-        time.sleep(0.01)
+        time.sleep(next(pause))
     return answer
 
 

@@ -22,10 +22,14 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in [self._listener, *self._sockets]:
-            close(each)
+        self.hang_up()
         for thread in self._threads:
             thread.join(60)
+
+    def hang_up(self) -> None:
+        """Close every connection, and listen no more."""
+        for each in [self._listener, *self._sockets]:
+            close(each)
 
     def _start(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]

@@ -2,14 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 PATIENCE = 60.0
+
+
+def pauses() -> Iterator[float]:
+    """Yield how long to sleep between two looks: short at first, since most things happen soon.
+
+    Looking costs a processor that those who are waited for need: a process that starts takes 0.2 s.
+    """
+    pause = 0.001
+    while True:
+        yield pause
+        pause = min(1.3 * pause, 0.01)
 
 
 async def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
     """Let others work until ``condition()`` is true; fail when that takes too long."""
     give_up_at = time.monotonic() + patience
+    pause = pauses()
     while not condition():
         assert time.monotonic() < give_up_at, "waited in vain"
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(next(pause))

@@ -22,6 +22,8 @@ from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.outcome import Beat
 from pulsed.store.base import Store
 from tests.support.backends import Backend
+from tests.support.jobs import never_away
+from tests.support.waiting import pauses
 
 PATIENCE = 60.0
 """Seconds after which a wait is a failure, also on a slow machine."""
@@ -113,14 +115,14 @@ async def submit_many(store: Store, topic: str, count: int, /, **options: Any) -
 async def until(condition: Callable[[], Any], *, within: float = PATIENCE, what: str = "") -> None:
     """Look until ``condition()``, plain or async, is true."""
     deadline = time.monotonic() + within
-    while True:
+    for pause in pauses():
         found = condition()
         if await found if inspect.isawaitable(found) else found:
             return
         assert time.monotonic() < deadline, (
             f"never happened: {what or inspect.getsource(condition)}"
         )
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(pause)
 
 
 async def row(store: Store, job_id: UUID) -> JobRow:
@@ -174,6 +176,12 @@ async def outcome(store: Store, fn: Callable[..., Any], /, **arguments: Any) -> 
 async def beat(it: Working) -> dict[Lease, Beat]:
     """Let the worker beat now."""
     return await asyncio.to_thread(it.worker._leases.tick)
+
+
+async def expire_leases(backend: Backend, store: Store) -> None:
+    """Let the time pass that the dead were given, under the eyes of a watchdog."""
+    backend.execute("UPDATE pulse_jobs SET lease_until = started_at WHERE status = 'RUNNING'")
+    await never_away(store)
 
 
 async def first_tick(backend: Backend) -> None:

@@ -21,7 +21,7 @@ from pulsed import (
     collect_all,
     threshold,
 )
-from pulsed.client import SyncJobType
+from pulsed.client.jobtype import SyncJobType
 from pulsed.model.page import Counts, Page
 
 app = Pulse("sqlite:///jobs.db", retry_attempts=10)

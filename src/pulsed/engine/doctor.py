@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
 from pulsed.errors import InvalidOption, PulsedError, UnknownZone
 from pulsed.model.job import JobFilter, Status
+from pulsed.model.page import SEARCHED
 from pulsed.model.retention import Retention, described
 from pulsed.model.schedule import ScheduleFilter, ScheduleRow, ScheduleState
 from pulsed.model.timetable import zone_of
@@ -232,7 +233,8 @@ async def _jobs(store: Store) -> list[Finding]:
 
 def _count(check: str, number: int, problem: str, audit: Audit) -> Finding:
     if not number:
-        return Finding(check, Level.OK, f"consistent ({audit.running:,} running)")
+        detail = f"consistent: {audit.running:,} running, and the newest {SEARCHED:,} jobs"
+        return Finding(check, Level.OK, detail)
     advice = "pulsed cannot do this: was the table changed by hand? Please report it"
     return Finding(check, Level.FAIL, f"{number:,} {problem}", advice)
 
@@ -314,13 +316,15 @@ async def _backlog(store: Store) -> list[Finding]:
     orphans = [(each, nobody_for(each.queue, each.topic, living)) for each in waiting]
     found = [_orphaned(each, why, now) for each, why in orphans if why]
     due = sum(each.due for each in waiting)
-    served = f"{due:,} {_plural(due)} due, each has its worker"
+    more = "at least " if any(each.at_least for each in waiting) else ""
+    served = f"{more}{due:,} {_plural(due)} due, each has its worker"
     return found or [Finding("backlog", Level.OK, served)]
 
 
 def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     age = (now - backlog.oldest).total_seconds()
-    jobs = f"{counted(backlog.due, 'due job')} of {backlog.topic!r}"
+    more = "at least " if backlog.at_least else ""
+    jobs = f"{more}{counted(backlog.due, 'due job')} of {backlog.topic!r}"
     level = Level.FAIL if age > WAITED_TOO_LONG else Level.WARN
     return Finding("backlog", level, f"{jobs}, the oldest for {format_duration(age)}", why)
 

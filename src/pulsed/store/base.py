@@ -119,6 +119,8 @@ class Backlog(NamedTuple):
     topic: str
     due: int
     oldest: datetime
+    at_least: bool = False
+    """There may be more: only so many jobs were read."""
 
 
 class Put(NamedTuple):
@@ -364,14 +366,19 @@ class Store(ABC):
 
     @abstractmethod
     async def audit(self, *, slack: float) -> Audit:
-        """Count the jobs that break an invariant; reads the whole table.
+        """Count the jobs that break an invariant.
 
-        A lease is overdue when its own length and ``slack`` seconds have passed since its end.
+        Looks at the running jobs, the newest and those that wait without a deadline, up to a number
+        of each. A lease is overdue when its own length and ``slack`` seconds have passed since its
+        end.
         """
 
     @abstractmethod
     async def backlog(self) -> list[Backlog]:
-        """Count the jobs that are due, by queue and topic, the longest waiting first."""
+        """Count the jobs that are due, by queue and topic, the longest waiting first.
+
+        Reads the heads of the queues, so of a long one the numbers are lower bounds.
+        """
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
         """Find the queues that have due jobs, but for some, and since when the oldest is due.

@@ -14,6 +14,9 @@ from pulsed.extras import install_command
 from pulsed.model.backoff import RetryPolicy
 from pulsed.store.base import Store
 
+URL_VARIABLE = "PULSED_URL"
+"""Names the database of an app, or of a command, that is told of none."""
+
 FORMS = (
     "sqlite:///relative/path.db, sqlite:////absolute/path.db, sqlite:// (in memory) or "
     "postgresql://user:password@host/database"

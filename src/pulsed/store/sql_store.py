@@ -193,8 +193,8 @@ class SqlStore(Store):
     ) -> list[Assignment]:
         if not self._schema_is_good:
             await self._make_schema_good()
-        wanted = claim.topics_as_json(tuple(topics))
-        floors = self._floors_of(queue, wanted)
+        wanted = claim.topics_of(tuple(topics))
+        floors = self._floors_of(queue, wanted.names)
         verb = claim.claim(self._statements, worker_id, queue, wanted, limit, floors)
 
         async def attempt() -> list[Assignment]:

@@ -17,7 +17,7 @@ from pulsed.cli.options.loading import load_app
 from pulsed.cli.plain import harmless_json
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.cli.view.times import duration, future
-from pulsed.client import Job
+from pulsed.client.job import Job
 from pulsed.engine.why import explain
 from pulsed.errors import ResultTimeout
 from pulsed.store.blocking import run_blocking

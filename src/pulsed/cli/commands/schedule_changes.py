@@ -15,7 +15,7 @@ from pulsed.cli.options.schedule_scope import Scope, scope_options
 from pulsed.cli.view import schedule_report as report
 from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.times import coming, duration
-from pulsed.client import Schedule, Schedules
+from pulsed.client.schedules import Schedule, Schedules
 from pulsed.errors import ScheduleNotFound
 from pulsed.model.schedule import CatchUp, Overlap
 from pulsed.store.blocking import run_blocking

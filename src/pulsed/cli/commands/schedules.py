@@ -15,7 +15,7 @@ from pulsed.cli.prompt import confirm
 from pulsed.cli.view import schedule_report as report
 from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.times import coming, past
-from pulsed.client import Schedule
+from pulsed.client.schedules import Schedule
 from pulsed.model.schedule import ScheduleState
 from pulsed.store.blocking import run_blocking
 

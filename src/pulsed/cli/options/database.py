@@ -7,11 +7,10 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulsed.app import URL_VARIABLE, Pulse
 from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.variables import APP_VARIABLE, FALLBACK_VARIABLE
 from pulsed.errors import ConfigError
@@ -19,7 +18,10 @@ from pulsed.model.backoff import RetryPolicy
 from pulsed.rpc.open import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
-from pulsed.store.open import StoreSettings
+from pulsed.store.open import URL_VARIABLE, StoreSettings
+
+if TYPE_CHECKING:
+    from pulsed.app import Pulse
 
 F = TypeVar("F", bound=Callable[..., Any])
 

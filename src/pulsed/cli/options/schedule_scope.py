@@ -15,7 +15,8 @@ from pulsed.cli.exits import say
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.cli.view.output import joined
-from pulsed.client import Client, Schedules
+from pulsed.client.job import Client
+from pulsed.client.schedules import Schedules
 from pulsed.errors import ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_name

@@ -13,7 +13,7 @@ from rich.text import Text
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import Table, one_line, print_hanging, raw, status_text
 from pulsed.cli.view.times import iso, moment, relative
-from pulsed.client import Schedule, ScheduleFire
+from pulsed.client.schedules import Schedule, ScheduleFire
 from pulsed.engine.doctor import WAITED_TOO_LONG
 from pulsed.model.schedule import ScheduleState
 from pulsed.model.timetable import Cron

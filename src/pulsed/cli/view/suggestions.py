@@ -12,11 +12,11 @@ from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
-from pulsed.app import URL_VARIABLE, Pulse
+from pulsed.app import Pulse
 from pulsed.cli.variables import APP_VARIABLE, FALLBACK_VARIABLE
 from pulsed.errors import PulsedError
 from pulsed.handler import Handler
-from pulsed.store.open import redacted
+from pulsed.store.open import URL_VARIABLE, redacted
 
 _EXAMPLES: dict[Any, Any] = {
     str: "Ada",

@@ -529,7 +529,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def backlog(self) -> list[Backlog]:
         answer = await self._call("GetBacklog", pb.GetBacklogRequest())
         return [
-            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest))
+            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest), lane.at_least)
             for lane in answer.lanes
         ]
 

@@ -441,16 +441,18 @@ class GetBacklogRequest(_message.Message):
 class GetBacklogResponse(_message.Message):
     __slots__ = ("lanes",)
     class Lane(_message.Message):
-        __slots__ = ("queue", "topic", "due", "oldest")
+        __slots__ = ("queue", "topic", "due", "oldest", "at_least")
         QUEUE_FIELD_NUMBER: _ClassVar[int]
         TOPIC_FIELD_NUMBER: _ClassVar[int]
         DUE_FIELD_NUMBER: _ClassVar[int]
         OLDEST_FIELD_NUMBER: _ClassVar[int]
+        AT_LEAST_FIELD_NUMBER: _ClassVar[int]
         queue: str
         topic: str
         due: int
         oldest: _timestamp_pb2.Timestamp
-        def __init__(self, queue: _Optional[str] = ..., topic: _Optional[str] = ..., due: _Optional[int] = ..., oldest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+        at_least: bool
+        def __init__(self, queue: _Optional[str] = ..., topic: _Optional[str] = ..., due: _Optional[int] = ..., oldest: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., at_least: bool = ...) -> None: ...
     LANES_FIELD_NUMBER: _ClassVar[int]
     lanes: _containers.RepeatedCompositeFieldContainer[GetBacklogResponse.Lane]
     def __init__(self, lanes: _Optional[_Iterable[_Union[GetBacklogResponse.Lane, _Mapping]]] = ...) -> None: ...

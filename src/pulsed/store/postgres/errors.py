@@ -39,8 +39,10 @@ _TRANSIENT = _DISCONNECTED | {
     "58000",  # system_error
     "58030",  # io_error
 }
-_TOOK_TOO_LONG = "57014"  # query_canceled: the statement timeout
-_BUSY = {_TOOK_TOO_LONG, "55P03"}  # lock_not_available: the lock timeout
+_BUSY = {
+    "57014",  # query_canceled: the statement timeout
+    "55P03",  # lock_not_available: the lock timeout
+}
 _TOOK_ITS_TIME = {"25P03", "25P04"}  # idle in its transaction, or in it for too long
 _ABOUT_THE_ROW = ("22", "23")  # data_exception, integrity_constraint_violation
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
@@ -73,15 +75,10 @@ _BEFORE_THE_REASON = re.compile(
 _BEHIND_THE_REASON = re.compile(r" Is the server running .*\?$")
 
 
-def translate(error: BaseException, verb: str, where: str, *, broad: bool = False) -> StorageError:
-    """Turn a driver's error into one of ours. A ``broad`` verb may look at the whole table."""
+def translate(error: BaseException, verb: str, where: str) -> StorageError:
+    """Turn a driver's error into one of ours."""
     state = _state(error)
     text = f"{verb} failed on the {where}: {_message(error)}"
-    if broad and state == _TOOK_TOO_LONG:
-        return StorageError(
-            f"{text}. There are too many jobs to look at in the time that a statement has, and "
-            "another try would take as long. Ask for fewer: one queue, one topic, a span of time."
-        )
     if is_crowded(error):
         return TooManyConnections(f"{text}.")
     if state in _BUSY:

@@ -2,7 +2,6 @@
 
 A queue's table changes faster than its statistics, so for the hot statements the planner is left
 one choice: the index. Seen without this: a hash join over a sequential scan for a batch of settles.
-The few verbs that may look at the whole table get the planner's freedom back for their transaction.
 """
 
 from __future__ import annotations
@@ -60,14 +59,6 @@ _ONE_PLAN = {
     "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-_ANY_PLAN = {
-    "enable_seqscan": "on",
-    "enable_hashjoin": "on",
-    "enable_mergejoin": "on",
-    "enable_bitmapscan": "on",
-    "plan_cache_mode": "auto",
-}
-
 
 _ADVICE = "Raise its max_connections, or lower --max-connections of pulsed's processes."
 
@@ -156,7 +147,7 @@ class Sessions:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.crowding = Crowding()
-        self._openings: dict[tuple[Lane, Kind, bool, bool, bool], str | None] = {}
+        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
@@ -183,7 +174,7 @@ class Sessions:
         """
         migrating = verb.name == "migrate"
         hasty = verb.splits and verb.kind is Kind.TRANSACTION and session is Lane.SYNC
-        key = (lane_of(verb), verb.kind, verb.broad, migrating, hasty)
+        key = (lane_of(verb), verb.kind, migrating, hasty)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
@@ -203,19 +194,10 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(
-        self,
-        lane: Lane,
-        kind: Kind,
-        broad: bool,  # noqa: FBT001
-        migrating: bool,  # noqa: FBT001
-        hasty: bool,  # noqa: FBT001
-    ) -> str | None:
+    def _make_opening(self, lane: Lane, kind: Kind, migrating: bool, hasty: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
             local |= self._settings(lane)
-        if broad:
-            local |= _ANY_PLAN
         if hasty:
             local["lock_timeout"] = _milliseconds(LOCK_WITHIN)
         if migrating:  # it may have to wait for another one, for as long as that takes

@@ -107,7 +107,7 @@ class PostgresStore(SqlStore, ForkAware):
             pool = await self._pool_of_this_loop()
             return await pool.run(verb)
         except DRIVER_ERRORS as error:
-            raise translate(error, verb.action, self.address.where, broad=verb.broad) from error
+            raise translate(error, verb.action, self.address.where) from error
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
         if verb.urgent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from datetime import datetime
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -164,6 +165,7 @@ class Dialect(ABC):
         """Read such a number."""
 
 
+@cache
 def column_names(columns: str) -> tuple[str, ...]:
     """Return the names in a declaration such as ``"id uuid, token bigint"``."""
     return tuple(column.split()[0] for column in columns.split(","))

@@ -43,12 +43,12 @@ LONG_TEXT = 4096
 _ASSIGNMENTS = msgspec.json.Decoder(
     list[
         tuple[
-            UUID, int, str, int, str | None, int, int, int, int | None, str | None,
+            UUID, int, str, int, str | None, int, int | None, int | None, int | None, str | None,
             int, int | None, UUID | None, int | None,
         ]
     ]
 )  # fmt: skip
-"""ASSIGNMENT_COLUMNS."""
+"""ASSIGNMENT_COLUMNS; what a job leaves to its topic is None."""
 
 ENDED_COLUMNS = "id, status, parent_id, watched"
 """What tells who has to hear of a job's end."""
@@ -96,8 +96,6 @@ REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result te
 
 JOB = "job_id uuid"
 
-PICKED = "job_id uuid, job_topic text"
-
 TICK = "tick_id uuid"
 
 WORKER = "worker uuid"
@@ -126,7 +124,7 @@ def words(statuses: tuple[str, ...]) -> str:
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
-_CLAIMABLE = f"status IN {words(CLAIMABLE)}"
+IS_CLAIMABLE = f"status IN {words(CLAIMABLE)}"
 
 IS_LIVING = f"status IN {words(LIVING)}"
 
@@ -186,7 +184,7 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
 
 def _due_again_in(d: Dialect) -> str:
     """Return the queue of a job whose run has ended, if that or the next suspect can run now."""
-    soon = f"{_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
+    soon = f"{IS_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
     return f"CASE WHEN {soon} OR crashes >= {SUSPECT_AFTER} THEN queue END"
 
 
@@ -235,11 +233,15 @@ def has_living_children(d: Dialect, which: str = "") -> str:
         WHERE {d.same_id("c.parent_id", "j.id")} AND c.{IS_LIVING} {which}), {d.false})"""
 
 
-def _lease_grant(d: Dialect) -> dict[str, str]:
-    """Return what a claim sets: the claim is the lease, and fills the policy left unset."""
+def _lease_grant(d: Dialect, given: str = "") -> dict[str, str]:
+    """Return what a claim sets: the claim is the lease, and fills the policy left unset.
+
+    The topic's policy is the columns of TOPIC, or with ``given`` as ":" parameters.
+    """
+    t = f"{given}t"
     policy = ("power", "factor", "cap", "jitter")
     filled = {
-        f"backoff_{name}": f"CASE WHEN backoff_base IS NULL THEN t_{name} ELSE backoff_{name} END"
+        f"backoff_{name}": f"CASE WHEN backoff_base IS NULL THEN {t}_{name} ELSE backoff_{name} END"
         for name in policy
     }
     return {
@@ -247,14 +249,14 @@ def _lease_grant(d: Dialect) -> dict[str, str]:
         "attempts": "attempts + 1",
         "lease_token": d.next_token,
         "locked_by": ":worker::uuid",
-        "lease_until": f"{d.clock} + {d.milliseconds('coalesce(lease_ms, t_lease_ms)')}",
+        "lease_until": f"{d.clock} + {d.milliseconds(f'coalesce(lease_ms, {t}_lease_ms)')}",
         "started_at": d.clock,
         "updated_at": d.clock,
-        "max_attempts": "coalesce(max_attempts, t_max_attempts)",
-        "backoff_base": "coalesce(backoff_base, t_base)",
+        "max_attempts": f"coalesce(max_attempts, {t}_max_attempts)",
+        "backoff_base": f"coalesce(backoff_base, {t}_base)",
         **filled,
-        "timeout_ms": "coalesce(timeout_ms, t_timeout_ms)",
-        "lease_ms": "coalesce(lease_ms, t_lease_ms)",
+        "timeout_ms": f"coalesce(timeout_ms, {t}_timeout_ms)",
+        "lease_ms": f"coalesce(lease_ms, {t}_lease_ms)",
     }
 
 
@@ -300,17 +302,17 @@ class Statements:
         self.oldest_due = d.sql(
             f"""WITH RECURSIVE {self._levels()}
             SELECT min((SELECT next_run_at FROM {d.jobs}
-                WHERE queue = :queue::text AND {_CLAIMABLE} AND priority = levels.priority
+                WHERE queue = :queue::text AND {IS_CLAIMABLE} AND priority = levels.priority
                   AND next_run_at <= {d.now} ORDER BY next_run_at LIMIT 1))
             FROM levels WHERE priority IS NOT NULL"""
         )
         # How many due jobs at the head of a queue are of other topics than these.
         self.others_first = d.sql(
-            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-            SELECT count(*) FROM (SELECT topic, next_run_at FROM {d.jobs}
-                WHERE queue = :queue::text AND {_CLAIMABLE}
+            f"""SELECT count(*) FROM (SELECT topic, next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {IS_CLAIMABLE}
                 ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS head
-            WHERE next_run_at <= {d.now} AND topic NOT IN (SELECT t_topic FROM topics)"""
+            WHERE next_run_at <= {d.now}
+              AND topic NOT IN (SELECT e.value FROM {d.elements(":names::json")})"""
         )
         if d.answers:
             self.claim = self._claim()
@@ -367,6 +369,7 @@ class Statements:
         )
 
         self._prepare_recovery()
+        self._prepare_checks()
 
         # One row for each failed attempt; nothing on the way of a success.
         self.record_failures = d.sql(
@@ -404,7 +407,7 @@ class Statements:
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
                 cancel_requested = {d.true}, updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
-            WHERE {this_job} AND (j.status = 'RUNNING' OR j.{_CLAIMABLE})
+            WHERE {this_job} AND (j.status = 'RUNNING' OR j.{IS_CLAIMABLE})
             RETURNING {ENDED_COLUMNS}""",
             JOB,
         )
@@ -516,23 +519,37 @@ class Statements:
         )
         self.read_clock = d.sql(f"SELECT {d.clock}")
 
-        # What must never be, counted in one pass over the table.
-        self.audit = d.sql(
+    def _prepare_checks(self) -> None:
+        """Prepare what the doctor asks for, each at a bounded cost."""
+        d = self.dialect
+
+        # What must never be: among the leases, those that ended first before all others…
+        self.audit_leases = d.sql(
             f"""SELECT count(*) FILTER (WHERE status = 'RUNNING'),
-                count(*) FILTER (WHERE (status = 'RUNNING')
-                    <> (locked_by IS NOT NULL AND lease_until IS NOT NULL)),
-                count(*) FILTER (WHERE attempts > max_attempts),
+                count(*) FILTER (WHERE (status = 'RUNNING') <> (locked_by IS NOT NULL)),
                 count(*) FILTER (WHERE status = 'RUNNING' AND lease_until < {d.now}
                     - {d.milliseconds("lease_ms")} - {d.seconds(":slack::float8")}),
                 max(lease_ms) FILTER (WHERE status = 'RUNNING')
-            FROM {d.jobs}"""
+            FROM (SELECT status, locked_by, lease_until, lease_ms FROM {d.jobs}
+                WHERE lease_until IS NOT NULL ORDER BY lease_until LIMIT :most::int) AS leased"""
+        )
+        # …and among the newest jobs.
+        self.audit_newest = d.sql(
+            f"""SELECT count(*) FILTER (WHERE status = 'RUNNING' AND lease_until IS NULL),
+                count(*) FILTER (WHERE attempts > max_attempts)
+            FROM (SELECT status, lease_until, attempts, max_attempts FROM {d.jobs} {d.by_id}
+                ORDER BY id DESC LIMIT :most::int) AS newest"""
         )
 
-        # Who waits for a worker, and since when.
+        # What waits for a worker in one priority of a queue, and since when. Jobs that nobody
+        # takes stay at its head, so they are among those that are read.
         self.backlog = d.sql(
-            f"""SELECT queue, topic, count(*), min(next_run_at) FROM {d.jobs}
-            WHERE {_CLAIMABLE} AND next_run_at <= {d.now}
-            GROUP BY queue, topic ORDER BY 4, 1, 2 LIMIT 1000"""
+            f"""SELECT topic, count(*), min(next_run_at)
+            FROM (SELECT topic, next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {IS_CLAIMABLE} AND priority = :priority::int
+                  AND next_run_at <= {d.now}
+                ORDER BY next_run_at, id LIMIT :most::int) AS head
+            GROUP BY topic"""
         )
 
     def _prepare_recovery(self) -> None:
@@ -658,7 +675,8 @@ class Statements:
     def _levels(self) -> str:
         d = self.dialect
         next_level = f"""SELECT priority FROM {d.jobs}
-            WHERE queue = :queue::text AND {_CLAIMABLE} {{below}} ORDER BY priority DESC LIMIT 1"""
+            WHERE queue = :queue::text AND {IS_CLAIMABLE} {{below}}
+            ORDER BY priority DESC LIMIT 1"""
         below = "AND priority < levels.priority"
         return f"""levels(priority) AS (
             SELECT * FROM ({next_level.format(below="")}) AS top
@@ -668,7 +686,7 @@ class Statements:
     def _queues(self) -> str:
         d = self.dialect
         next_queue = f"""SELECT queue FROM {d.jobs}
-            WHERE {_CLAIMABLE} {{after}} ORDER BY queue LIMIT 1"""
+            WHERE {IS_CLAIMABLE} {{after}} ORDER BY queue LIMIT 1"""
         after = "AND queue > queues.queue"
         return f"""queues(queue) AS (
             SELECT * FROM ({next_queue.format(after="")}) AS first
@@ -683,14 +701,21 @@ class Statements:
         """
         d = self.dialect
         if not suspects:
-            return d.jobs, f"{_CLAIMABLE} AND {_UNSUSPECTED}"
+            return d.jobs, f"{IS_CLAIMABLE} AND {_UNSUSPECTED}"
         table = f"{d.jobs} {d.by_suspicion}"
         runs_one = f"SELECT 1 FROM {table} WHERE {_SUSPECTED} AND locked_by = :worker::uuid"
         claimable = f"{_SUSPECTED} AND status NOT IN {_NOT_CLAIMABLE}"
         return table, f"{claimable} AND NOT EXISTS ({runs_one})"
 
     def _due(
-        self, columns: str, priority: str, floor: str, last: str, *, suspects: bool = False
+        self,
+        columns: str,
+        topics: str,
+        priority: str,
+        floor: str,
+        last: str,
+        *,
+        suspects: bool = False,
     ) -> str:
         """Return the due jobs of one priority, best first: one stretch of the claim index.
 
@@ -702,7 +727,7 @@ class Statements:
         return f"""SELECT {columns} FROM {table}
             WHERE queue = :queue::text AND {claimable} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
-              AND next_run_at <= {d.now} AND (topic IN (SELECT t_topic FROM topics)) IS TRUE
+              AND next_run_at <= {d.now} AND (topic IN ({topics})) IS TRUE
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
 
     def _floor(self, at: str, claimed: str, walked: str) -> str:
@@ -724,7 +749,7 @@ class Statements:
         d = self.dialect
 
         def highest(above: str, below: str) -> str:
-            return f"""(SELECT priority FROM {d.jobs} WHERE queue = :queue::text AND {_CLAIMABLE}
+            return f"""(SELECT priority FROM {d.jobs} WHERE queue = :queue::text AND {IS_CLAIMABLE}
                     AND priority < {above} AND priority > {below} ORDER BY priority DESC LIMIT 1)"""
 
         levels = f"""fresh(priority, below) AS (
@@ -741,7 +766,8 @@ class Statements:
                 SELECT fresh.priority, '-infinity', '{LOWEST_ID}' FROM fresh
                 ORDER BY 1 DESC)"""
         columns = "id AS picked_id, topic AS picked_topic"
-        due = self._due(columns, "l_priority", "l_from", "l_id", suspects=suspects)
+        ours = "SELECT t_topic FROM topics"
+        due = self._due(columns, ours, "l_priority", "l_from", "l_id", suspects=suspects)
         return d.sql(
             f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}), {levels},
                 picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
@@ -761,35 +787,37 @@ class Statements:
     # It has no LATERAL, and a row that RETURNING answers with is a step, which has to wait for
     # Python's lock. One transaction holds the write lock over both, so nobody comes in between.
 
+    # Nor does it know that a worker may have a thousand topics, and would compare each job with
+    # each of them. So it hears their names only, and what a job leaves to its topic is filled in by
+    # whoever asks: in the picked rows, and as parameters of the claim.
+
     def _pick(self, *, suspects: bool = False) -> Sql:
-        """Return what a claim will have been, as one JSON text."""
+        """Return what a claim will have been, but for its topics' policies, as one JSON text."""
         d = self.dialect
         short = f"length(payload) + coalesce(length(headers), 0) <= {LONG_TEXT}"
-        written = _lease_grant(d) | {
+        written = {
+            "lease_token": d.next_token,
+            "attempts": "attempts + 1",
             "id": "hex(id)",
             "schedule_id": "nullif(hex(schedule_id), '')",
             "payload::text": f"CASE WHEN {short} THEN payload END",
             "headers::text": f"CASE WHEN {short} THEN headers END",
         }
         floor = self._floor(":l_at", ":l_claimed", ":l_walked")
-        due = self._due("*", ":l_priority", floor, ":l_id", suspects=suspects)
+        ours = f"SELECT e.value FROM {d.elements(':names')}"
+        due = self._due("*", ours, ":l_priority", floor, ":l_id", suspects=suspects)
         sql = d.sql(
-            f"""WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-            SELECT json_group_array(json_array({_assigned(d, written)}))
-            FROM ({due}) AS due CROSS JOIN topics ON t_topic = topic"""
+            f"SELECT json_group_array(json_array({_assigned(d, written)})) FROM ({due}) AS due"
         )
         return replace(sql, unpack=_ASSIGNMENTS.decode)
 
     def _claim_picked(self) -> Sql:
-        """Return the claim of what was picked."""
+        """Return the claim of picked jobs whose topics have the same policy."""
         d = self.dialect
         return d.sql(
-            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_set(_lease_grant(d))}
-            FROM (WITH topics AS MATERIALIZED ({d.records(":topics", TOPIC)})
-                SELECT topics.*, r.job_id
-                FROM {d.rows_of(PICKED)} CROSS JOIN topics ON t_topic = r.job_topic) AS r
-            WHERE {d.same_id("j.id", "r.job_id")} AND j.topic = r.t_topic
-              AND j.status NOT IN {_NOT_CLAIMABLE}""",
-            PICKED,
+            f"""UPDATE {d.jobs} AS j {d.by_id} SET {_set(_lease_grant(d, ":"))}
+            FROM {d.rows_of(JOB)}
+            WHERE {d.same_id("j.id", "r.job_id")} AND j.status NOT IN {_NOT_CLAIMABLE}""",
+            JOB,
             counted=True,
         )

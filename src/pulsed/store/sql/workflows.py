@@ -14,6 +14,7 @@ from pulsed.model.lifecycle import LIVING, REPLAYABLE
 from pulsed.model.workflow import FAILED_CHILD
 from pulsed.store.sql.dialect import FENCE, HAS_WAITED, Dialect
 from pulsed.store.sql.jobs import (
+    IS_CLAIMABLE,
     IS_LIVING,
     JOB,
     LEASE,
@@ -291,15 +292,23 @@ class WorkflowStatements:
         # -- what must never be --------------------------------------------------------------
 
         # A waker commits with what it wakes for, so no snapshot has a job that waits for what is
-        # there. One whose deadline has passed is due, whatever it waits for.
-        waiting = f"FROM {d.jobs} AS j WHERE j.status = 'WAITING'"
-        self.audit = d.sql(
-            f"""SELECT (SELECT count(*) {waiting} AND {_is_aimless(d)}),
-                (SELECT count(*) {waiting} AND NOT {_is_aimless(d)}
-                    AND j.next_run_at > {d.now} AND {_has_come(d)}),
-                (SELECT count(*) FROM {d.jobs} AS j WHERE j.cascades IS NOT NULL
-                    AND j.completed_at < {d.now} - {d.seconds(":slack::float8")}
-                    AND {has_living_children(d, _UNTOLD)})"""
+        # there. One whose deadline has passed is due, whatever it waits for. Those without one come
+        # first, because nothing but a wake-up would ever let them go on.
+        self.audit_waits = d.sql(
+            f"""SELECT count(*) FILTER (WHERE aimless), count(*) FILTER (WHERE NOT aimless AND come)
+            FROM (SELECT {_is_aimless(d)} AS aimless, {_has_come(d)} AS come
+                FROM (SELECT id, status, next_run_at, wait_kind, wait_key, wait_job, wait_enough,
+                        wait_too_many
+                    FROM {d.jobs}
+                    WHERE queue = :queue::text AND {IS_CLAIMABLE} AND priority = :priority::int
+                      AND next_run_at > {d.now}
+                    ORDER BY next_run_at DESC, id DESC LIMIT :most::int) AS j
+                WHERE j.status = 'WAITING') AS waiting"""
+        )
+        self.audit_cascades = d.sql(
+            f"""SELECT count(*) FROM {d.jobs} AS j WHERE j.cascades IS NOT NULL
+                AND coalesce(j.completed_at, {d.now}) < {d.now} - {d.seconds(":slack::float8")}
+                AND {has_living_children(d, _UNTOLD)}"""
         )
 
         # -- replays --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -119,6 +120,7 @@ class SqliteDialect(Dialect):
         return from_micros(number)
 
 
+@cache
 def _batch(columns: str) -> str:
     """Return a batch's rows as a relation.
 

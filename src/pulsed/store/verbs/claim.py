@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -25,11 +26,45 @@ _BY_PRIORITY = itemgetter(3)
 _LEVEL = column_names(LEVEL)
 
 
+class Topics:
+    """What a worker's handlers say about their topics, in the forms that a claim needs."""
+
+    def __init__(self, topics: Sequence[TopicPolicy]) -> None:
+        policies = {topic.topic: _policy(topic) for topic in topics}
+        self.names = as_json(list(policies))
+        self.as_json = as_json([{"t_topic": name} | fills for name, fills in policies.items()])
+        different = {tuple(fills.values()): fills for fills in policies.values()}
+        numbers = {values: number for number, values in enumerate(different)}
+        self.policies = list(different.values())
+        """Those that differ. Most topics have the same one."""
+        self.policy_of = {name: numbers[tuple(fills.values())] for name, fills in policies.items()}
+        """Which of them a topic has."""
+
+
+def _policy(topic: TopicPolicy) -> dict[str, Any]:
+    return {
+        "t_max_attempts": topic.max_attempts,
+        "t_base": topic.backoff.base,
+        "t_power": topic.backoff.power,
+        "t_factor": topic.backoff.factor,
+        "t_cap": topic.backoff.cap,
+        "t_jitter": topic.backoff.jitter,
+        "t_timeout_ms": milliseconds(topic.timeout),
+        "t_lease_ms": milliseconds(topic.lease),
+    }
+
+
+topics_of = functools.lru_cache(maxsize=64)(Topics)
+"""Of a tuple, made once."""
+
+
 def claim(
-    s: Statements, worker_id: UUID, queue: str, topics: str, limit: int, floors: Floors
+    s: Statements, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
 ) -> Verb[list[Assignment]]:
-    """Lease due jobs, best first. ``topics`` is what ``topics_as_json`` makes of them."""
-    params = {"worker": worker_id, "queue": queue, "topics": topics}
+    """Lease due jobs, best first."""
+    params = {"worker": worker_id, "queue": queue, "names": topics.names}
+    if s.dialect.lateral:
+        params["topics"] = topics.as_json
     tried = False
 
     def script() -> Script[list[Assignment]]:
@@ -41,16 +76,16 @@ def claim(
         claimed: list[Row] = []
         suspect: list[Row] = []
         if not walk.must_look:
-            claimed = yield from _visit(s, params, limit, walk)
+            claimed = yield from _visit(s, params, topics, limit, walk)
         if walk.must_look or (not claimed and walk.may_look):
             walk.begin_look()
             levels = yield Statement(s.levels, {"queue": queue})
             found = [priority for priority, _ in levels if priority is not None]
             walk.look(found)
             if any(suspects for _, suspects in levels):
-                suspect = yield from _claim_suspect(s, params, found)
+                suspect = yield from _claim_suspect(s, params, topics, found)
             if found and limit > len(suspect):
-                claimed = yield from _visit(s, params, limit - len(suspect), walk)
+                claimed = yield from _visit(s, params, topics, limit - len(suspect), walk)
             elif not found:  # the queue is empty, as it mostly is for an idle worker: that was all
                 walk.claimed([level.priority for level in walk.levels()], None, full=False)
             if walk.took > LONG_LOOK:  # to a far database that may have been the way there
@@ -68,7 +103,7 @@ def claim(
 
 
 def _claim_suspect(
-    s: Statements, params: dict[str, Any], priorities: list[int]
+    s: Statements, params: dict[str, Any], topics: Topics, priorities: list[int]
 ) -> Script[list[Row]]:
     """Claim one suspect, unless the worker runs one.
 
@@ -77,11 +112,17 @@ def _claim_suspect(
     """
     walk = Floors().walk()
     walk.look(priorities)
-    return (yield from _visit(s, params, 1, walk, suspects=True))
+    return (yield from _visit(s, params, topics, 1, walk, suspects=True))
 
 
 def _visit(
-    s: Statements, params: dict[str, Any], limit: int, walk: Walk, *, suspects: bool = False
+    s: Statements,
+    params: dict[str, Any],
+    topics: Topics,
+    limit: int,
+    walk: Walk,
+    *,
+    suspects: bool = False,
 ) -> Script[list[Row]]:
     """Claim from one priority after the other, beginning at their floors."""
     claimed: list[Row] = []
@@ -101,7 +142,8 @@ def _visit(
                 visited.append(priority)
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
-                claimed += sorted((yield from _claim_level(s, pick, params | level)), key=_BY_TIME)
+                found = yield from _claim_level(s, pick, params | level, topics)
+                claimed += sorted(found, key=_BY_TIME)
     walk.claimed(visited, _worst(s, claimed), full=len(claimed) == limit)
     return claimed
 
@@ -118,13 +160,20 @@ def _worst(s: Statements, claimed: list[Row]) -> tuple[int, Any, Any] | None:
     return row[3], s.dialect.instant(row[10]), row[0]
 
 
-def _claim_level(s: Statements, pick: Sql, params: dict[str, Any]) -> Script[list[Row]]:
+def _claim_level(
+    s: Statements, pick: Sql, params: dict[str, Any], topics: Topics
+) -> Script[list[Row]]:
     """Lease the due jobs of one priority: look, then lease what was seen."""
-    picked = {row[0]: row for row in (yield Statement(pick, params))}
-    if not picked:
-        return []
-    rows = [(job_id, row[2]) for job_id, row in picked.items()]
-    [(count,)] = yield Statement(s.claim, params, rows)
+    by_policy: dict[int, list[Row]] = {}
+    for row in (yield Statement(pick, params)):
+        by_policy.setdefault(topics.policy_of[row[2]], []).append(row)
+    picked: dict[UUID, Row] = {}
+    count = 0
+    for number, rows in by_policy.items():
+        policy = topics.policies[number]
+        picked |= {row[0]: _filled(row, policy) for row in rows}
+        leased = yield Statement(s.claim, params | policy, [(row[0],) for row in rows])
+        count += leased[0][0]
     if count != len(picked):  # impossible under the write lock; but only a lease counts
         held = {(s.dialect.uuid(id_), token) for id_, token in (yield Statement(s.held, params))}
         picked = {job_id: row for job_id, row in picked.items() if row[:2] in held}
@@ -135,22 +184,13 @@ def _claim_level(s: Statements, pick: Sql, params: dict[str, Any]) -> Script[lis
     return list(picked.values())
 
 
-@functools.lru_cache(maxsize=64)
-def topics_as_json(topics: tuple[TopicPolicy, ...]) -> str:
-    """Write what a worker's handlers say about their topics."""
-    return as_json(
-        [
-            {
-                "t_topic": topic.topic,
-                "t_max_attempts": topic.max_attempts,
-                "t_base": topic.backoff.base,
-                "t_power": topic.backoff.power,
-                "t_factor": topic.backoff.factor,
-                "t_cap": topic.backoff.cap,
-                "t_jitter": topic.backoff.jitter,
-                "t_timeout_ms": milliseconds(topic.timeout),
-                "t_lease_ms": milliseconds(topic.lease),
-            }
-            for topic in topics
-        ]
+def _filled(row: Row, policy: dict[str, Any]) -> Row:
+    """Return a picked row of ASSIGNMENT_COLUMNS with what the job leaves to its topic."""
+    attempts, lease_ms, timeout_ms = row[6:9]
+    return (
+        *row[:6],
+        policy["t_max_attempts"] if attempts is None else attempts,
+        policy["t_lease_ms"] if lease_ms is None else lease_ms,
+        policy["t_timeout_ms"] if timeout_ms is None else timeout_ms,
+        *row[9:],
     )

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pulsed.model.job import Failure, JobPlace, JobRow
+from pulsed.model.page import SEARCHED
 from pulsed.store.base import Audit, Backlog
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.jobs import Statements
@@ -20,7 +21,16 @@ from pulsed.store.verbs.watchdog import read_ticks
 T = TypeVar("T")
 
 MOST_QUEUES = 100
-"""Queues that one check for unserved ones reads."""
+"""Queues that one check reads."""
+
+MOST_WAITS = 5_000
+"""Jobs among which one check looks for lost wake-ups: each of them is looked up several times."""
+
+LEAST_EACH = 100
+"""Jobs of each priority of each queue that a check reads, however many of those there are."""
+
+MOST_BACKLOGS = 1_000
+"""Pairs of a queue and a topic in one answer."""
 
 
 def now(s: Statements) -> Verb[datetime]:
@@ -76,29 +86,71 @@ def read_all(
 
 
 def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
-    """Count the jobs that break an invariant."""
+    """Count the jobs that break an invariant, among a bounded number of them."""
 
     def script() -> Script[Audit]:
-        counted = (yield Statement(s.audit, {"slack": slack}))[0]
-        running, leaseless, overspent, overdue, longest_ms = counted
+        params = {"slack": slack, "most": SEARCHED}
+        [(running, leaseless, overdue, longest_ms)] = yield Statement(s.audit_leases, params)
+        [(unleased, overspent)] = yield Statement(s.audit_newest, params)
         found, now, _ = read_ticks(s.dialect, (yield Statement(s.read_ticks, {})))
         longest = timedelta(milliseconds=longest_ms or 0)
         in_grace = Ticks.known(found, now).reaped_before(longest) < now
         last_tick = max((tick.at for tick in found), default=None)
-        waits = (yield Statement(w.audit, {"slack": slack}))[0]
-        return Audit(running, leaseless, overspent, overdue, last_tick, in_grace, *waits)
+        reasonless, overslept = 0, 0
+        for place in _shared((yield from _stretches(s)), MOST_WAITS):
+            [(aimless, come)] = yield Statement(w.audit_waits, place)
+            reasonless, overslept = reasonless + aimless, overslept + come
+        [(untold,)] = yield Statement(w.audit_cascades, params)
+        leaseless += unleased
+        return Audit(
+            running, leaseless, overspent, overdue, last_tick, in_grace,
+            reasonless, overslept, untold,
+        )  # fmt: skip
 
-    return Verb("audit", Kind.READ, script, broad=True)
+    return Verb("audit", Kind.READ, script)
+
+
+def _stretches(s: Statements) -> Script[list[tuple[str, int]]]:
+    """Find the queues that have claimable jobs, each with its priorities: stretches of an index."""
+    found = yield Statement(s.queues, {})
+    stretches: list[tuple[str, int]] = []
+    for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
+        levels = yield Statement(s.levels, {"queue": queue})
+        stretches += [(queue, level) for level, _ in levels if level is not None]
+    return stretches
+
+
+def _shared(stretches: list[tuple[str, int]], most: int) -> list[dict[str, Any]]:
+    """Share out so many jobs among stretches, as the parameters of a statement for each."""
+    each = max(LEAST_EACH, most // max(1, len(stretches)))
+    return [{"queue": queue, "priority": level, "most": each} for queue, level in stretches]
 
 
 def backlog(s: Statements) -> Verb[list[Backlog]]:
-    """Count the due jobs by queue and topic."""
+    """Count the due jobs by queue and topic, the longest waiting first and up to a bound."""
 
     def script() -> Script[list[Backlog]]:
-        found = yield Statement(s.backlog, {})
-        return [Backlog(row[0], row[1], row[2], s.dialect.time(row[3])) for row in found]
+        backlogs: dict[tuple[str, str], Backlog] = {}
+        for place in _shared((yield from _stretches(s)), SEARCHED):
+            head = yield Statement(s.backlog, place)
+            is_cut = sum(due for _, due, _ in head) == place["most"]
+            for topic, due, oldest in head:
+                key = place["queue"], topic
+                new = Backlog(*key, due, s.dialect.time(oldest), is_cut)
+                backlogs[key] = _together(backlogs[key], new) if key in backlogs else new
+        in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
+        return in_order[:MOST_BACKLOGS]
 
-    return Verb("backlog", Kind.READ, script, broad=True)
+    return Verb("backlog", Kind.READ, script)
+
+
+def _together(one: Backlog, other: Backlog) -> Backlog:
+    """Add the due jobs of two priorities."""
+    return one._replace(
+        due=one.due + other.due,
+        oldest=min(one.oldest, other.oldest),
+        at_least=one.at_least or other.at_least,
+    )
 
 
 def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime]]:

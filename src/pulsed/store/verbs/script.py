@@ -38,8 +38,6 @@ class Verb(Generic[T]):
     """Gives up on a lock after a moment and is not tried again: its caller then asks for less."""
     apart: bool = False
     """Has connections of its own: the next jobs do not wait behind the reports of the last."""
-    broad: bool = False
-    """May look at the whole table: its plan should follow the statistics, not the hot path's."""
 
     @property
     def action(self) -> str:

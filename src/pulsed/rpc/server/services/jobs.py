@@ -135,6 +135,7 @@ class JobService:
                     topic=lane.topic,
                     due=lane.due,
                     oldest=to.stamp(lane.oldest),
+                    at_least=lane.at_least,
                 )
                 for lane in await self._store.backlog()
             ]
