@@ -23,8 +23,10 @@ from typing import Any
 from uuid import UUID
 
 from pulsed import Backoff, Pulse, Router
-from tests.chaos import LEASE, TICK, Progress, Query, Storm, _json, _uuid, reading, scratch_database
+from tests.chaos import Progress, Query, Storm, _json, _uuid, reading, scratch_database
 
+LEASE, TICK = 1.5, 0.5
+"""Long enough that no living worker loses a job, which would count against the neighbours."""
 ONE_IN = 111
 """0.9 %."""
 PATIENCE = 400.0

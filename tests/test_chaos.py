@@ -95,6 +95,8 @@ class Tables:
                 "error": "worker lease expired" if parked else None,
             }
             self.failures += [(UUID(int=number), "worker lease expired")] * (3 if parked else 0)
+        together = f"worker lease expired; {chaos.GIVEN_BACK}"
+        self.failures.insert(0, (UUID(int=1), together))
 
     @property
     def job(self) -> dict[str, Any]:
@@ -105,7 +107,7 @@ class Tables:
         if sql.startswith("SELECT id"):
             return [(job_id, *job.values()) for job_id, job in self.jobs.items()]
         if sql.startswith("SELECT job_id"):
-            return [(job_id,) for job_id, _ in self.failures]
+            return list(self.failures)
         if "pulse_failures" in sql:
             return [(sum(error == "worker lease expired" for _, error in self.failures),)]
         return [(sum(job["status"] == "PENDING" for job in self.jobs.values()),)]
