@@ -49,12 +49,16 @@ OUTCOMES = st.one_of(
     st.just(Cancelled()),
     st.just(Released()),
     st.builds(
-        lambda kind, delay: Waiting(
-            Wait(kind=kind, key="go", delay=0.0 if delay is None and kind == "SLEEP" else delay),
-            Checkpoint(name="wait", nth=1, seq=1, kind=kind, state=StepState.OPEN),
+        lambda wait: Waiting(
+            wait, Checkpoint(name="wait", nth=1, seq=1, kind=wait.kind, state=StepState.OPEN)
         ),
-        st.sampled_from([StepKind.SLEEP, StepKind.SIGNAL]),
-        st.sampled_from([None, 10.0]),
+        st.builds(Wait, kind=st.just(StepKind.SLEEP), delay=st.sampled_from([0.0, 10.0]))
+        | st.builds(
+            Wait,
+            kind=st.just(StepKind.SIGNAL),
+            key=st.just("go"),
+            delay=st.sampled_from([None, 10.0]),
+        ),
     ),
 )
 

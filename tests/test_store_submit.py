@@ -10,7 +10,7 @@ from pulsed.model.backoff import Backoff
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, NewJob, Status
 from pulsed.model.outcome import Succeeded
-from pulsed.store.sql.jobs import NEW_JOB
+from pulsed.store.sql.columns import NEW_JOB
 from tests.support.jobs import (
     EVERYTHING,
     a_job,

@@ -24,6 +24,7 @@ from pulsed.errors import (
 )
 from pulsed.handler import Handler, Registry
 from pulsed.model.audit import Operator
+from pulsed.model.fields import NEW, ROW, fields_of
 from pulsed.model.job import JobRow, NewJob, Status
 from pulsed.model.lifecycle import REPLAYABLE, TERMINAL, is_cancelled
 from pulsed.store.base import Store
@@ -358,33 +359,15 @@ def _as_submitted(job: NewJob) -> JobRow:
     Its times come from the clock in the job's id; the database's own are there after a refresh.
     """
     submitted = datetime.fromtimestamp((job.id.int >> 80) / 1000, UTC)
+    said = {name: getattr(job, name_there) for name, name_there in _SUBMITTED}
     return JobRow(
-        id=job.id,
-        queue=job.queue,
-        topic=job.topic,
+        **said | {"headers": job.headers or {}},
         status=Status.PENDING,
-        priority=job.priority,
-        payload=job.payload,
-        result=None,
-        headers=job.headers or {},
-        tags=job.tags,
-        attempts=0,
-        max_attempts=job.max_attempts,
-        timeout=job.timeout,
-        lease_seconds=job.lease,
         next_run_at=max(submitted, job.at or submitted + timedelta(seconds=job.delay)),
-        lease_token=0,
-        locked_by=None,
-        lease_until=None,
-        cancel_requested=False,
-        last_worker=None,
-        last_outcome=None,
-        last_error=None,
         submitted_at=submitted,
-        started_at=None,
-        completed_at=None,
         updated_at=submitted,
-        progress=None,
-        schedule_id=job.schedule_id,
-        occurrence=job.occurrence,
     )
+
+
+_SUBMITTED = [(field.name, field.attribute(NEW)) for field in fields_of(NEW) if ROW in field.use]
+"""The attributes of a row that its producer has set, and what they are called in a new job."""

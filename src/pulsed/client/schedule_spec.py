@@ -12,6 +12,7 @@ from pulsed.handler import Call, Registry, checked_options, encode_by_name
 from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.handler.registry import ONE_ID
 from pulsed.model.backoff import Backoff
+from pulsed.model.fields import TEMPLATE, attributes_of
 from pulsed.model.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
 from pulsed.model.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
 
@@ -61,16 +62,7 @@ class ScheduleOptions(When, total=False):
 _NEITHER = "A schedule takes neither conn= nor delay=; jitter= spreads its jobs."
 _WHEN = tuple(When.__annotations__)
 KINDS = ("cron", "every", "at")
-JOB_OPTIONS = (
-    "queue",
-    "priority",
-    "max_attempts",
-    "backoff",
-    "timeout",
-    "lease",
-    "headers",
-    "tags",
-)
+JOB_OPTIONS = tuple(name for name in attributes_of(TEMPLATE) if name not in ("topic", "payload"))
 
 
 def make_spec(target: Target, options: Mapping[str, Any], registry: Registry) -> ScheduleSpec:

@@ -96,10 +96,10 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     checked = {}
     for name, value in given.items():
-        if (check := _CHECKS.get(name)) is None:
-            raise InvalidOption(f"There is no option {name!r}.{did_you_mean(name, _CHECKS)}")
+        if name not in OPTIONS:
+            raise InvalidOption(f"There is no option {name!r}.{did_you_mean(name, OPTIONS)}")
         if value is not None:
-            checked[name] = check(value)
+            checked[name] = OPTIONS[name](value)
     if "delay" in checked and "at" in checked:
         raise InvalidOption("delay= and at= both say when the job may start; give one of them.")
     return checked
@@ -157,8 +157,13 @@ def checked_due(what: str, value: Any) -> datetime:
 
 def checked_timeout(value: Any) -> float:
     """Return a timeout in seconds."""
-    seconds: float = _CHECKS["timeout"](value)
+    seconds: float = OPTIONS["timeout"](value)
     return seconds
+
+
+def checked_option(name: str, value: Any) -> Any:
+    """Return one option as a ``NewJob`` keeps it, or say what is wrong with it."""
+    return OPTIONS[name](value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -229,7 +234,7 @@ def _tags(value: Any) -> tuple[str, ...]:
     return tags
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
+OPTIONS: dict[str, Callable[[Any], Any]] = {
     "delay": _seconds("delay"),
     "at": _at,
     "queue": lambda value: checked_name("queue", value),
@@ -243,3 +248,4 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": checked_id,
     "conn": lambda value: value,
 }
+"""What a caller may say about a job, and the check of each."""

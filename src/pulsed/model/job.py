@@ -119,27 +119,27 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     priority: int
     payload: str
-    result: str | None
+    result: str | None = None
     headers: dict[str, str]
     tags: tuple[str, ...]
-    attempts: int
-    max_attempts: int | None
-    timeout: float | None
-    lease_seconds: float | None
+    attempts: int = 0
+    max_attempts: int | None = None
+    timeout: float | None = None
+    lease_seconds: float | None = None
     next_run_at: datetime
-    lease_token: int
-    locked_by: UUID | None
-    lease_until: datetime | None
-    cancel_requested: bool
-    last_worker: UUID | None
-    last_outcome: str | None
-    last_error: str | None
+    lease_token: int = 0
+    locked_by: UUID | None = None
+    lease_until: datetime | None = None
+    cancel_requested: bool = False
+    last_worker: UUID | None = None
+    last_outcome: str | None = None
+    last_error: str | None = None
     submitted_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
     updated_at: datetime
     """When it last changed in any way but a heartbeat's."""
-    progress: str | None
+    progress: str | None = None
     schedule_id: UUID | None = None
     """The schedule that made it, if one did."""
     occurrence: datetime | None = None

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.plain import harmless, harmless_json, in_line
+from pulsed.model.fields import ROW, Kind, fields_of
 from pulsed.model.job import JobRow, Status, WorkerInfo
 from pulsed.model.page import SEARCHED, Counts
 
@@ -104,8 +105,9 @@ def print_json(value: Any) -> None:
 def job_as_json(job: JobRow) -> dict[str, Any]:
     """Return a job for a machine. JSON columns go through as they are, big integers and all."""
     fields = msgspec.structs.asdict(job) | {"next_run_at": job.due_at}
-    for name in ("payload", "result", "progress"):
-        fields[name] = raw(fields[name])
+    for field in fields_of(ROW):
+        if field.kind is Kind.JSON:
+            fields[field.name] = raw(fields[field.name])
     return fields
 
 

@@ -14,12 +14,14 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, batches, halves
 from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
+from pulsed.model.fields import TEMPLATE, attributes_of
 from pulsed.model.job import NewJob
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec, occurrence_id, plan
 from pulsed.store.base import Fire, Store
@@ -200,19 +202,9 @@ def template(
     occurrence: datetime | None = None,
 ) -> NewJob:
     """Return a job that does what the schedule says."""
-    return NewJob(
-        id=job_id,
-        topic=spec.topic,
-        payload=spec.payload,
-        queue=spec.queue,
-        priority=spec.priority,
-        at=at,
-        max_attempts=spec.max_attempts,
-        backoff=spec.backoff,
-        timeout=spec.timeout,
-        lease=spec.lease,
-        headers=spec.headers,
-        tags=spec.tags,
-        schedule_id=row.id,
-        occurrence=occurrence,
-    )
+    said = zip(_TEMPLATE, _template(spec), strict=True)
+    return NewJob(id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(said))
+
+
+_TEMPLATE = attributes_of(TEMPLATE)
+_template = attrgetter(*_TEMPLATE)

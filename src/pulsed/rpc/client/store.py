@@ -51,7 +51,7 @@ from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_on
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
-from pulsed.rpc.messages import columns
+from pulsed.rpc.messages import columns, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
 from pulsed.rpc.messages.contract import (
@@ -386,7 +386,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         return Pruned(
             {to.STATUSES[each.status]: each.jobs for each in answer.removed},
             {
-                to.STATUSES[each.status]: to.instant(each.reached)
+                to.STATUSES[each.status]: values.instant(each.reached)
                 for each in answer.removed
                 if each.HasField("reached")
             },
@@ -436,14 +436,14 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         while True:
             last = rows[-1].id if rows else before
             request = pb.ListJobsRequest(
-                where=message, limit=limit - len(rows), before=to.maybe_text(last)
+                where=message, limit=limit - len(rows), before=values.maybe_text(last)
             )
             answer = await self._call("ListJobs", request)
             rows += map(to.job_of, answer.jobs)
             if len(rows) == limit:
                 return Page(rows, next=rows[-1].id)
             if not answer.cut:
-                following = to.maybe_uuid(answer.searched_to)
+                following = values.maybe_uuid(answer.searched_to)
                 return Page(rows, next=following, is_cut=following is not None)
 
     async def counts(self, where: JobFilter) -> Counts:
@@ -501,8 +501,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     ) -> list[AuditEntry]:
         request = pb.ListAuditLogRequest(
             limit=limit,
-            since=to.maybe_stamp(since),
-            until=to.maybe_stamp(until),
+            since=values.maybe_stamp(since),
+            until=values.maybe_stamp(until),
             actor=actor,
         )
         answer = await self._call("ListAuditLog", request)
@@ -519,7 +519,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             found.leaseless,
             found.overspent,
             found.overdue,
-            to.maybe_instant(found, "last_tick"),
+            values.maybe_instant(found, "last_tick"),
             found.in_grace,
             found.reasonless,
             found.overslept,
@@ -529,12 +529,12 @@ class RemoteStore(RemoteWorkflows, ForkAware):
     async def backlog(self) -> list[Backlog]:
         answer = await self._call("GetBacklog", pb.GetBacklogRequest())
         return [
-            Backlog(lane.queue, lane.topic, lane.due, to.instant(lane.oldest), lane.at_least)
+            Backlog(lane.queue, lane.topic, lane.due, values.instant(lane.oldest), lane.at_least)
             for lane in answer.lanes
         ]
 
     async def now(self) -> datetime:
-        return to.instant((await self._call("GetTime", pb.GetTimeRequest())).now)
+        return values.instant((await self._call("GetTime", pb.GetTimeRequest())).now)
 
     # -- schedules ------------------------------------------------------------------------------
 
@@ -640,7 +640,7 @@ class RemoteStore(RemoteWorkflows, ForkAware):
         if answer is None:
             return Due([], None, datetime.now(UTC))
         rows = [to_schedule.schedule_of(message) for message in answer.schedules]
-        return Due(rows, to.maybe_instant(answer, "next_run_at"), to.instant(answer.now))
+        return Due(rows, values.maybe_instant(answer, "next_run_at"), values.instant(answer.now))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
@@ -666,8 +666,8 @@ class RemoteStore(RemoteWorkflows, ForkAware):
             request = pb.ListScheduleJobsRequest(
                 schedule_id=str(schedule_id),
                 limit=limit - len(rows),
-                before=to.maybe_stamp(before),
-                before_id=to.maybe_text(before_id),
+                before=values.maybe_stamp(before),
+                before_id=values.maybe_text(before_id),
             )
             answer = await self._call("ListScheduleJobs", request)
             rows += map(to.job_of, answer.jobs)
@@ -728,7 +728,7 @@ def _ages(
         pb.PruneJobsRequest.Age(
             status=to.STATUS_NUMBERS[status],
             seconds=seconds,
-            since=to.maybe_stamp(since.get(status)),
+            since=values.maybe_stamp(since.get(status)),
         )
         for status, seconds in ages.items()
     ]

@@ -20,6 +20,7 @@ from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Ended, History, Record, Signal
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import values
 from pulsed.rpc.messages import workflows as to_workflow
 from pulsed.rpc.messages.contract import PART
 from pulsed.store.base import Signalled, Store
@@ -58,7 +59,7 @@ class RemoteWorkflows(Store):
             found += answer.checkpoints
             if not answer.cut:
                 checkpoints = [to_workflow.checkpoint_of(message) for message in found]
-                return History(checkpoints, generation, to.instant(answer.now))
+                return History(checkpoints, generation, values.instant(answer.now))
 
     async def record(self, records: Sequence[Record]) -> set[Lease]:
         accepted: list[bool] = []

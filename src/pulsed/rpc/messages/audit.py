@@ -6,7 +6,7 @@ from typing import Any
 
 from pulsed.model.audit import AuditEntry, Operator
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import values
 
 
 def operator_message(by: Operator | None) -> pb.Operator | None:
@@ -17,7 +17,7 @@ def operator_message(by: Operator | None) -> pb.Operator | None:
 def entry_message(entry: AuditEntry) -> pb.ListAuditLogResponse.Entry:
     """Return an entry as a message."""
     return pb.ListAuditLogResponse.Entry(
-        at=to.stamp(entry.at),
+        at=values.stamp(entry.at),
         actor=entry.actor,
         role=entry.role,
         claimed=entry.claimed,
@@ -30,7 +30,7 @@ def entry_message(entry: AuditEntry) -> pb.ListAuditLogResponse.Entry:
 def entry_of(message: Any) -> AuditEntry:
     """Return the entry of a message."""
     return AuditEntry(
-        at=to.instant(message.at),
+        at=values.instant(message.at),
         actor=message.actor,
         role=message.role,
         claimed=message.claimed,

@@ -17,7 +17,8 @@ from pulsed.model.outcome import (
     Waiting,
 )
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.jobs import lease_message, maybe
+from pulsed.rpc.messages.jobs import lease_message
+from pulsed.rpc.messages.values import maybe
 from pulsed.rpc.messages.workflows import waiting_message, waiting_of
 
 

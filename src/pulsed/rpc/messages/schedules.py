@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.errors import InvalidOption
+from pulsed.model.fields import TEMPLATE, wire_names
 from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import (
     CatchUp,
@@ -22,18 +23,9 @@ from pulsed.model.schedule import (
     Version,
 )
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.jobs import (
-    STATUS_NUMBERS,
-    backoff_message,
-    backoff_of,
-    instant,
-    maybe,
-    maybe_instant,
-    maybe_stamp,
-    new_job_message,
-    new_job_of,
-    stamp,
-)
+from pulsed.rpc.messages.conversion import Conversion
+from pulsed.rpc.messages.jobs import STATUS_NUMBERS, new_job_message, new_job_of
+from pulsed.rpc.messages.values import instant, maybe, maybe_instant, maybe_stamp, stamp
 from pulsed.store.base import Fire
 
 CATCH_UP_NUMBERS: dict[CatchUp, Any] = {
@@ -98,78 +90,16 @@ def declared_messages(
         yield pb.SyncSchedulesRequest.Declared(name=name, spec=spec_message(spec))
 
 
-def spec_message(spec: ScheduleSpec) -> pb.ScheduleSpec:
-    """Return what a schedule says as a message."""
-    return pb.ScheduleSpec(
-        topic=spec.topic,
-        payload=spec.payload,
-        cron=spec.cron,
-        zone=spec.zone,
-        every_micros=spec.every,
-        at=maybe_stamp(spec.at),
-        catch_up=CATCH_UP_NUMBERS[spec.catch_up],
-        limit=spec.limit,
-        overlap=OVERLAP_NUMBERS[spec.overlap],
-        jitter_seconds=spec.jitter,
-        start=maybe_stamp(spec.start),
-        end=maybe_stamp(spec.end),
-        queue=spec.queue,
-        priority=spec.priority,
-        max_attempts=spec.max_attempts,
-        backoff=None if spec.backoff is None else backoff_message(spec.backoff),
-        timeout_seconds=spec.timeout,
-        lease_seconds=spec.lease,
-        headers=spec.headers or {},
-        tags=spec.tags,
-    )
-
-
-def spec_of(message: Any) -> ScheduleSpec:
-    """Return what the schedule of a message says."""
-    return ScheduleSpec(
-        topic=message.topic,
-        payload=message.payload,
-        cron=maybe(message, "cron"),
-        zone=message.zone or "UTC",
-        every=maybe(message, "every_micros"),
-        at=maybe_instant(message, "at"),
-        catch_up=CATCH_UPS[message.catch_up],
-        limit=maybe(message, "limit"),
-        overlap=OVERLAPS[message.overlap],
-        jitter=message.jitter_seconds,
-        start=maybe_instant(message, "start"),
-        end=maybe_instant(message, "end"),
-        queue=message.queue or "default",
-        priority=message.priority,
-        max_attempts=maybe(message, "max_attempts"),
-        backoff=backoff_of(message.backoff) if message.HasField("backoff") else None,
-        timeout=maybe(message, "timeout_seconds"),
-        lease=maybe(message, "lease_seconds"),
-        headers=dict(message.headers) or None,
-        tags=tuple(message.tags),
-    )
-
-
-def schedule_message(row: ScheduleRow) -> pb.Schedule:
-    """Return a stored schedule as a message."""
-    return pb.Schedule(
-        id=str(row.id),
-        app=row.app,
-        name=row.name,
-        spec=_readable_spec(row),
-        spec_json=row.spec_text,
-        state=STATE_NUMBERS[row.state],
-        error=row.error,
-        anchor=stamp(row.anchor),
-        next_run_at=maybe_stamp(row.next_run_at),
-        last_occurrence=maybe_stamp(row.last_occurrence),
-        last_fired_at=maybe_stamp(row.last_fired_at),
-        missed=row.missed,
-        revision=row.revision,
-        created_at=stamp(row.created_at),
-        updated_at=stamp(row.updated_at),
-        declared=row.declared,
-    )
+_spec = Conversion(
+    ScheduleSpec,
+    pb.ScheduleSpec,
+    {"every": "every_micros", "jitter": "jitter_seconds", **wire_names(TEMPLATE)},
+    enums={"catch_up": (CATCH_UP_NUMBERS, CATCH_UPS), "overlap": (OVERLAP_NUMBERS, OVERLAPS)},
+)
+spec_message = _spec.message
+"""Return what a schedule says as a message."""
+spec_of = _spec.value
+"""Return what the schedule of a message says."""
 
 
 def _readable_spec(row: ScheduleRow) -> pb.ScheduleSpec | None:
@@ -179,25 +109,18 @@ def _readable_spec(row: ScheduleRow) -> pb.ScheduleSpec | None:
         return None  # somebody else wrote it; its text says what
 
 
-def schedule_of(message: Any) -> ScheduleRow:
-    """Return the stored schedule of a message."""
-    return ScheduleRow(
-        id=UUID(message.id),
-        app=message.app,
-        name=message.name,
-        spec_text=message.spec_json,
-        state=STATES[message.state],
-        error=maybe(message, "error"),
-        anchor=instant(message.anchor),
-        next_run_at=maybe_instant(message, "next_run_at"),
-        last_occurrence=maybe_instant(message, "last_occurrence"),
-        last_fired_at=maybe_instant(message, "last_fired_at"),
-        missed=message.missed,
-        revision=message.revision,
-        created_at=instant(message.created_at),
-        updated_at=instant(message.updated_at),
-        declared=message.declared,
-    )
+_schedule = Conversion(
+    ScheduleRow,
+    pb.Schedule,
+    {"spec_text": "spec_json"},
+    enums={"state": (STATE_NUMBERS, STATES)},
+    sent={"spec": "readable_spec(value)"},
+    scope={"readable_spec": _readable_spec},
+)
+schedule_message = _schedule.message
+"""Return a stored schedule as a message."""
+schedule_of = _schedule.value
+"""Return the stored schedule of a message."""
 
 
 def fire_message(fire: Fire) -> pb.FireSchedulesRequest.Fire:

@@ -11,6 +11,7 @@ from pulsed.model.step import Checkpoint, StepState, Wait
 from pulsed.model.workflow import Ended, Record, Signal
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import values
 
 STATE_NUMBERS: dict[StepState, Any] = {
     state: pb.StepState.Value(f"STEP_STATE_{state.value}") for state in StepState
@@ -32,9 +33,9 @@ def checkpoint_message(checkpoint: Checkpoint) -> pb.Checkpoint:
         error=None if checkpoint.error is None else clean_text(checkpoint.error),
         tries=checkpoint.tries,
         took_seconds=checkpoint.took,
-        until=to.maybe_stamp(checkpoint.until),
-        started_at=to.maybe_stamp(checkpoint.started_at),
-        ended_at=to.maybe_stamp(checkpoint.ended_at),
+        until=values.maybe_stamp(checkpoint.until),
+        started_at=values.maybe_stamp(checkpoint.started_at),
+        ended_at=values.maybe_stamp(checkpoint.ended_at),
     )
 
 
@@ -47,13 +48,13 @@ def checkpoint_of(message: Any) -> Checkpoint:
         kind=to.KINDS[message.kind],
         state=STATES[message.state],
         input_hash=message.input_hash,
-        value=to.maybe(message, "value"),
-        error=to.maybe(message, "error"),
+        value=values.maybe(message, "value"),
+        error=values.maybe(message, "error"),
         tries=message.tries,
         took=message.took_seconds,
-        until=to.maybe_instant(message, "until"),
-        started_at=to.maybe_instant(message, "started_at"),
-        ended_at=to.maybe_instant(message, "ended_at"),
+        until=values.maybe_instant(message, "until"),
+        started_at=values.maybe_instant(message, "started_at"),
+        ended_at=values.maybe_instant(message, "ended_at"),
     )
 
 
@@ -72,7 +73,7 @@ def waiting_message(outcome: Waiting) -> pb.Waiting:
             kind=to.KIND_NUMBERS[wait.kind],
             key=wait.key,
             delay_seconds=wait.delay,
-            until=to.maybe_stamp(wait.until),
+            until=values.maybe_stamp(wait.until),
             enough=wait.enough,
             too_many=wait.too_many,
         ),
@@ -87,10 +88,10 @@ def waiting_of(message: Any) -> Waiting:
         Wait(
             kind=to.KINDS[wait.kind],
             key=wait.key,
-            delay=to.maybe(wait, "delay_seconds"),
-            until=to.maybe_instant(wait, "until"),
-            enough=to.maybe(wait, "enough"),
-            too_many=to.maybe(wait, "too_many"),
+            delay=values.maybe(wait, "delay_seconds"),
+            until=values.maybe_instant(wait, "until"),
+            enough=values.maybe(wait, "enough"),
+            too_many=values.maybe(wait, "too_many"),
         ),
         checkpoint_of(message.checkpoint),
     )
@@ -130,6 +131,6 @@ def ended_of(message: Any) -> Ended:
         UUID(message.job_id),
         message.topic,
         to.STATUSES[message.status],
-        to.maybe(message, "result"),
-        to.maybe(message, "error"),
+        values.maybe(message, "result"),
+        values.maybe(message, "error"),
     )

@@ -13,11 +13,12 @@ from uuid import UUID
 import grpc
 import msgspec
 
-from pulsed.client.schedule_spec import make_spec, options_of
+from pulsed.client.schedule_spec import JOB_OPTIONS, make_spec, options_of
 from pulsed.errors import InvalidPayload
 from pulsed.handler import Registry, checked_options, clean_text
-from pulsed.handler.options import PRIORITIES, checked_count, checked_name
+from pulsed.handler.options import OPTIONS, checked_due, checked_name, checked_option
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
+from pulsed.model.fields import NEW, attributes_of
 from pulsed.model.job import Lease, NewJob, TopicPolicy
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
@@ -64,24 +65,22 @@ def new_job(message: Any) -> NewJob:
     """Return the job of a message, if it can be stored."""
     job: NewJob = converted(new_job_of, message)
     checked_name("topic", job.topic)
-    checked_name("queue", job.queue)
-    checked_count("priority", job.priority, *PRIORITIES)
     checked_json(f"The payload of {job.topic!r}", job.payload, is_object=True)
-    checked_options(
-        {
-            "delay": max(job.delay, 0.0) if job.delay else None,  # the past is now
-            "max_attempts": job.max_attempts,
-            "timeout": job.timeout,
-            "lease": job.lease,
-            "headers": job.headers,
-            "tags": job.tags or None,
-        }
-    )
+    for name in _OPTIONS:
+        if (value := getattr(job, name)) is not None:
+            checked_option(name, value)
+    checked_option("delay", max(job.delay, 0.0))  # the past is now
+    if job.at is not None:
+        checked_due("at", job.at)
     if job.parent_step is not None:
         check_family(job.parent_step)
     if job.lease is None or job.lease <= LONGEST_LEASE:
         return job
     return msgspec.structs.replace(job, lease=LONGEST_LEASE)
+
+
+_OPTIONS = [name for name in attributes_of(NEW) if name in OPTIONS and name not in ("delay", "at")]
+"""What a producer may say in ``using()``, too, and is checked in the same way."""
 
 
 def queues_of(names: Sequence[str]) -> tuple[str, ...]:
@@ -191,19 +190,11 @@ def spec(message: Any) -> ScheduleSpec:
     """Return what a schedule says, if it makes sense."""
     said = converted(spec_of, message)
     checked_json(f"The payload of {said.topic!r}", said.payload, is_object=True)
-    options: dict[str, Any] = options_of(said) | {
-        "queue": said.queue,
-        "priority": said.priority,
-        "max_attempts": said.max_attempts,
-        "timeout": said.timeout,
-        "lease": said.lease,
-        "headers": said.headers,
-        "tags": said.tags or None,
-    }
+    options = options_of(said) | {name: getattr(said, name) for name in JOB_OPTIONS}
     made = make_spec(said.topic, options, _NO_HANDLERS)
     # As it came: to write the payload anew would make another schedule of it.
     lease = None if made.lease is None else min(made.lease, LONGEST_LEASE)
-    return msgspec.structs.replace(made, payload=said.payload, backoff=said.backoff, lease=lease)
+    return msgspec.structs.replace(made, payload=said.payload, lease=lease)
 
 
 def seen_schedule(message: Any) -> ScheduleRow:

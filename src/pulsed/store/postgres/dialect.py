@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.model.backoff import LARGEST_EXPONENT
+from pulsed.model.fields import Kind
 from pulsed.model.timetable import EPOCH
 from pulsed.store.sql.dialect import FENCE, HAS_WAITED, MIGRATION_LOCK, Dialect, column_names
 from pulsed.store.sql.statement import Sql, numbered
@@ -23,6 +24,7 @@ class PostgresDialect(Dialect):
     true = "true"
     false = "false"
     lateral = True
+    native = frozenset({Kind.UUID, Kind.INSTANT, Kind.FLAG})
     skip_locked = "FOR UPDATE SKIP LOCKED"
     for_update = "FOR NO KEY UPDATE"
     # In logarithms, because power() overflows, and one such row would fail every batch it is in.

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
+from pulsed.model.fields import Kind
 from pulsed.store.sql.statement import Sql
 
 FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
@@ -58,6 +59,8 @@ class Dialect(ABC):
     """The same for suspects."""
     forever: str
     """An instant that never comes."""
+    native: frozenset[Kind] = frozenset()
+    """The kinds of values that the driver reads as we have them."""
     answers: bool = True
     """Whether a batch's write answers with its rows, and not only with their number."""
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from pulsed.model.backoff import Backoff
+from pulsed.model.fields import BACKOFF_PARTS, NEW, Field, Kind, fields_of
 from pulsed.model.job import NewJob
 from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Statement
@@ -20,14 +21,14 @@ def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
     The fewer columns it names the faster it is, and most jobs of a batch differ in little.
     """
     if len(jobs) == 1:
-        alone = _shared(zip(_NEW_JOB_FIELDS.items(), astuple(jobs[0]), strict=True))
+        alone = _shared(zip(_UNSET.items(), astuple(jobs[0]), strict=True))
         return Statement(s.submit(tuple(alone), ()), alone)
     alike: list[tuple[tuple[str, Any], Any]] = []
     own: dict[str, Sequence[Any]] = {}
     columns = zip(*map(astuple, jobs), strict=True)
-    for field, values in zip(_NEW_JOB_FIELDS.items(), columns, strict=True):
+    for field, values in zip(_UNSET.items(), columns, strict=True):
         if field[0] == "id" or values.count(values[0]) < len(values):
-            own.update(_stored(field[0], values))
+            own.update(stored(_FIELDS[field[0]], values))
         else:
             alike.append((field, values[0]))
     shared = _shared(alike)
@@ -35,9 +36,8 @@ def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
     return Statement(s.submit(tuple(shared), tuple(own)), shared, rows)
 
 
-_NEW_JOB_FIELDS = {
-    name: {"priority": 0, "delay": 0.0, "tags": ()}.get(name) for name in NewJob.__struct_fields__
-}
+_FIELDS = {field.attribute(NEW): field for field in fields_of(NEW)}
+_UNSET = {name: _FIELDS[name].unset for name in NewJob.__struct_fields__}
 """The fields of a new job, and the value of each that need not be stored."""
 
 
@@ -49,35 +49,38 @@ def _shared(fields: Iterable[tuple[tuple[str, Any], Any]]) -> dict[str, Any]:
         if value is not unset and (unset is None or value != unset)
     }
     for name in _CONVERTED & given.keys():
-        given.update((column, one) for column, (one,) in _stored(name, [given.pop(name)]))
+        columns = stored(_FIELDS[name], [given.pop(name)])
+        given.update((column, one) for column, (one,) in columns)
     return given
 
 
-_CONVERTED = {"backoff", "timeout", "lease", "headers", "tags"}
+def stored(field: Field, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
+    """Return the columns that some values of a field are stored in."""
+    columns = field.columns
+    match field.kind:
+        case Kind.SECONDS:
+            values = [_milliseconds(value) for value in values]
+        case Kind.HEADERS | Kind.TEXTS:
+            values = [as_json(value) if value else None for value in values]
+        case Kind.BACKOFF:
+            return zip(columns, zip(*map(_parts, values), strict=True), strict=True)
+    return [(column, values) for column in columns]
 
 
-def _stored(name: str, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Return the columns that a field of some new jobs is stored in."""
-    if name not in _CONVERTED:
-        return [(name, values)]
-    if name in ("timeout", "lease"):
-        return [(f"{name}_ms", [milliseconds(value) for value in values])]
-    if name in ("headers", "tags"):
-        return [(name, [as_json(value) if value else None for value in values])]
-    return zip(_POLICY, zip(*map(_policy, values), strict=True), strict=True)
+_CONVERTED = {
+    name
+    for name, field in _FIELDS.items()
+    if field.kind in (Kind.SECONDS, Kind.HEADERS, Kind.TEXTS) or [*field.columns] != [name]
+}
 
 
-_POLICY = tuple(f"backoff_{part}" for part in ("base", "power", "factor", "cap", "jitter"))
-
-
-def _policy(backoff: Backoff | None) -> tuple[float | None, ...]:
+def _parts(backoff: Backoff | None) -> tuple[float | None, ...]:
     if backoff is None:
-        return (None,) * len(_POLICY)
-    parts = (backoff.base, backoff.power, backoff.factor, backoff.cap, backoff.jitter)
-    return tuple(map(float, parts))
+        return (None,) * len(BACKOFF_PARTS)
+    return tuple(float(getattr(backoff, part)) for part in BACKOFF_PARTS)
 
 
-def milliseconds(seconds: float | None) -> int | None:
+def _milliseconds(seconds: float | None) -> int | None:
     """Turn a duration into what is stored of it; one is the least."""
     return None if seconds is None else max(1, round(seconds * 1000))
 

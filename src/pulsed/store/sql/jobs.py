@@ -18,18 +18,20 @@ import msgspec
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import CLAIMABLE, DELETABLE, LIVING, REPLAYABLE, SUSPECT_AFTER, TERMINAL
 from pulsed.model.outcome import EXPIRED, INTERRUPTED, LEASE_EXPIRED
+from pulsed.store.sql.columns import (
+    ASSIGNED,
+    ASSIGNED_IDS,
+    ASSIGNED_TYPES,
+    JOB_COLUMNS,
+    LONG_COLUMNS,
+    NEW_JOB,
+    NEW_JSON,
+    START,
+    TOPIC,
+    filled_policy,
+)
 from pulsed.store.sql.dialect import FENCE, HAS_WAITED, Dialect
 from pulsed.store.sql.statement import Sql
-
-JOB_COLUMNS = """id, queue, topic, status, priority, payload::text, result::text, headers::text,
-    tags::text, attempts, max_attempts, timeout_ms, lease_ms, next_run_at, lease_token, locked_by,
-    lease_until, cancel_requested, last_worker, last_outcome, last_error, submitted_at, started_at,
-    completed_at, progress::text, schedule_id, occurrence, parent_id, parent_step, wait_kind,
-    wait_key, wait_job, coalesce(updated_at, submitted_at), coalesce(crashes, 0)"""
-
-ASSIGNMENT_COLUMNS = """id, lease_token, topic, priority, payload::text, attempts, max_attempts,
-    lease_ms, timeout_ms, headers::text, next_run_at, submitted_at, schedule_id, occurrence"""
-"""What a claim answers with, written as ``_assigned`` has it."""
 
 LOWEST_ID = UUID(int=0)
 """Sorts before every job's id."""
@@ -38,17 +40,9 @@ SOON = 1.0
 """Seconds: who waits for a queue hears of a job that is due by then, and polls for all others."""
 
 LONG_TEXT = 4096
-"""Characters of payload and headers beyond which a picked job's are read one by one."""
+"""Characters of payload and headers beyond which a picked job's are read by another statement."""
 
-_ASSIGNMENTS = msgspec.json.Decoder(
-    list[
-        tuple[
-            UUID, int, str, int, str | None, int, int | None, int | None, int | None, str | None,
-            int, int | None, UUID | None, int | None,
-        ]
-    ]
-)  # fmt: skip
-"""ASSIGNMENT_COLUMNS; what a job leaves to its topic is None."""
+_decode_assignments = msgspec.json.Decoder(list[tuple[ASSIGNED_TYPES]]).decode  # type: ignore[valid-type]
 
 ENDED_COLUMNS = "id, status, parent_id, watched"
 """What tells who has to hear of a job's end."""
@@ -57,39 +51,6 @@ FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at
 
 WORKER_COLUMNS = """id, host, pid, queues::text, topics::text, slots, running, stuck, state,
     version, started_at, last_beat"""
-
-NEW_JOB = {
-    "id": "uuid",
-    "queue": "text",
-    "topic": "text",
-    "priority": "int",
-    "payload": "text",
-    "delay": "float8",
-    "at": "timestamptz",
-    "max_attempts": "int",
-    "backoff_base": "float8",
-    "backoff_power": "float8",
-    "backoff_factor": "float8",
-    "backoff_cap": "float8",
-    "backoff_jitter": "float8",
-    "timeout_ms": "bigint",
-    "lease_ms": "bigint",
-    "headers": "text",
-    "tags": "text",
-    "schedule_id": "uuid",
-    "occurrence": "timestamptz",
-    "parent_id": "uuid",
-    "parent_step": "text",
-    "outlives": "bool",
-}
-"""What a producer says about a job. JSON goes in as text: a caller's own connection may have been
-taught to encode what it takes for JSON."""
-
-_JSON = ("payload", "headers", "tags")
-_START = ("delay", "at")
-
-TOPIC = """t_topic text, t_max_attempts int, t_base float8, t_power float8, t_factor float8,
-    t_cap float8, t_jitter float8, t_timeout_ms bigint, t_lease_ms bigint"""
 
 REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result text, error text,
     delay float8, final bool"""
@@ -238,40 +199,30 @@ def _lease_grant(d: Dialect, given: str = "") -> dict[str, str]:
 
     The topic's policy is the columns of TOPIC, or with ``given`` as ":" parameters.
     """
-    t = f"{given}t"
-    policy = ("power", "factor", "cap", "jitter")
-    filled = {
-        f"backoff_{name}": f"CASE WHEN backoff_base IS NULL THEN {t}_{name} ELSE backoff_{name} END"
-        for name in policy
-    }
+    filled = filled_policy(f"{given}t")
     return {
         "status": "'RUNNING'",
         "attempts": "attempts + 1",
         "lease_token": d.next_token,
         "locked_by": ":worker::uuid",
-        "lease_until": f"{d.clock} + {d.milliseconds(f'coalesce(lease_ms, {t}_lease_ms)')}",
+        "lease_until": f"{d.clock} + {d.milliseconds(filled['lease_ms'])}",
         "started_at": d.clock,
         "updated_at": d.clock,
-        "max_attempts": f"coalesce(max_attempts, {t}_max_attempts)",
-        "backoff_base": f"coalesce(backoff_base, {t}_base)",
         **filled,
-        "timeout_ms": f"coalesce(timeout_ms, {t}_timeout_ms)",
-        "lease_ms": f"coalesce(lease_ms, {t}_lease_ms)",
     }
 
 
 def _assigned(d: Dialect, written: dict[str, str]) -> str:
-    """Return ASSIGNMENT_COLUMNS, as ``written`` where that says how.
+    """Return the columns that a claim answers with, as ``written`` where that says how.
 
     Reading instants is half of the cost of reading an answer. So the one that every claim needs
     is a number, and the other one only comes if it is not the same: of most jobs it is.
     """
-    written = {
+    numbers = {
         "next_run_at": d.number("next_run_at"),
         "submitted_at": d.number("nullif(submitted_at, next_run_at)"),
-    } | written
-    names = [name.strip() for name in ASSIGNMENT_COLUMNS.split(",")]
-    return ", ".join(written.get(name, name) for name in names)
+    }
+    return ", ".join((ASSIGNED | numbers | written)[name] for name in ASSIGNED)
 
 
 def _set(values: dict[str, str]) -> str:
@@ -322,7 +273,7 @@ class Statements:
             self.pick = self._pick()
             self.pick_suspect = self._pick(suspects=True)
             self.long_texts = d.sql(
-                f"""SELECT j.id, j.payload, j.headers
+                f"""SELECT j.id, {", ".join(LONG_COLUMNS)}
                 FROM {d.jobs} AS j {d.by_id}, {d.rows_of(JOB)} WHERE {this_job}""",
                 JOB,
             )
@@ -647,13 +598,13 @@ class Statements:
 
         def given(name: str) -> str:
             value = f"r.{name}" if name in own else f":{name}::{NEW_JOB[name]}"
-            return f"{value}::json" if name in _JSON else value
+            return f"{value}::json" if name in NEW_JSON else value
 
         names = [name for name in NEW_JOB if name in shared or name in own]
-        values = {name: given(name) for name in names if name not in _START}
+        values = {name: given(name) for name in names if name not in START}
         values["status"] = "'PENDING'"
         values["submitted_at"] = d.now
-        values["next_run_at"] = self._start({name: given(name) for name in _START if name in names})
+        values["next_run_at"] = self._start({name: given(name) for name in START if name in names})
         batch = ", ".join(f"{name} {NEW_JOB[name]}" for name in own)
         listed = ", ".join(values.values())
         source = d.inserted(listed, batch) if own else f"VALUES ({listed})"
@@ -794,22 +745,18 @@ class Statements:
     def _pick(self, *, suspects: bool = False) -> Sql:
         """Return what a claim will have been, but for its topics' policies, as one JSON text."""
         d = self.dialect
-        short = f"length(payload) + coalesce(length(headers), 0) <= {LONG_TEXT}"
-        written = {
-            "lease_token": d.next_token,
-            "attempts": "attempts + 1",
-            "id": "hex(id)",
-            "schedule_id": "nullif(hex(schedule_id), '')",
-            "payload::text": f"CASE WHEN {short} THEN payload END",
-            "headers::text": f"CASE WHEN {short} THEN headers END",
-        }
+        length = " + ".join(f"coalesce(length({name}), 0)" for name in LONG_COLUMNS)
+        short = f"{length} <= {LONG_TEXT}"
+        written = {"lease_token": d.next_token, "attempts": "attempts + 1"}
+        written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
+        written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
         floor = self._floor(":l_at", ":l_claimed", ":l_walked")
         ours = f"SELECT e.value FROM {d.elements(':names')}"
         due = self._due("*", ours, ":l_priority", floor, ":l_id", suspects=suspects)
         sql = d.sql(
             f"SELECT json_group_array(json_array({_assigned(d, written)})) FROM ({due}) AS due"
         )
-        return replace(sql, unpack=_ASSIGNMENTS.decode)
+        return replace(sql, unpack=_decode_assignments)
 
     def _claim_picked(self) -> Sql:
         """Return the claim of picked jobs whose topics have the same policy."""

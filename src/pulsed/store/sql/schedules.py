@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from pulsed.model.job import Status
 from pulsed.model.schedule import ScheduleState
+from pulsed.store.sql.columns import JOB_COLUMNS
 from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import JOB_COLUMNS, words
+from pulsed.store.sql.jobs import words
 
-SCHEDULE_COLUMNS = """id, app, name, spec::text, state, error, anchor, next_run_at,
+SCHEDULE_COLUMNS = """id, app, name, spec::text AS spec_text, state, error, anchor, next_run_at,
     last_occurrence, last_fired_at, missed, revision, created_at, updated_at,
     declared"""
 

@@ -33,7 +33,7 @@ CHECKPOINT_COLUMNS = """name, nth, seq, kind, state, input_hash, value::text, er
 
 IN_ORDER = "seq, kind, name, nth"
 
-OUTCOME_COLUMNS = "id, topic, status, result::text, last_error"
+OUTCOME_COLUMNS = "id, topic, status, result::text, last_error AS error"
 
 CHECKPOINT = """job_id uuid, token bigint, worker uuid, name text, nth int, seq int, kind text,
     state text, input_hash text, value text, error text, tries int, took float8"""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
+from pulsed.model.fields import POLICY, fields_of
 from pulsed.model.job import Assignment, TopicPolicy
 from pulsed.store.sql import rows as decode
+from pulsed.store.sql.columns import ASSIGNED_PLACES, FILLED_PLACES, LONG_COLUMNS
 from pulsed.store.sql.dialect import column_names
-from pulsed.store.sql.insertion import as_json, milliseconds
+from pulsed.store.sql.insertion import as_json, stored
 from pulsed.store.sql.jobs import LEVEL, Statements
 from pulsed.store.sql.statement import Row, Sql, Statement
 from pulsed.store.verbs.floors import LONG_LOOK, MANY, Floors, Walk
@@ -20,9 +22,19 @@ from pulsed.store.verbs.script import Kind, Script, Verb
 HIGHEST, LOWEST = 100, -100
 """Priorities."""
 
-# Of ASSIGNMENT_COLUMNS, in the words of the driver, which compare faster than ours.
-_BY_TIME = itemgetter(10, 0)
-_BY_PRIORITY = itemgetter(3)
+
+def _column(*names: str) -> Callable[[Row], Any]:
+    """Return what gets columns out of a claimed row, as the driver has read them."""
+    return itemgetter(*(ASSIGNED_PLACES[name] for name in names))
+
+
+_id = _column("id")
+_priority = _column("priority")
+_payload = _column("payload")
+_by_time = _column("next_run_at", "id")
+_topic = _column("topic")
+_id_and_token = _column("id", "lease_token")
+_LONG = [ASSIGNED_PLACES[name] for name in LONG_COLUMNS]
 _LEVEL = column_names(LEVEL)
 
 
@@ -43,14 +55,9 @@ class Topics:
 
 def _policy(topic: TopicPolicy) -> dict[str, Any]:
     return {
-        "t_max_attempts": topic.max_attempts,
-        "t_base": topic.backoff.base,
-        "t_power": topic.backoff.power,
-        "t_factor": topic.backoff.factor,
-        "t_cap": topic.backoff.cap,
-        "t_jitter": topic.backoff.jitter,
-        "t_timeout_ms": milliseconds(topic.timeout),
-        "t_lease_ms": milliseconds(topic.lease),
+        f"t_{column}": value
+        for field in fields_of(POLICY)
+        for column, (value,) in stored(field, [getattr(topic, field.attribute(POLICY))])
     }
 
 
@@ -97,7 +104,7 @@ def claim(
             [(others,)] = yield Statement(s.others_first, {**params, "most": MANY})
             if others > MANY // 2:
                 walk.was_long()
-        return [decode.assignment(s.dialect, row, queue, worker_id) for row in claimed + suspect]
+        return decode.assignment.all(s.dialect, claimed + suspect, queue, worker_id)
 
     return Verb("claim", Kind.SINGLE, script, apart=True)
 
@@ -133,7 +140,7 @@ def _visit(
         claim = s.claim_suspect if suspects else s.claim
         claimed += yield Statement(claim, params | gaps | {"most": limit}, levels)
         _sort(claimed)
-        visited += {row[3] for row in claimed}.difference(visited)
+        visited += set(map(_priority, claimed)).difference(visited)
     else:
         visited = []
         pick = s.pick_suspect if suspects else s.pick
@@ -143,21 +150,21 @@ def _visit(
                 level = dict(zip(_LEVEL, walk.level(priority), strict=True))
                 level["most"] = limit - len(claimed)
                 found = yield from _claim_level(s, pick, params | level, topics)
-                claimed += sorted(found, key=_BY_TIME)
+                claimed += sorted(found, key=_by_time)
     walk.claimed(visited, _worst(s, claimed), full=len(claimed) == limit)
     return claimed
 
 
 def _sort(claimed: list[Row]) -> None:
-    claimed.sort(key=_BY_TIME)
-    claimed.sort(key=_BY_PRIORITY, reverse=True)
+    claimed.sort(key=_by_time)
+    claimed.sort(key=_priority, reverse=True)
 
 
 def _worst(s: Statements, claimed: list[Row]) -> tuple[int, Any, Any] | None:
     if not claimed:
         return None
-    row = claimed[-1]
-    return row[3], s.dialect.instant(row[10]), row[0]
+    next_run_at, job_id = _by_time(claimed[-1])
+    return _priority(claimed[-1]), s.dialect.instant(next_run_at), job_id
 
 
 def _claim_level(
@@ -166,31 +173,36 @@ def _claim_level(
     """Lease the due jobs of one priority: look, then lease what was seen."""
     by_policy: dict[int, list[Row]] = {}
     for row in (yield Statement(pick, params)):
-        by_policy.setdefault(topics.policy_of[row[2]], []).append(row)
+        by_policy.setdefault(topics.policy_of[_topic(row)], []).append(row)
     picked: dict[UUID, Row] = {}
     count = 0
     for number, rows in by_policy.items():
         policy = topics.policies[number]
-        picked |= {row[0]: _filled(row, policy) for row in rows}
-        leased = yield Statement(s.claim, params | policy, [(row[0],) for row in rows])
-        count += leased[0][0]
+        picked |= {_id(row): _filled(row, policy) for row in rows}
+        [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in rows])
+        count += leased
     if count != len(picked):  # impossible under the write lock; but only a lease counts
         held = {(s.dialect.uuid(id_), token) for id_, token in (yield Statement(s.held, params))}
-        picked = {job_id: row for job_id, row in picked.items() if row[:2] in held}
-    if long := [(job_id,) for job_id, row in picked.items() if row[4] is None]:
-        for id_, payload, headers in (yield Statement(s.long_texts, {}, long)):
-            row = picked[s.dialect.uuid(id_)]
-            picked[row[0]] = (*row[:4], payload, *row[5:9], headers, *row[10:])
+        picked = {job_id: row for job_id, row in picked.items() if _id_and_token(row) in held}
+    if long := [(job_id,) for job_id, row in picked.items() if _payload(row) is None]:
+        for id_, *texts in (yield Statement(s.long_texts, {}, long)):
+            job_id = s.dialect.uuid(id_)
+            picked[job_id] = _with_texts(picked[job_id], texts)
     return list(picked.values())
 
 
 def _filled(row: Row, policy: dict[str, Any]) -> Row:
-    """Return a picked row of ASSIGNMENT_COLUMNS with what the job leaves to its topic."""
-    attempts, lease_ms, timeout_ms = row[6:9]
-    return (
-        *row[:6],
-        policy["t_max_attempts"] if attempts is None else attempts,
-        policy["t_lease_ms"] if lease_ms is None else lease_ms,
-        policy["t_timeout_ms"] if timeout_ms is None else timeout_ms,
-        *row[9:],
-    )
+    """Return a picked row with what the job leaves to its topic."""
+    columns = list(row)
+    for name, place in FILLED_PLACES.items():
+        if columns[place] is None:
+            columns[place] = policy[name]
+    return columns
+
+
+def _with_texts(row: Row, texts: list[str | None]) -> Row:
+    """Return a picked row with its long texts, which are read apart."""
+    columns = list(row)
+    for place, text in zip(_LONG, texts, strict=True):
+        columns[place] = text
+    return columns

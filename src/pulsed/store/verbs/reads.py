@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from pulsed.model.job import Failure, JobPlace, JobRow
 from pulsed.model.page import SEARCHED
 from pulsed.store.base import Audit, Backlog
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.jobs import Statements
-from pulsed.store.sql.statement import ANY_NUMBER, Row, Statement, one_column
+from pulsed.store.sql.reader import Reader
+from pulsed.store.sql.statement import ANY_NUMBER, Statement, one_column
 from pulsed.store.sql.workflows import WorkflowStatements
 from pulsed.store.verbs.script import Kind, Script, Verb
 from pulsed.store.verbs.ticks import Ticks
 from pulsed.store.verbs.watchdog import read_ticks
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 MOST_QUEUES = 100
 """Queues that one check reads."""
@@ -48,7 +51,7 @@ def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
 
     def script() -> Script[dict[UUID, JobRow]]:
         found = yield Statement(s.get, {}, one_column(ids))
-        jobs = [decode.job(s.dialect, row) for row in found]
+        jobs = decode.job.all(s.dialect, found)
         return {job.id: job for job in jobs}
 
     return Verb("get", Kind.READ, script)
@@ -74,13 +77,11 @@ def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb
     return read_all("failures", s, Statement(s.read_failures, params), decode.failure)
 
 
-def read_all(
-    name: str, s: Statements, statement: Statement, one: Callable[[Any, Row], T]
-) -> Verb[list[T]]:
+def read_all(name: str, s: Statements, statement: Statement, one: Reader[T]) -> Verb[list[T]]:
     """Return the verb that runs one statement and reads each of its rows."""
 
     def script() -> Script[list[T]]:
-        return [one(s.dialect, row) for row in (yield statement)]
+        return one.all(s.dialect, (yield statement))
 
     return Verb(name, Kind.READ, script)
 

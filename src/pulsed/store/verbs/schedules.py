@@ -111,7 +111,7 @@ def declare(s: AllStatements, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
     def script() -> Script[dict[str, str]]:
         now = yield from clock(s.jobs)
         found = yield Statement(s.schedules.read_named, app, [(each.name,) for each in wanted])
-        rows = {row.name: row for row in (decode.schedule(s.dialect, each) for each in found)}
+        rows = {row.name: row for row in decode.schedule.all(s.dialect, found)}
         effects: dict[str, str] = {}
         new, changed = [], []
         for each in wanted:
@@ -271,7 +271,7 @@ def list_schedules(
             found = yield Statement(s.schedules.list, params)
         else:
             found = yield Statement(s.schedules.list_of_app, params | {"app": where.app})
-        return [decode.schedule(s.dialect, row) for row in found]
+        return decode.schedule.all(s.dialect, found)
 
     return Verb("list_schedules", Kind.READ, script)
 
@@ -368,7 +368,7 @@ def due(s: AllStatements, limit: int, skip: int) -> Verb[Due]:
         upcoming = yield Statement(s.schedules.next_due, {"skip": skip})
         now = yield from clock(s.jobs)
         return Due(
-            [decode.schedule(s.dialect, row) for row in found],
+            decode.schedule.all(s.dialect, found),
             s.dialect.time(upcoming[0][0]) if upcoming else None,
             now,
         )
@@ -432,7 +432,7 @@ def fires(
     def script() -> Script[list[JobRow]]:
         params = {"schedule": schedule_id, "most": limit, **last}
         found = yield Statement(s.schedules.fires, params)
-        return [decode.job(s.dialect, row) for row in found]
+        return decode.job.all(s.dialect, found)
 
     return Verb("fires", Kind.READ, script)
 

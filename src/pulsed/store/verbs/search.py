@@ -16,7 +16,8 @@ from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.page import SEARCHED, Counts, Page
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.jobs import JOB_COLUMNS, Statements, words
+from pulsed.store.sql.columns import JOB_COLUMNS
+from pulsed.store.sql.jobs import Statements, words
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.script import Kind, Script, Verb
 
@@ -42,7 +43,7 @@ def list_jobs(
     def script() -> Script[Page[JobRow]]:
         start, floor = yield from search.bounds(before)
         found = yield search.page(start, floor, limit)
-        jobs = [decode.job(s.dialect, row) for row in found]
+        jobs = decode.job.all(s.dialect, found)
         if len(jobs) == limit:
             return Page(jobs, next=jobs[-1].id)
         return Page(jobs, next=floor, is_cut=floor is not None)

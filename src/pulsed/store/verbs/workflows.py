@@ -51,7 +51,7 @@ def history(
         now = yield from clock(s)
         generation = yield Statement(w.read_generation, {"job": job_id})
         found = yield wanted
-        checkpoints = [decode.checkpoint(s.dialect, row) for row in found]
+        checkpoints = decode.checkpoint.all(s.dialect, found)
         return History(checkpoints, generation[0][0] if generation else 0, now)
 
     return Verb("history", Kind.READ, script)
@@ -177,7 +177,7 @@ def outcomes(w: WorkflowStatements, ids: Sequence[UUID]) -> Verb[dict[UUID, Ende
 
     def script() -> Script[dict[UUID, Ended]]:
         found = yield Statement(w.outcomes, {}, one_column(ids))
-        jobs = [decode.ended(w.dialect, row) for row in found]
+        jobs = decode.ended.all(w.dialect, found)
         return {job.id: job for job in jobs}
 
     return Verb("outcomes", Kind.READ, script)
@@ -265,24 +265,33 @@ def take_signal(
 
     def script() -> Script[Checkpoint | None]:
         yield from _hold(w, lease)
-        stored = yield Statement(w.read_checkpoint, key)
-        if stored and stored[0][4] != StepState.OPEN:
-            return decode.checkpoint(w.dialect, stored[0])
+        stored, is_over = yield from _stored(w, key)
+        if stored is not None and stored.state is not StepState.OPEN:
+            return stored
         values = _values(lease, checkpoint)
         signals = yield Statement(w.oldest_signal, job | {"name": name})
         if signals:
             ((signal_id, payload),) = signals
             yield Statement(w.consume, job | {"name": name, "id": signal_id})
             values = _decided(values, StepState.DONE, payload)
-        elif (stored and stored[0][-1]) or (yield from _is_past(w, checkpoint.until)):
+        elif is_over or (yield from _is_past(w, checkpoint.until)):
             values = _decided(values, StepState.TIMED_OUT, None)
         else:
             return None
         yield Statement(w.record, {}, [values])
-        written = yield Statement(w.read_checkpoint, key)
-        return decode.checkpoint(w.dialect, written[0])
+        written, _ = yield from _stored(w, key)
+        return written
 
     return Verb("take_signal", Kind.TRANSACTION, script)
+
+
+def _stored(w: WorkflowStatements, key: dict[str, Any]) -> Script[tuple[Checkpoint | None, bool]]:
+    """Read a checkpoint, and whether the time of its wait is over."""
+    found = yield Statement(w.read_checkpoint, key)
+    if not found:
+        return None, False
+    *columns, is_over = found[0]
+    return decode.checkpoint(w.dialect, columns), bool(is_over)
 
 
 def _is_past(w: WorkflowStatements, instant: datetime | None) -> Script[bool]:

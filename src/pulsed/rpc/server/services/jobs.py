@@ -17,6 +17,7 @@ from pulsed.model.page import Page
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import PRODUCE, Caller, Role
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
@@ -75,7 +76,7 @@ class JobService:
 
         jobs = Parcel(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
-        searched = "" if jobs.is_cut else to.maybe_text(searched_to)
+        searched = "" if jobs.is_cut else values.maybe_text(searched_to)
         return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
 
     async def count_jobs(
@@ -134,7 +135,7 @@ class JobService:
                     queue=lane.queue,
                     topic=lane.topic,
                     due=lane.due,
-                    oldest=to.stamp(lane.oldest),
+                    oldest=values.stamp(lane.oldest),
                     at_least=lane.at_least,
                 )
                 for lane in await self._store.backlog()
@@ -148,7 +149,7 @@ class JobService:
             leaseless=found.leaseless,
             overspent=found.overspent,
             overdue=found.overdue,
-            last_tick=to.maybe_stamp(found.last_tick),
+            last_tick=values.maybe_stamp(found.last_tick),
             in_grace=found.in_grace,
             reasonless=found.reasonless,
             overslept=found.overslept,
@@ -156,7 +157,7 @@ class JobService:
         )
 
     async def get_time(self, request: pb.GetTimeRequest, caller: Caller) -> pb.GetTimeResponse:
-        return pb.GetTimeResponse(now=to.stamp(await self._store.now()))
+        return pb.GetTimeResponse(now=values.stamp(await self._store.now()))
 
     async def get_server(
         self, request: pb.GetServerRequest, caller: Caller
@@ -168,9 +169,9 @@ class JobService:
     ) -> pb.ListAuditLogResponse:
         entries = await self._store.audit_log(
             limit=checked_count("limit", request.limit, 1, LONGEST_LOG),
-            since=to.maybe_instant(request, "since"),
-            until=to.maybe_instant(request, "until"),
-            actor=to.maybe(request, "actor"),
+            since=values.maybe_instant(request, "since"),
+            until=values.maybe_instant(request, "until"),
+            actor=values.maybe(request, "actor"),
         )
         return pb.ListAuditLogResponse(entries=map(to_audit.entry_message, entries))
 

@@ -13,6 +13,7 @@ from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
+from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, denied
 from pulsed.rpc.server.scopes import owns_schedule
@@ -165,7 +166,7 @@ class ScheduleService:
     ) -> Parcel[JobRow, M]:
         schedule_id = checks.job_id_of(request.schedule_id)
         jobs = Parcel(pack, limit=checked_count("limit", request.limit, 1, LARGEST_PAGE))
-        before = to.maybe_instant(request, "before")
+        before = values.maybe_instant(request, "before")
         before_id = checks.job_id_of(request.before_id) if request.before_id else None
 
         async def read(count: int, last: JobRow | None) -> list[JobRow]:

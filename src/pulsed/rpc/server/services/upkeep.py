@@ -13,6 +13,7 @@ from pulsed.model.retention import LONGEST
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
+from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
@@ -51,8 +52,8 @@ class UpkeepService:
         schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
             schedules=schedules.messages,
-            next_run_at=to.maybe_stamp(due.next_run_at),
-            now=to.stamp(due.now),
+            next_run_at=values.maybe_stamp(due.next_run_at),
+            now=values.stamp(due.now),
         )
 
     async def fire_schedules(
@@ -77,7 +78,7 @@ class UpkeepService:
         self, request: pb.PruneJobsRequest, caller: Caller
     ) -> pb.PruneJobsResponse:
         since = {
-            to.STATUSES[age.status]: to.instant(age.since)
+            to.STATUSES[age.status]: values.instant(age.since)
             for age in request.ages
             if age.HasField("since")
         }
@@ -90,7 +91,7 @@ class UpkeepService:
                 pb.PruneJobsResponse.Removed(
                     status=to.STATUS_NUMBERS[status],
                     jobs=jobs,
-                    reached=to.maybe_stamp(pruned.reached.get(status)),
+                    reached=values.maybe_stamp(pruned.reached.get(status)),
                 )
                 for status, jobs in pruned.removed.items()
             ]

@@ -13,6 +13,7 @@ from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Record
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import values
 from pulsed.rpc.messages import workflows as to_workflow
 from pulsed.rpc.messages.contract import LARGEST_ANSWER
 from pulsed.rpc.server import checks
@@ -57,7 +58,7 @@ class WorkflowService:
                 steps.is_cut = True  # who asks for the rest finds that it was begun anew
                 break
             answer.generation = history.generation
-            answer.now.CopyFrom(to.stamp(history.now))
+            answer.now.CopyFrom(values.stamp(history.now))
             steps.fill(history.checkpoints)
             if len(history.checkpoints) < count:
                 break

@@ -1,0 +1,81 @@
+"""The columns of a job as statements name them, derived from the table of its fields."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pulsed.model.fields import CLAIM, NEW, POLICY, ROW, Kind, columns_of, fields_of
+
+
+def _selected(columns: dict[str, str]) -> dict[str, str]:
+    """Return how columns are read. JSON comes as text, or some drivers would decode it."""
+    return {name: f"{name}::text" if sql == "json" else name for name, sql in columns.items()}
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+_READ = _selected(columns_of(ROW)) | {
+    "updated_at": "coalesce(updated_at, submitted_at)",
+    "crashes": "coalesce(crashes, 0)",
+    "wait_job": "wait_job",
+}
+JOB_COLUMNS = ", ".join(_READ.values())
+
+# -- inserting ------------------------------------------------------------------------------------
+
+NEW_JOB = {name: "text" if sql == "json" else sql for name, sql in columns_of(NEW).items()}
+"""What a producer says about a job, and the type of the parameter. JSON goes in as text: a caller's
+own connection may have been taught to encode what it takes for JSON."""
+
+NEW_JSON = tuple(name for name, sql in columns_of(NEW).items() if sql == "json")
+
+START = tuple(field.name for field in fields_of(NEW) if not field.is_stored)
+"""What has no column of its own, but says when the job may start."""
+
+# -- claiming -------------------------------------------------------------------------------------
+
+ASSIGNED = _selected(columns_of(CLAIM))
+"""What a claim answers with, and how each column is selected."""
+
+ASSIGNED_PLACES = {name: place for place, name in enumerate(ASSIGNED)}
+
+ASSIGNED_IDS = tuple(name for name, sql in columns_of(CLAIM).items() if sql == "uuid")
+
+LONG_COLUMNS = tuple(name for name, sql in columns_of(CLAIM).items() if sql == "json")
+"""Those of a claim that may be long."""
+
+_ENCODED_AS: dict[Kind, Any] = {
+    Kind.UUID: UUID, Kind.INTEGER: int, Kind.INSTANT: int, Kind.SECONDS: int, Kind.FLAG: int
+}  # fmt: skip
+ASSIGNED_TYPES = tuple(_ENCODED_AS.get(field.kind, str) | None for field in fields_of(CLAIM))
+"""Of the same columns, once they were encoded as JSON, in which an instant is a number."""
+
+TOPIC = ", ".join(
+    ["t_topic text", *(f"t_{name} {sql}" for name, sql in columns_of(POLICY).items())]
+)
+"""What a worker's handler says about its topic."""
+
+
+def filled_policy(topic: str) -> dict[str, str]:
+    """Return what a claim makes of the columns that it fills, if the producer left them unset.
+
+    ``topic`` stands before the names of the topic's own. Columns that belong together are filled
+    together.
+    """
+    filled = {}
+    for field in fields_of(POLICY):
+        first, *others = field.columns
+        filled[first] = f"coalesce({first}, {topic}_{first})"
+        for name in others:
+            filled[name] = f"CASE WHEN {first} IS NULL THEN {topic}_{name} ELSE {name} END"
+    return filled
+
+
+FILLED_PLACES = {
+    f"t_{name}": ASSIGNED_PLACES[name]
+    for field in fields_of(POLICY)
+    if CLAIM in field.use
+    for name in field.columns
+}
+"""What a topic says, and where it belongs in a claim's answer."""
