@@ -7,12 +7,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from pulsed.errors import TransientStorageError
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import address as postgres_address
+from pulsed.store.postgres import hosts
 from pulsed.store.postgres.address import Address
+from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from tests.support.backends import AT_ONCE_OPTIONS
-from tests.support.jobs import a_job
+from pulsed.store.verbs.script import Kind, Verb
+from tests.support.backends import AT_ONCE_OPTIONS, PostgresBackend
+from tests.support.checkpoints import a_step
+from tests.support.clock import Clock
+from tests.support.jobs import a_job, running
+from tests.support.raw_verbs import a_verb
 from tests.support.scratch_postgres import ScratchPostgres, free_port
 from tests.support.silent_proxy import SilentProxy
 
@@ -75,6 +82,125 @@ async def test_a_standby_is_passed_over():
         job = a_job()
         assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
         await store.aclose()
+
+
+# -- a host that goes silent under a statement ----------------------------------------------------
+
+
+@pytest.fixture
+def silent(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SilentProxy, Any]]:
+    """Two hosts of which the first one works, until it is silenced; and a store for both."""
+    monkeypatch.setattr(hosts, "SILENT_AFTER", 0.1)
+    monkeypatch.setattr(hosts, "CHECK_EVERY", 0.3)
+    monkeypatch.setattr(postgres_address, "HOST_WITHIN", 0.2)  # libpq takes it for 2 seconds
+    real = urlsplit(postgres_url)
+    backend = PostgresBackend(postgres_url, Clock())
+    if backend.execute("SELECT 1 WHERE to_regclass('pulse_jobs') IS NOT NULL"):
+        backend.empty()
+    with SilentProxy(postgres_url) as proxy:
+        ports = (proxy.port, real.port or 5432)
+        url = url_of(*ports, database=real.path[1:], user=real.username or "postgres")
+        yield proxy, a_store(url)
+
+
+async def run(store: PostgresStore, how: str, verb: Verb[Any]) -> Any:
+    if how == "async":
+        return await store.run(verb)
+    return await asyncio.to_thread(lambda: run_blocking(store.run(verb)))
+
+
+both = pytest.mark.parametrize("how", ["async", "blocking"])
+
+
+@both
+async def test_what_waits_for_a_silent_host_is_tried_on_the_one_that_took_over(
+    silent: Any, how: str, caplog: pytest.LogCaptureFixture
+):
+    """Without that it waits for its statement timeout and five seconds: an hour, here."""
+    proxy, store = silent
+    await run(store, how, a_verb("SELECT 1"))
+    proxy.silence(also_new=True)
+    async with asyncio.timeout(60):
+        assert await run(store, how, a_verb("SELECT 1", Kind.TRANSACTION)) == [(1,)]
+        accepted = proxy.accepted
+        await store.aclose()
+        assert await run(store, how, a_verb("SELECT 1")) == [(1,)]
+    assert proxy.accepted == accepted, "the silent host is tried last for a while"
+    told = [each for each in caplog.records if "does not answer" in each.getMessage()]
+    assert len(told) == 1
+    await store.aclose()
+
+
+@both
+async def test_a_statement_that_is_only_slow_is_waited_for(silent: Any, how: str):
+    """Another host would do as well, as with two poolers; but the first one lets us connect."""
+    proxy, store = silent
+    await run(store, how, a_verb("SELECT 1"))
+    before = proxy.accepted
+    slow = a_verb("SELECT 1 FROM pg_sleep(0.8)")
+    assert await asyncio.gather(*(run(store, how, slow) for _ in range(4))) == [[(1,)]] * 4
+    checks = proxy.accepted - before - 3  # the other connections
+    assert 1 <= checks <= 3, "one check for all, now and then"
+    await store.aclose()
+
+
+async def test_a_submit_on_a_host_that_goes_silent_is_stored_once(silent: Any):
+    proxy, store = silent
+    await store.submit([a_job()])
+    proxy.silence(also_new=True)
+    job = a_job()
+    async with asyncio.timeout(60):
+        assert await store.submit([job]) == 1
+    assert set(await store.get([job.id])) == {job.id}
+    await store.aclose()
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_the_commit_of_a_step_does_not_wait_for_a_silent_host(silent: Any, plain: bool):
+    """Whether it was committed is then asked on the new primary."""
+    proxy, store = silent
+    claimed = await running(store)
+    async with asyncio.timeout(60):
+        async with store.workflows.transaction(claimed.lease, plain=plain) as transaction:
+            proxy.silence(also_new=True)
+            with pytest.raises(TransientStorageError):
+                await transaction.commit(a_step())
+            assert await transaction.was_committed(a_step()) is False
+        await store.aclose()
+
+
+def test_a_host_is_given_up_only_if_it_lets_nobody_in_and_another_one_does():
+    address = Address.parse("postgresql://a,b:1,c/jobs")
+    now = 100.0
+    answers: dict[str, bool | None] = {}
+    asked: list[str] = []
+
+    def accepts(host: Address) -> bool | None:
+        asked.append(host.at)
+        return answers[host.at]
+
+    known = Hosts(address, accepts, lambda: now)
+    for own, b, c, replaced in (
+        (True, True, True, False),
+        (None, True, True, False),  # full, but there
+        (False, False, None, False),  # nobody to go to
+        (False, False, True, True),
+    ):
+        answers |= {"a": own, "b:1": b, "c": c}
+        asked.clear()
+        assert known.is_replaced(0) is replaced
+        assert asked == (["a", "b:1", "c"] if own is False else ["a"])
+        assert known.is_replaced(0) is replaced
+        assert len(asked) <= 3, "not asked again at once"
+        now += hosts.CHECK_EVERY
+    assert known.in_order() == [1, 2, 0]
+    assert known.preferred().at == "b:1,c,a"
+    assert known.is_replaced(1) is True  # c lets us in
+    assert known.in_order() == [2, 0, 1]
+    known.connected(0)
+    assert known.in_order() == [0, 2, 1]
+    now += hosts.AVOID_FOR
+    assert known.preferred() is address
 
 
 def test_one_of_several_hosts_has_less_time_than_the_only_one():

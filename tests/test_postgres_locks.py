@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -11,11 +11,13 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from pulsed.client import bulk
 from pulsed.engine.context import Context
-from pulsed.errors import StorageBusy
+from pulsed.errors import JobsLocked, StorageBusy
+from pulsed.model.backoff import RetryPolicy
 from pulsed.model.ids import new_job_id
-from pulsed.model.job import Lease, Status
-from pulsed.model.outcome import Beat, Failed, Report, Succeeded
+from pulsed.model.job import JobFilter, Lease, Status
+from pulsed.model.outcome import Beat, Failed, Report, Snoozed, Succeeded
 from pulsed.model.schedule import ScheduleFilter
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record
@@ -25,10 +27,13 @@ from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.gate import Gate, OpenGate
 from pulsed.store import tokens
 from pulsed.store.base import Partly, Store
+from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from tests.support.backends import PostgresBackend
 from tests.support.checkpoints import a_family, a_step, a_wait, statuses, suspended
-from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
+from tests.support.clock import Clock
+from tests.support.jobs import ALICE, TOPIC, a_job, a_worker_id, claim, reap, running, settle
 from tests.support.own_sessions import AT_ONCE
 from tests.support.servers import ServerThread
 from tests.support.workers import (
@@ -326,3 +331,104 @@ async def test_one_locked_row_holds_up_no_checkpoint_of_others(
         job = await finished(store, stuck)
     assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
     assert sorted(runs) == list(range(12))
+
+
+# -- recovery -------------------------------------------------------------------------------------
+
+
+async def test_a_locked_parent_or_waiter_holds_up_the_recovery_of_no_other_job(
+    postgres_url: str, admin: psycopg.Connection[Any]
+):
+    backend = PostgresBackend(postgres_url, clock := Clock())
+    store = backend.open(retry=RetryPolicy.disabled())
+    parent, children = await a_family(store, 3)
+    await suspended(store, parent, StepKind.FAN_OUT)
+    waiter, target = [await running(store, a_worker_id()) for _ in range(2)]
+    await store.workflows.watch(waiter.lease, target.job_id)
+    await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
+    silent = await running(store, a_worker_id())
+    clock.advance(31)
+    with holding(postgres_url, rows(parent.job_id, waiter.job_id)):
+        async with asyncio.timeout(20):
+            # The others are first in line, and do not use up its limit.
+            assert await reap(store, limit=1) == [silent.job_id]
+            assert await reap(store) == []
+    left = {target.job_id, *(child.job_id for child in children)}
+    assert set(await reap(store)) == left
+    await store.aclose()
+
+
+async def test_a_locked_waiter_holds_up_no_other_child_of_a_cancelled_parent(
+    store: Store, postgres_url: str
+):
+    parent, children = await a_family(store, 3)
+    waiter = await running(store)
+    await store.workflows.watch(waiter.lease, children[0].job_id)
+    await suspended(store, waiter, StepKind.JOB, key=str(children[0].job_id))
+    for child in children:
+        await settle(store, child, Snoozed(3600))
+    with holding(postgres_url, rows(waiter.job_id)):
+        async with asyncio.timeout(20):
+            await settle(store, parent, Failed("x", final=True))
+        told = await statuses(store, [child.job_id for child in children])
+        assert told == [Status.PENDING, Status.CANCELLED, Status.CANCELLED]
+    await store.workflows.cascade()
+    assert await statuses(store, [children[0].job_id]) == [Status.CANCELLED]
+
+
+# -- operators ------------------------------------------------------------------------------------
+
+
+async def cancelled(store: Store, ids: Sequence[UUID]) -> Any:
+    return await store.cancel(ids)
+
+
+async def retried(store: Store, ids: Sequence[UUID]) -> Any:
+    return await store.replay(ids)
+
+
+async def deleted(store: Store, ids: Sequence[UUID]) -> Any:
+    return await store.delete(ids)
+
+
+@pytest.mark.parametrize("how", ["async", "blocking"])
+@pytest.mark.parametrize("act", [cancelled, retried, deleted])
+async def test_an_operator_hears_which_jobs_are_locked_and_the_others_are_done(
+    store: Store, postgres_url: str, act: Any, how: str
+):
+    jobs = [a_job() for _ in range(3)]
+    await store.submit(jobs)
+    ids = [job.id for job in jobs]
+    if act is not cancelled:
+        await store.cancel(ids)
+    before = await statuses(store, ids[:1])
+
+    async def acting(some: Sequence[UUID]) -> Any:
+        if how == "async":
+            return await act(store, some)
+        return await asyncio.to_thread(lambda: run_blocking(act(store, some)))
+
+    with holding(postgres_url, rows(ids[0])):
+        async with asyncio.timeout(20):
+            with pytest.raises(JobsLocked, match=f"1 of 3 jobs .*{ids[0]}.* others were done"):
+                await acting(ids)
+            with pytest.raises(JobsLocked, match=f"Job {ids[0]} is locked .* nothing was changed"):
+                await acting(ids[:1])
+        assert await statuses(store, ids[:1]) == before
+        found = await store.get(ids[1:])
+        wanted = {cancelled: Status.CANCELLED, retried: Status.PENDING, deleted: None}[act]
+        assert {found[each].status if each in found else None for each in ids[1:]} == {wanted}
+    await acting(ids[:1])
+
+
+async def test_a_locked_job_does_not_stop_an_act_on_all_that_match(
+    store: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(bulk.pages, "__defaults__", (2, None))
+    jobs = [a_job() for _ in range(6)]
+    await store.submit(jobs)
+    stuck = jobs[3].id
+    with holding(postgres_url, rows(stuck)), pytest.raises(JobsLocked, match=str(stuck)):
+        await bulk.act_on_matching(store, bulk.CANCEL, JobFilter(topic=TOPIC))
+    found = await store.get([job.id for job in jobs])
+    assert [each for each, job in found.items() if job.status is not Status.CANCELLED] == [stuck]

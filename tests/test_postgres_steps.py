@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ import pytest
 from pulsed.engine.context import Context
 from pulsed.engine.workflow import patience
 from pulsed.engine.workflow.steps import MOST_LOSSES
+from pulsed.errors import TooManyConnections
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.store import retrying
@@ -171,6 +173,33 @@ async def test_a_session_of_the_steps_own_is_its_own_affair(
     store_url = psycopg.conninfo.make_conninfo(**store.address.keywords)
     job = await outcome(store, in_a_transaction(plain_step if plain else step))
     assert (job.status, calls) == (Status.DEAD_LETTERED, [1])
+
+
+# -- connections for plain steps ------------------------------------------------------------------
+
+
+async def test_a_plain_step_opens_no_connection_while_a_fork_is_under_way(store: PostgresStore):
+    """libpq's locks, held while it connects, would be held for ever in the child."""
+    store.pause(give_up_at=0)
+    opening = asyncio.create_task(asyncio.to_thread(store.connect_for_a_step))
+    await asyncio.sleep(0.3)  # a connection takes some milliseconds
+    assert not opening.done()
+    store.resume()
+    (await opening).close()
+
+
+async def test_a_plain_step_leaves_a_full_server_alone(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+):
+    crowding = store._sessions.crowding
+    crowding.note(psycopg.errors.TooManyConnections())
+    with pytest.raises(TooManyConnections, match="none is opened"):
+        store.connect_for_a_step()
+    crowding._until = -math.inf
+    noted: list[object] = []
+    monkeypatch.setattr(crowding, "note", noted.append)
+    store.connect_for_a_step().close()
+    assert noted == [None]
 
 
 # -- what a session is, and what it leaves --------------------------------------------------------

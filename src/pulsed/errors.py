@@ -15,6 +15,7 @@
     │       └── UnknownZone             a time zone that this machine does not know
     ├── StorageError                    the database said no
     │   ├── TransientStorageError       it may say yes in a moment; retried for you
+    │   │   ├── JobsLocked              another session holds some of the jobs; the others are done
     │   │   └── ServerUnreachable       no pulsed server answers; what its database does is unknown
     │   ├── StorageRefused              this very row can never be stored
     │   ├── StorageFull                 no room left on its disk
@@ -118,6 +119,10 @@ class TooManyConnections(TransientStorageError):
 
 class StorageBusy(TransientStorageError):
     """The database answers, but not in time: rows are locked, or it was too much at once."""
+
+
+class JobsLocked(StorageBusy):
+    """Other sessions hold locks on jobs that were to be changed; all others were changed."""
 
 
 class ServerUnreachable(TransientStorageError):

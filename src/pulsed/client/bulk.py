@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from pulsed.client.operator import operator
+from pulsed.errors import JobsLocked
 from pulsed.model.audit import Operator, of_filter
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import CLAIMABLE, DELETABLE, REPLAYABLE, is_cancelled
@@ -56,11 +57,18 @@ async def act_on_matching(
     """
     total = 0
     by = operator(of_filter(where))
+    locked: JobsLocked | None = None
     async for rows in pages(store, where):
-        answers = await act.perform(store, [row.id for row in rows], by)
+        try:
+            answers = await act.perform(store, [row.id for row in rows], by)
+        except JobsLocked as error:  # what is locked on one page does not stop the others
+            locked = locked or error
+            continue
         done = {job_id: status for job_id, (worked, status) in answers.items() if worked}
         tell(done)
         total += len(done)
+    if locked is not None:
+        raise locked
     return total
 
 

@@ -36,7 +36,7 @@ from pulsed.store.retrying import RetryOptions, retry_of, retrying
 
 log = logging.getLogger("pulsed.upkeep")
 
-SPLIT = {"ReportResults", "Checkpoint"}
+SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs"}
 """Calls that are not made again while rows are locked: what can be written is then written."""
 
 LONGEST_CALL = 30.0

@@ -138,14 +138,35 @@ class Address:
             for host, port in zip_longest_last(self.hosts, ports)
         ]
 
+    def reordered(self, order: list[int]) -> Address:
+        """Return the same hosts in another order."""
+        lists = {
+            name: self.keywords[name].split(",")
+            for name in ("host", "hostaddr", "port")
+            if self.keywords.get(name, "").count(",") == len(order) - 1
+        }
+        moved = {name: ",".join(each[place] for place in order) for name, each in lists.items()}
+        return Address(self.keywords | moved)
+
+    def place_of(self, host: str, port: int) -> int:
+        """Return which of the hosts this one is, by what libpq says of a connection."""
+        ports = self.keywords.get("port", "").split(",")
+        known = [(h, int(p or DEFAULT_PORT)) for h, p in zip_longest_last(self.hosts, ports)]
+        return known.index((host, port)) if (host, port) in known else 0
+
     @property
-    def where(self) -> str:
-        """Name the database for a message: everything but the credentials."""
+    def at(self) -> str:
+        """Name the hosts for a message."""
         hosts = self.keywords.get("host") or self.keywords.get("hostaddr") or "the default host"
         ports = self.keywords.get("port", "").split(",")
         named = [f"{h}:{p}" if p else h for h, p in zip_longest_last(hosts.split(","), ports)]
+        return ",".join(named)
+
+    @property
+    def where(self) -> str:
+        """Name the database for a message: everything but the credentials."""
         database = self.keywords.get("dbname") or self.keywords.get("user") or "(default)"
-        return f"PostgreSQL database {database!r} at {','.join(named)}"
+        return f"PostgreSQL database {database!r} at {self.at}"
 
     def connect_timeout(self, default: float) -> float:
         """Return how long one host may take: what the URL says, if it says so."""

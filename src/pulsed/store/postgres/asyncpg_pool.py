@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import TypeAlias, TypeVar
 
 import asyncpg
 
-from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres import hosts as silence
+from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.errors import DRIVER_ERRORS, lost_the_server
+from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions, lane_of
 from pulsed.store.postgres.values import arguments
 from pulsed.store.sql.statement import Rows, Statement
@@ -30,17 +32,21 @@ Clock: TypeAlias = Callable[[], datetime]
 CLOSE_WITHIN = 2.0
 
 
+class Connection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that knows its host."""
+
+    place = 0
+    """Which of the hosts of its URL it leads to."""
+
+
 async def connect(
-    address: Address, options: PostgresOptions, sessions: Sessions, lane: Lane
-) -> asyncpg.Connection:
+    hosts: Hosts, options: PostgresOptions, sessions: Sessions, lane: Lane
+) -> Connection:
     """Open a connection for a lane, to the first host that will do."""
     if lane is not Lane.URGENT:
         sessions.crowding.check()
-    within = address.connect_timeout(options.connect_timeout)
     try:
-        connection = await _connect_to_one(
-            address.alternatives(), options, sessions.at_connect(lane), within
-        )
+        connection = await _connect_to_one(hosts, options, sessions.at_connect(lane))
     except asyncpg.PostgresError as error:
         sessions.crowding.note(error)
         raise
@@ -49,14 +55,16 @@ async def connect(
 
 
 async def _connect_to_one(
-    addresses: list[Address], options: PostgresOptions, settings: dict[str, str], within: float
-) -> asyncpg.Connection:
+    hosts: Hosts, options: PostgresOptions, settings: dict[str, str]
+) -> Connection:
     """Try one host after the other: asyncpg has one time limit for all of them."""
+    within = hosts.address.connect_timeout(options.connect_timeout)
     failed: Exception | None = None
-    for address in addresses:
+    for place in hosts.in_order():
         try:
-            return await asyncpg.connect(
-                **address.for_asyncpg(settings, within),
+            connection: Connection = await asyncpg.connect(
+                **hosts.each[place].for_asyncpg(settings, within),
+                connection_class=Connection,
                 command_timeout=options.statement_timeout + 5,
                 statement_cache_size=256 if options.prepared_statements else 0,
                 max_cached_statement_lifetime=0,
@@ -64,6 +72,10 @@ async def _connect_to_one(
             )
         except _NEXT_HOST as error:
             failed = error
+        else:
+            connection.place = place
+            hosts.connected(place)
+            return connection
     assert failed is not None
     raise failed
 
@@ -82,16 +94,16 @@ class LanePool:
 
     keep_idle = KEEP_IDLE
 
-    def __init__(self, size: int, open_one: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
+    def __init__(self, size: int, open_one: Callable[[], Awaitable[Connection]]) -> None:
         self.slots = asyncio.Semaphore(size)
-        self.opened: set[asyncpg.Connection] = set()
-        self._idle: list[tuple[asyncpg.Connection, float]] = []
+        self.opened: set[Connection] = set()
+        self._idle: list[tuple[Connection, float]] = []
         self._open_one = open_one
-        self._unclaimed: list[asyncio.Task[asyncpg.Connection]] = []
+        self._unclaimed: list[asyncio.Task[Connection]] = []
         """Connections that are being opened, and whose callers have been cancelled since."""
         self._trimming: asyncio.TimerHandle | None = None
 
-    async def take(self, within: float | None = None) -> asyncpg.Connection:
+    async def take(self, within: float | None = None) -> Connection:
         """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
         while self._idle:
             connection, since = self._idle.pop()
@@ -103,7 +115,7 @@ class LanePool:
         self.opened.add(connection)
         return connection
 
-    async def _opened(self) -> asyncpg.Connection:
+    async def _opened(self) -> Connection:
         """Open a connection, or wait for one that another caller did not.
 
         Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
@@ -118,10 +130,10 @@ class LanePool:
                 opening.add_done_callback(self._adopt)
             raise
 
-    async def _open(self) -> asyncpg.Connection:
+    async def _open(self) -> Connection:
         return await self._open_one()
 
-    def _adopt(self, opening: asyncio.Task[asyncpg.Connection]) -> None:
+    def _adopt(self, opening: asyncio.Task[Connection]) -> None:
         """Keep a connection for which nobody waits any more; its error is nobody's either."""
         failed = opening.cancelled() or opening.exception() is not None
         if opening in self._unclaimed:
@@ -130,7 +142,7 @@ class LanePool:
                 self.opened.add(opening.result())
                 self.give_back(opening.result())
 
-    def give_back(self, connection: asyncpg.Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next verb."""
         if connection in self.opened:  # else the pool was closed meanwhile
             self._idle.append((connection, time.monotonic()))
@@ -154,12 +166,12 @@ class LanePool:
             _keep(asyncio.ensure_future(_close(connection)))
         self._trim_later()
 
-    def drop(self, connection: asyncpg.Connection) -> None:
+    def drop(self, connection: Connection) -> None:
         """Let go of a connection without a word to the server."""
         self.opened.discard(connection)
         connection.terminate()
 
-    async def drop_cancelled(self, connection: asyncpg.Connection) -> None:
+    async def drop_cancelled(self, connection: Connection) -> None:
         """Let go of a connection whose statement was cancelled, once the server has heard of that.
 
         Cut off at once, the statement would run on with its locks until its timeout.
@@ -186,7 +198,7 @@ class LanePool:
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 
-async def _close(connection: asyncpg.Connection) -> None:
+async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=CLOSE_WITHIN)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it is gone now
@@ -209,13 +221,14 @@ class LoopPool:
     """All lanes of one event loop. Closes itself when the loop ends."""
 
     def __init__(
-        self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
+        self, hosts: Hosts, options: PostgresOptions, sessions: Sessions, clock: Clock | None
     ) -> None:
+        self.hosts = hosts
         self.loop = asyncio.get_running_loop()
         self._sessions = sessions
         self._clock = clock
         self._lanes = {
-            lane: LanePool(size, lambda lane=lane: connect(address, options, sessions, lane))  # type: ignore[misc]
+            lane: LanePool(size, lambda lane=lane: connect(hosts, options, sessions, lane))  # type: ignore[misc]
             for lane, size in sessions.sizes().items()
         }
         self._life = self._until_the_loop_ends()
@@ -245,7 +258,7 @@ class LoopPool:
     def _start_closing(self) -> None:
         _keep(self.loop.create_task(self.close()))
 
-    def connections(self) -> list[asyncpg.Connection]:
+    def connections(self) -> list[Connection]:
         """Return every open connection."""
         return [connection for lane in self._lanes.values() for connection in lane.opened]
 
@@ -276,7 +289,11 @@ class LoopPool:
             self._note(error)
             raise
         try:
-            answer = await self._run_on(connection, verb, left)
+            if self.hosts.several and not verb.urgent:
+                with self.watched(connection):
+                    answer = await self._run_on(connection, verb, left)
+            else:
+                answer = await self._run_on(connection, verb, left)
         except asyncio.CancelledError:
             await pool.drop_cancelled(connection)
             raise
@@ -287,12 +304,24 @@ class LoopPool:
         pool.give_back(connection)
         return answer
 
+    @contextmanager
+    def watched(self, connection: Connection) -> Iterator[None]:
+        """Give a connection up when its host stays silent and another one has taken over."""
+        if not self.hosts.several:
+            yield
+            return
+        watch = _Watch(self.hosts, connection)
+        try:
+            yield
+        finally:
+            watch.end()
+
     def slot(self, lane: Lane) -> asyncio.Semaphore:
         """Return the slots of a lane, for a connection that is made elsewhere."""
         return self._lanes[lane].slots
 
     @asynccontextmanager
-    async def borrowed(self, lane: Lane) -> AsyncIterator[asyncpg.Connection]:
+    async def borrowed(self, lane: Lane) -> AsyncIterator[Connection]:
         """Lend a connection. It is not used again unless all went well."""
         pool = self._lanes[lane]
         async with pool.slots:
@@ -312,9 +341,7 @@ class LoopPool:
             else:
                 pool.give_back(connection)
 
-    async def _run_on(
-        self, connection: asyncpg.Connection, verb: Verb[T], left: Callable[[], float]
-    ) -> T:
+    async def _run_on(self, connection: Connection, verb: Verb[T], left: Callable[[], float]) -> T:
         opening = self._sessions.opening(verb)
 
         async def execute(statement: Statement) -> Rows:
@@ -336,6 +363,35 @@ class LoopPool:
         if lost_the_server(error):
             for pool in self._lanes.values():
                 pool.drop_idle()
+
+
+class _Watch:
+    """Has a host checked for as long as a statement waits for it."""
+
+    def __init__(self, hosts: Hosts, connection: Connection) -> None:
+        self._hosts = hosts
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._checking: asyncio.Task[None] | None = None
+        self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(silence.SILENT_AFTER, self._begin)
+
+    def _begin(self) -> None:
+        self._checking = self._loop.create_task(self._check())
+
+    async def _check(self) -> None:
+        hosts, place = self._hosts, self._connection.place
+        if await self._loop.run_in_executor(hosts.threads, hosts.is_replaced, place):
+            self._connection.terminate()
+        else:
+            self._wait()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
 
 
 def changed(status: str) -> int:

@@ -1,16 +1,10 @@
-"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them.
-
-libpq waits for an answer as long as the network takes to say that there will be none, which may be
-for ever. So every wait has a deadline here; a connection that missed it is dropped.
-"""
+"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them."""
 
 from __future__ import annotations
 
-import math
-import select
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -19,10 +13,10 @@ import psycopg
 from psycopg import RawCursor
 
 from pulsed.errors import TransientStorageError
-from pulsed.store.fork import Gate
-from pulsed.store.postgres.address import Address, PostgresOptions
-from pulsed.store.postgres.direct import Prepared, count
+from pulsed.store.postgres.address import PostgresOptions
+from pulsed.store.postgres.direct import count
 from pulsed.store.postgres.errors import lost_the_server
+from pulsed.store.postgres.psycopg_connection import Connection, Connector
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.sql.statement import Rows, Statement
@@ -32,59 +26,22 @@ T = TypeVar("T")
 Clock: TypeAlias = Callable[[], datetime]
 
 
-class NoAnswer(psycopg.OperationalError):
-    """The server, or the network before it, was silent for too long."""
-
-
-class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for an answer for only so long."""
-
-    patience: float = math.inf
-    """Seconds that a statement may take."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.prepared: Prepared = {}
-        self._hears = _ear(self.fileno())
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the server has sent nothing since: what an idle session hears is its end."""
-        return not self.closed and not self._hears()
-
-    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
-        """Run a statement, or whatever else the driver waits for."""
-        return super().wait(_within(self.patience, gen), *args, **options)
-
-
-def _within(seconds: float, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Pass on a driver's generator, which hears ten times a second that nothing has come yet."""
-    deadline = time.monotonic() + seconds
-    try:
-        state = next(gen)
-        while True:
-            state = gen.send((yield state))
-            if time.monotonic() >= deadline:
-                raise NoAnswer(f"no answer within {seconds:g} s")
-    except StopIteration as finished:
-        value: T = finished.value
-        return value
-
-
 class ThreadPool:
     """The blocking connections of this process, the last used first."""
 
     keep_idle = KEEP_IDLE
 
     def __init__(
-        self, address: Address, options: PostgresOptions, sessions: Sessions, clock: Clock | None
+        self,
+        connector: Connector,
+        options: PostgresOptions,
+        sessions: Sessions,
+        clock: Clock | None,
     ) -> None:
-        self._address = address
+        self._connector = connector
         self._options = options
         self._sessions = sessions
         self._clock = clock
-        self.connecting = Gate()
-        """libpq and what it loads have locks that are held while the first connection is made."""
         self._forget()
 
     def _forget(self) -> None:
@@ -96,7 +53,6 @@ class ThreadPool:
     def forget_inherited(self) -> list[object]:
         """Start afresh after a fork; returns the parent's connections."""
         inherited: list[object] = list(self._opened)
-        self.connecting.reset()
         self._forget()
         return inherited
 
@@ -150,7 +106,7 @@ class ThreadPool:
 
     def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
         prepare = self._options.prepared_statements
-        opening = self._sessions.opening(verb)
+        opening = self._sessions.opening(verb, Lane.SYNC)
 
         def execute(statement: Statement) -> Rows:
             values = texts(arguments(statement, self._clock))
@@ -179,24 +135,14 @@ class ThreadPool:
             self._drop(connection)
 
     def _connect(self, patience: float, *, urgent: bool = False) -> Connection:
-        settings = self._sessions.at_connect(Lane.SYNC)
-        crowding = self._sessions.crowding
-        if not urgent:
-            crowding.check()
-        try:
-            with self.connecting:
-                connection = Connection.connect(
-                    **self._address.for_psycopg(
-                        settings, self._options.connect_timeout, most=patience
-                    ),
-                    autocommit=True,
-                    cursor_factory=RawCursor,
-                    prepare_threshold=0 if self._options.prepared_statements else None,
-                )
-        except psycopg.Error as error:
-            crowding.note(error)
-            raise
-        crowding.note(None)
+        connection = self._connector.open(
+            Lane.SYNC,
+            within=patience,
+            urgent=urgent,
+            autocommit=True,
+            cursor_factory=RawCursor,
+            prepare_threshold=0 if self._options.prepared_statements else None,
+        )
         with self._lock:
             self._opened.add(connection)
         return connection
@@ -211,12 +157,3 @@ class ThreadPool:
 def call(statement: Statement, values: list[str | None]) -> tuple[Any, ...]:
     """Return the arguments of ``cursor.execute``."""
     return (statement.sql.text, values) if values else (statement.sql.text,)
-
-
-def _ear(descriptor: int) -> Callable[[], object]:
-    """Return what tells whether the server has sent something that nobody has read."""
-    if not hasattr(select, "poll"):  # Windows
-        return lambda: select.select([descriptor], [], [], 0)[0]
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return lambda: poll.poll(0)

@@ -76,6 +76,8 @@ class Lane(Enum):
     LISTEN = "listen"
     STEP = "step"
     """For the statements of a user's own steps."""
+    CHECK = "check"
+    """Asks whether a host lets us in."""
 
 
 def lane_of(verb: Verb[Any]) -> Lane:
@@ -145,7 +147,7 @@ class Sessions:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.crowding = Crowding()
-        self._openings: dict[tuple[Lane, Kind, bool], str | None] = {}
+        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return how many connections the lanes of an event loop may have."""
@@ -161,14 +163,18 @@ class Sessions:
     def at_connect(self, lane: Lane) -> dict[str, str]:
         """Return what a new session is set to; a transaction pooler only takes its name."""
         name = {"application_name": f"{self._options.application_name}/{lane.value}"}
-        if lane in (Lane.LISTEN, Lane.STEP) or not self._options.prepared_statements:
+        if lane in (Lane.LISTEN, Lane.STEP, Lane.CHECK) or not self._options.prepared_statements:
             return name
         return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
 
-    def opening(self, verb: Verb[Any]) -> str | None:
-        """Return what begins the verb's transaction, or None if its statements commit alone."""
+    def opening(self, verb: Verb[Any], session: Lane | None = None) -> str | None:
+        """Return what begins the verb's transaction, or None if its statements commit alone.
+
+        ``session`` is the lane of the connection, if that is not the verb's own.
+        """
         migrating = verb.name == "migrate"
-        key = (lane_of(verb), verb.kind, migrating)
+        hasty = verb.splits and verb.kind is Kind.TRANSACTION and session is Lane.SYNC
+        key = (lane_of(verb), verb.kind, migrating, hasty)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
@@ -188,10 +194,12 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(self, lane: Lane, kind: Kind, migrating: bool) -> str | None:  # noqa: FBT001
+    def _make_opening(self, lane: Lane, kind: Kind, migrating: bool, hasty: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
             local |= self._settings(lane)
+        if hasty:
+            local["lock_timeout"] = _milliseconds(LOCK_WITHIN)
         if migrating:  # it may have to wait for another one, for as long as that takes
             local |= {"statement_timeout": "0", "lock_timeout": "0"}
         if not local and kind is not Kind.TRANSACTION:

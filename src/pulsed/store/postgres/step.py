@@ -18,7 +18,7 @@ from psycopg import RawCursor
 from pulsed.errors import LeaseLost, StorageError
 from pulsed.model.job import Lease
 from pulsed.model.step import Checkpoint
-from pulsed.store.postgres.asyncpg_pool import LoopPool, changed
+from pulsed.store.postgres.asyncpg_pool import Connection, LoopPool, changed
 from pulsed.store.postgres.errors import (
     DRIVER_ERRORS,
     lost_the_server,
@@ -99,10 +99,12 @@ class AsyncTransaction(PostgresTransaction):
         self,
         store: PostgresStore,
         lease: Lease,
-        connection: asyncpg.Connection,
+        pool: LoopPool,
+        connection: Connection,
         transaction: AsyncpgTransaction,
     ) -> None:
         super().__init__(store, lease)
+        self._pool = pool
         self._connection = connection
         self._transaction = transaction
 
@@ -114,10 +116,12 @@ class AsyncTransaction(PostgresTransaction):
         if not self._connection.is_in_transaction():
             raise StorageError(ENDED)
         values = arguments(statement, self._store.clock)
-        return changed(await self._connection.execute(statement.sql.text, *values))
+        with self._pool.watched(self._connection):
+            return changed(await self._connection.execute(statement.sql.text, *values))
 
     async def _end(self) -> None:
-        await self._transaction.commit()
+        with self._pool.watched(self._connection):
+            await self._transaction.commit()
 
     async def _probe(self) -> None:
         await self._connection.execute("SELECT 1", timeout=URGENT_WITHIN)
@@ -181,7 +185,7 @@ async def async_transaction(
             await transaction.start()
         except DRIVER_ERRORS as error:
             raise translate(error, "step", store.address.where) from error
-        yield AsyncTransaction(store, lease, connection, transaction)
+        yield AsyncTransaction(store, lease, pool, connection, transaction)
 
 
 @asynccontextmanager

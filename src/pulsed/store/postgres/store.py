@@ -38,9 +38,11 @@ from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
 from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
+from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.joined import JoinedPostgres
 from pulsed.store.postgres.listen import ChannelListener, Polling, running
 from pulsed.store.postgres.notify import Notifier
+from pulsed.store.postgres.psycopg_connection import Connector
 from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step import async_transaction, plain_transaction
@@ -68,9 +70,10 @@ class PostgresStore(SqlStore, ForkAware):
         dialect = PostgresDialect(options.schema, own_clock=clock is not None)
         super().__init__(dialect, options, clock=clock)
         self.address = Address.parse(url)
-        self._listen_address = self._where_to_listen()
         self._sessions = Sessions(options)
-        self._threads = ThreadPool(self.address, options, self._sessions, clock)
+        self._connector = Connector(self.address, options, self._sessions)
+        self._listen_at = self._where_to_listen()
+        self._threads = ThreadPool(self._connector, options, self._sessions, clock)
         self._loops: PerLoop[LoopPool] = PerLoop()
         self._listeners: list[tuple[set[str], Callable[[], None]]] = []
         self._channels: list[ChannelListener] = []
@@ -81,19 +84,20 @@ class PostgresStore(SqlStore, ForkAware):
         _stores.add(self)
 
     def pause(self, give_up_at: float) -> None:
-        self._threads.connecting.shut(give_up_at)
+        self._connector.gate.shut(give_up_at)
 
     def resume(self) -> None:
-        self._threads.connecting.open()
+        self._connector.gate.open()
 
     def forget_inherited(self) -> list[object]:
         """Open everything anew in a forked child."""
+        self._connector.forget_inherited()
         inherited = self._loops.forget_all()
         held = [connection for pool in inherited for connection in pool.connections()]
-        held += self._channels
+        channels = self._channels
         self._listeners, self._channels = [], []
         self._notifier.forget_inherited()
-        return [*inherited, *held, *self._threads.forget_inherited()]
+        return [*inherited, *held, *channels, *self._threads.forget_inherited()]
 
     # -- running verbs --------------------------------------------------------------------------
 
@@ -138,9 +142,7 @@ class PostgresStore(SqlStore, ForkAware):
 
     def connect_for_a_step(self) -> psycopg.Connection[Any]:
         """Open a connection for a plain function's own writes."""
-        settings = self._sessions.at_connect(Lane.STEP)
-        timeout = self.postgres_options.connect_timeout
-        return psycopg.connect(**self.address.for_psycopg(settings, timeout, most=timeout))
+        return self._connector.open(Lane.STEP, within=self.postgres_options.connect_timeout)
 
     async def _pool_of_this_loop(self) -> LoopPool:
         pool = self._loops.here(self._new_pool)
@@ -149,7 +151,7 @@ class PostgresStore(SqlStore, ForkAware):
         return pool
 
     def _new_pool(self) -> LoopPool:
-        return LoopPool(self.address, self.postgres_options, self._sessions, self.clock)
+        return LoopPool(self._connector.hosts, self.postgres_options, self._sessions, self.clock)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -175,12 +177,12 @@ class PostgresStore(SqlStore, ForkAware):
 
     @asynccontextmanager
     async def _hearing(self, queues: set[str], wake: Callable[[], None]) -> AsyncIterator[Listener]:
-        address, options = self._listen_address, self.postgres_options
-        if address is None:
+        hosts, options = self._listen_at, self.postgres_options
+        if hosts is None:
             yield Polling(queues)
             return
         channel = ChannelListener(
-            lambda: connect(address, options, self._sessions, Lane.LISTEN),
+            lambda: connect(hosts, options, self._sessions, Lane.LISTEN),
             self.channel,
             queues,
             wake,
@@ -194,18 +196,18 @@ class PostgresStore(SqlStore, ForkAware):
             if channel in self._channels:
                 self._channels.remove(channel)
 
-    def _where_to_listen(self) -> Address | None:
+    def _where_to_listen(self) -> Hosts | None:
         options = self.postgres_options
         if options.listen_url is not None:
-            return Address.parse(options.listen_url)
-        return self.address if options.prepared_statements else None
+            return Hosts(Address.parse(options.listen_url))
+        return self._connector.hosts if options.prepared_statements else None
 
     async def check(self) -> Mapping[str, str]:
         applied = await self.applied_migrations()
         answers = await self._retried(postgres_check.check(self.dialect), retry_of(self.options))
         return answers | {
             "schema": str(max((row.version for row in applied), default=0)),
-            "wake_up": "polling" if self._listen_address is None else "LISTEN/NOTIFY",
+            "wake_up": "polling" if self._listen_at is None else "LISTEN/NOTIFY",
         }
 
     async def aclose(self) -> None:
@@ -216,6 +218,7 @@ class PostgresStore(SqlStore, ForkAware):
             await asyncio.to_thread(self._notifier.wait_until_sent)
             await pool.close()
         self._threads.close()
+        self._connector.hosts.close()
 
 
 _stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()

@@ -520,14 +520,22 @@ class Statements:
         # have not failed but were interrupted; see lifecycle.ending_of_silence.
         interrupted = f"""{_UNSUSPECTED} AND (shared_lease = lease_token
             OR (locked_by IN (SELECT s.locked_by FROM shared AS s)) IS TRUE)"""
+        expired = f"""e.status = 'RUNNING' AND e.lease_until < {d.now}
+                      AND e.lease_ms = r.length_ms AND e.lease_until < r.before"""
+        # Of those, the jobs whose end others have to hear of: these rows are locked first.
+        self.expired_in_families = d.sql(
+            f"""SELECT e.id FROM {d.jobs} AS e, {d.rows_of(EXPIRY)}
+            WHERE {expired} AND (e.parent_id IS NOT NULL OR e.watched IS NOT NULL)""",
+            EXPIRY,
+        )
+        left_alone = "AND NOT e.id = ANY(:left_alone::uuid[])" if d.for_update else ""
         self.reap = d.sql(
             f"""UPDATE {d.jobs} AS j {d.by_id} SET {end_of_run(d, REPORTED)}
             FROM (WITH expired AS MATERIALIZED (
                     SELECT e.id AS job_id, e.locked_by, e.lease_token, e.shared_lease, e.crashes,
                         r.before
                     FROM {d.jobs} AS e, {d.rows_of(EXPIRY)}
-                    WHERE e.status = 'RUNNING' AND e.lease_until < {d.now}
-                      AND e.lease_ms = r.length_ms AND e.lease_until < r.before
+                    WHERE {expired} {left_alone}
                     ORDER BY e.lease_until LIMIT :most::int {d.skip_locked_of("e")}),
                 shared AS MATERIALIZED (SELECT locked_by FROM {d.jobs}
                     WHERE lease_until IS NOT NULL AND status = 'RUNNING'

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.errors import ConfigError
+from pulsed.errors import ConfigError, JobsLocked, StorageBusy
 from pulsed.model.audit import AuditEntry, Operator, of_ages, of_ids
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
@@ -76,6 +76,9 @@ MOST_FLOORS = 1000
 
 MOST_ROUNDS = 20
 """Levels, or large parts of one, that are cancelled at once; upkeep does the rest."""
+
+NAMED = 10
+"""How many locked jobs an error names."""
 
 CASCADE = 500
 """Children in one of these."""
@@ -336,9 +339,9 @@ class SqlStore(Store):
     ) -> dict[UUID, Status]:
         if not ids:
             return {}
-        verb = operators.cancel(self.statements, self.workflow_statements, ids)
-        standing, told = await self.act(
-            verb,
+        (standing, told), left = await self._act_on(
+            ids,
+            lambda some: operators.cancel(self.statements, self.workflow_statements, some),
             by,
             "cancel jobs",
             lambda done: _jobs(key for key, status in done[0].items() if is_cancelled(status)),
@@ -346,7 +349,23 @@ class SqlStore(Store):
         await self._follow(told)
         if Status.RUNNING in standing.values():
             await self.hint({CANCELS})
+        _check_locked(left, len(ids))
         return standing
+
+    async def _act_on(
+        self,
+        ids: Sequence[UUID],
+        act: Callable[[Sequence[UUID]], Verb[T]],
+        by: Operator | None,
+        name: str,
+        done: Callable[[T], Done],
+    ) -> tuple[T, list[UUID]]:
+        """Act on jobs; those that another session has locked for too long are left, and named."""
+        try:
+            return await self.act(act(ids), by, name, done), []
+        except StorageBusy:
+            around = locked.around_locked(self.workflow_statements, ids, act)
+            return await self.act(around, by, name, lambda both: done(both[0]))
 
     async def replay(
         self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
@@ -355,9 +374,17 @@ class SqlStore(Store):
             return {}
         if fresh:
             await self._tell_children()  # the first ones: those to come are not meant
-        verb = operators.replay(self.statements, self.workflow_statements, ids, fresh=fresh)
-        answers, queues = await self.act(verb, by, "retry jobs", lambda done: _done(done[0]))
+        (answers, queues), left = await self._act_on(
+            ids,
+            lambda some: operators.replay(
+                self.statements, self.workflow_statements, some, fresh=fresh
+            ),
+            by,
+            "retry jobs",
+            lambda done: _done(done[0]),
+        )
         await self.hint_some(queues)
+        _check_locked(left, len(ids))
         return answers
 
     async def delete(
@@ -365,9 +392,15 @@ class SqlStore(Store):
     ) -> dict[UUID, tuple[bool, Status]]:
         if not ids:
             return {}
-        verb = operators.delete(self.statements, self.workflow_statements, ids)
-        answers, queues = await self.act(verb, by, "delete jobs", lambda done: _done(done[0]))
+        (answers, queues), left = await self._act_on(
+            ids,
+            lambda some: operators.delete(self.statements, self.workflow_statements, some),
+            by,
+            "delete jobs",
+            lambda done: _done(done[0]),
+        )
         await self.hint_some(queues)
+        _check_locked(left, len(ids))
         return answers
 
     async def audit_log(
@@ -412,6 +445,21 @@ class SqlStore(Store):
         done = await self.run(workflows.cascade(self.statements, self.workflow_statements, limit))
         await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
+
+
+def _check_locked(locked: Sequence[UUID], total: int) -> None:
+    """Raise if some of the jobs that were to be acted on were left."""
+    if not locked:
+        return
+    named = ", ".join(map(str, locked[:NAMED])) + (", …" if len(locked) > NAMED else "")
+    if total == 1:
+        told = f"Job {named} is locked by another session of the database; nothing was changed."
+    else:
+        told = (
+            f"{len(locked):,} of {total:,} jobs are locked by another session of the database and "
+            f"were left as they are ({named}); the others were done."
+        )
+    raise JobsLocked(f"{told} Try again when that session has ended its transaction.")
 
 
 def _jobs(ids: Iterable[UUID]) -> Done:

@@ -83,6 +83,23 @@ def wake(
     return frozenset(row[0] for row in (yield Statement(w.wake, {}, jobs)))
 
 
+def lock_free(w: WorkflowStatements, ids: Iterable[Any]) -> Script[set[Any]]:
+    """Lock jobs, their parents and who waits for them, but wait for no lock of other sessions.
+
+    Returns the jobs of which something is locked elsewhere.
+    """
+    jobs = one_column(ids)
+    if not jobs or not w.dialect.for_update:
+        return set()
+    found = yield Statement(w.with_parents, {}, jobs)
+    related = [(job_id, job_id) for job_id, _ in found]
+    related += [(job_id, parent) for job_id, parent in found if parent is not None]
+    related += [(job_id, waiter) for waiter, job_id in (yield Statement(w.waiters, {}, jobs))]
+    wanted = one_column(each for _, each in related)
+    free = {each for (each,) in (yield Statement(w.lock_free, {}, wanted))}
+    return {job_id for job_id, each in related if each not in free}
+
+
 def lock_families(w: WorkflowStatements, ids: Iterable[Any]) -> Script[None]:
     """Lock jobs and their parents before any of them is changed."""
     if w.dialect.for_update:

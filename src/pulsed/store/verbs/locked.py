@@ -1,4 +1,4 @@
-"""Ending runs while other sessions have locked some of their rows.
+"""Ending runs, and acting on jobs, while other sessions have locked some of their rows.
 
 ``settle`` waits for a locked row, and its whole batch with it. Here everything that the end of a
 run changes is locked first, without waiting: its own row, its parent's, and those of jobs that wait
@@ -7,19 +7,20 @@ for it. Runs of which all could be locked end in the same transaction; the other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from pulsed.model.outcome import Report, Waiting
 from pulsed.store.base import Partly
 from pulsed.store.sql.jobs import Statements
-from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.sql.workflows import WorkflowStatements
-from pulsed.store.verbs.effects import Effects, Settled
+from pulsed.store.verbs.effects import Effects, Settled, lock_free
 from pulsed.store.verbs.script import Kind, Script, Verb
 from pulsed.store.verbs.settle import settle
 from pulsed.store.verbs.workflows import suspend
+
+T = TypeVar("T")
 
 
 def settle_free(
@@ -28,7 +29,7 @@ def settle_free(
     """End runs in any way, but for those that somebody else holds a lock on."""
 
     def script() -> Script[tuple[Partly, Effects]]:
-        locked = yield from _lock_free(w, {report.lease.job_id for report in reports})
+        locked = yield from lock_free(w, {report.lease.job_id for report in reports})
         free = [report for report in reports if report.lease.job_id not in locked]
         waits = [report for report in free if type(report.outcome) is Waiting]
         suspended = Settled(set(), Effects())
@@ -44,13 +45,14 @@ def settle_free(
     return Verb("settle_free", Kind.TRANSACTION, script, splits=True)
 
 
-def _lock_free(w: WorkflowStatements, ids: set[UUID]) -> Script[set[Any]]:
-    """Lock what nobody else has; returns the jobs of which something is locked elsewhere."""
-    jobs = one_column(ids)
-    found = yield Statement(w.with_parents, {}, jobs)
-    related = [(job_id, job_id) for job_id, _ in found]
-    related += [(job_id, parent) for job_id, parent in found if parent is not None]
-    related += [(job_id, waiter) for waiter, job_id in (yield Statement(w.waiters, {}, jobs))]
-    wanted = one_column(each for _, each in related)
-    free = {each for (each,) in (yield Statement(w.lock_free, {}, wanted))}
-    return {job_id for job_id, each in related if each not in free}
+def around_locked(
+    w: WorkflowStatements, ids: Sequence[UUID], act: Callable[[Sequence[UUID]], Verb[T]]
+) -> Verb[tuple[T, list[UUID]]]:
+    """Act on jobs, but for those that another session holds a lock on: these are returned."""
+
+    def script() -> Script[tuple[T, list[UUID]]]:
+        locked = yield from lock_free(w, ids)
+        done = yield from act([each for each in ids if each not in locked]).script()
+        return done, [each for each in dict.fromkeys(ids) if each in locked]
+
+    return Verb(act(ids).name, Kind.TRANSACTION, script, splits=True)

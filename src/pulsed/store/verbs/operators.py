@@ -30,7 +30,7 @@ def cancel(
         standing = yield Statement(s.standing, {}, one_column(ids))
         return {s.dialect.uuid(row[0]): Status(row[1]) for row in standing}, told
 
-    return Verb("cancel", Kind.TRANSACTION, script)
+    return Verb("cancel", Kind.TRANSACTION, script, splits=True)
 
 
 def replay(
@@ -65,7 +65,7 @@ def replay(
             answers[s.dialect.uuid(job_id)] = (mine, Status(status))
         return answers, queues
 
-    return Verb("replay", Kind.TRANSACTION, script)
+    return Verb("replay", Kind.TRANSACTION, script, splits=True)
 
 
 def delete(
@@ -90,4 +90,4 @@ def delete(
         answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
         return answers, woken
 
-    return Verb("delete", Kind.TRANSACTION, script)
+    return Verb("delete", Kind.TRANSACTION, script, splits=True)

@@ -12,7 +12,7 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.sql.workflows import WorkflowStatements
-from pulsed.store.verbs.effects import Effects, run_effects
+from pulsed.store.verbs.effects import Effects, lock_free, run_effects
 from pulsed.store.verbs.script import Kind, Script, Verb
 from pulsed.store.verbs.settle import record_failures
 from pulsed.store.verbs.ticks import Tick, Ticks
@@ -36,7 +36,8 @@ def watchdog(
             expiries.append((lease_ms, before))
         if not expiries:
             return WatchdogTick([], in_grace=False), Effects()
-        ended = yield Statement(s.reap, {"most": limit}, expiries)
+        left_alone = yield from _with_locked_families(s, w, expiries)
+        ended = yield Statement(s.reap, {"most": limit, "left_alone": left_alone}, expiries)
         yield from record_failures(s, map(_failure, ended))
         if ended:
             yield Statement(s.note_shared, {}, one_column(row[7] for row in ended))
@@ -45,6 +46,19 @@ def watchdog(
         return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(w, ended))
 
     return Verb("watchdog", Kind.TRANSACTION, script)
+
+
+def _with_locked_families(
+    s: Statements, w: WorkflowStatements, expiries: list[tuple[int, datetime]]
+) -> Script[list[Any]]:
+    """Return the expired jobs of which another session holds the parent, or who waits for it.
+
+    They are left for a later tick, or one locked row would hold up the recovery of all others.
+    """
+    if not w.dialect.for_update:
+        return []
+    found = yield Statement(s.expired_in_families, {}, expiries)
+    return list((yield from lock_free(w, [job_id for (job_id,) in found])))
 
 
 def _failure(row: Row) -> tuple[Any, ...]:

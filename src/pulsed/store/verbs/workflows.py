@@ -19,7 +19,7 @@ from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import ANY_NUMBER, Row, Rows, Statement, one_column
 from pulsed.store.sql.workflows import WorkflowStatements
-from pulsed.store.verbs.effects import Effects, Settled, effects, wake
+from pulsed.store.verbs.effects import Effects, Settled, effects, lock_free, wake
 from pulsed.store.verbs.heartbeat import lease_of
 from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Kind, Script, Verb
@@ -196,6 +196,8 @@ def cascade(s: Statements, w: WorkflowStatements, limit: int) -> Verb[Cascaded]:
             found = yield Statement(w.untold_children, {"parent": parent, "most": left})
             left -= len(found)
             told += found
+        locked = yield from lock_free(w, [row[0] for row in told])
+        told = [row for row in told if row[0] not in locked]
         if told:
             told = list((yield Statement(s.cancel, {}, [tuple(row) for row in told])))
         done = 0

@@ -1,0 +1,100 @@
+"""The hosts of a URL: in which order to try them, and whether a silent one has been replaced.
+
+A primary that hangs neither answers nor ends its connections. With one host there is nothing to do
+but wait. With several, another one may have become the primary meanwhile: then what waits for the
+silent one is given up. A host that still lets us connect is only slow, and is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from pulsed.store.postgres.address import Address
+
+log = logging.getLogger("pulsed.store")
+
+SILENT_AFTER = 2.0
+"""Seconds without an answer after which a host is checked…"""
+CHECK_EVERY = 5.0
+"""…and between two checks of it, however many statements wait."""
+AVOID_FOR = 30.0
+"""Seconds for which a host that was replaced is tried after all others."""
+
+
+class Hosts:
+    """The hosts of one address. Threads and event loops share it."""
+
+    def __init__(
+        self,
+        address: Address,
+        accepts: Callable[[Address], bool | None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``accepts`` connects: True if it could, None if the host answered but refused."""
+        self.address = address
+        self.each = address.alternatives()
+        self._accepts = accepts
+        self._clock = clock
+        self._checked_at = [-math.inf] * len(self.each)
+        self._avoid_until = [-math.inf] * len(self.each)
+        self.forget_inherited()
+
+    def forget_inherited(self) -> None:
+        """Start afresh in a forked child."""
+        self._checking = threading.Lock()
+        self.threads = ThreadPoolExecutor(1, thread_name_prefix="pulsed-hosts")
+
+    @property
+    def several(self) -> bool:
+        """Whether there is another host to go to."""
+        return len(self.each) > 1
+
+    def in_order(self) -> list[int]:
+        """Return the places of all hosts, those that were replaced a moment ago last."""
+        return sorted(range(len(self.each)), key=self._is_avoided)
+
+    def preferred(self) -> Address:
+        """Return the address with its hosts in that order."""
+        order = self.in_order()
+        return self.address if order == sorted(order) else self.address.reordered(order)
+
+    def connected(self, place: int) -> None:
+        """Take note that a host has let us in."""
+        self._avoid_until[place] = -math.inf
+
+    def is_replaced(self, place: int) -> bool:
+        """Whether a silent host lets nobody in while another one does. Takes some seconds."""
+        with self._checking:
+            if self._clock() < self._checked_at[place] + CHECK_EVERY:
+                return self._is_avoided(place)
+            replacement = self._replacement(place)
+            self._checked_at[place] = self._clock()
+            if replacement is None:
+                return False
+            self._avoid_until[place] = self._clock() + AVOID_FOR
+            log.warning(
+                "PostgreSQL host %s does not answer, and %s does: what waits for the first is "
+                "given up and tried again there",
+                self.each[place].at,
+                replacement.at,
+            )
+            return True
+
+    def _replacement(self, place: int) -> Address | None:
+        if self._accepts(self.each[place]) is not False:
+            return None
+        others = [each for other, each in enumerate(self.each) if other != place]
+        return next((each for each in others if self._accepts(each)), None)
+
+    def _is_avoided(self, place: int) -> bool:
+        return self._clock() < self._avoid_until[place]
+
+    def close(self) -> None:
+        """Let go of the thread; another one is there when it is needed."""
+        threads, self.threads = self.threads, ThreadPoolExecutor(1, "pulsed-hosts")
+        threads.shutdown(wait=False)
