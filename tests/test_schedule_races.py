@@ -350,7 +350,7 @@ STATE = f"AND s.state NOT IN {NOT_ACTIVE}"
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
     for guard in guards:
-        there = store._schedules.schedules
+        there = store.engine.schedules
         sql = getattr(there, statement)
         assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
         setattr(there, statement, unguarded_sql(sql, guard))
@@ -415,7 +415,7 @@ async def test_the_state_fences_a_fire_of_what_somebodys_hand_has_paused(backend
 
 def guard_of_updates(backend: Backend, pattern: str) -> str:
     """Return a guard of the statement that changes schedules, as this engine has it."""
-    found = re.search(pattern, backend.open()._schedules.schedules.update.text)
+    found = re.search(pattern, backend.open().engine.schedules.update.text)
     assert found is not None
     return found[0]
 
@@ -529,7 +529,7 @@ async def test_without_every_other_defence_the_table_refuses(store, backend, clo
     if not same_id:
         backend.execute(f"UPDATE pulse_jobs SET id = {backend.literal(uuid4())}")
     set_back(backend)
-    statements = store._schedules.jobs
+    statements = store.engine.submission
     submit = statements.submit
 
     def unguarded(*columns):

@@ -29,7 +29,7 @@ from pulsed.model.job import (
     WorkerInfo,
 )
 from pulsed.model.lifecycle import is_cancelled
-from pulsed.model.outcome import Beat, Report, Succeeded, Waiting
+from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.model.step import Checkpoint
@@ -44,7 +44,6 @@ from pulsed.store.base import (
     Backlog,
     Due,
     Fire,
-    Partly,
     Pruned,
     Put,
     Signalled,
@@ -53,12 +52,10 @@ from pulsed.store.base import (
     WatchdogTick,
 )
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
-from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import SOON, Statements
-from pulsed.store.sql.schedules import ScheduleStatements
-from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.sql.jobs import SOON
 from pulsed.store.verbs import (
     audit,
+    checkpoints,
     claim,
     heartbeat,
     locked,
@@ -74,9 +71,11 @@ from pulsed.store.verbs import (
     workflows,
 )
 from pulsed.store.verbs.audit import Done
-from pulsed.store.verbs.effects import Effects, Settled
+from pulsed.store.verbs.effects import Effects
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.script import Verb
+from pulsed.store.verbs.topics import topics_of
 from pulsed.store.verbs.workflows import Cascaded
 
 T = TypeVar("T")
@@ -109,18 +108,16 @@ class SqlStore(Store):
 
     def __init__(
         self,
-        dialect: Dialect,
+        engine: Engine,
         options: StoreOptions,
         *,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
-        self.dialect = dialect
+        self.engine = engine
+        self.dialect = engine.dialect
         self.options = options
         self.clock = clock
         """A test's own; None is the engine's."""
-        self._statements = Statements(dialect)
-        self.workflows = WorkflowStatements(dialect)
-        self._schedules = schedules.AllStatements(ScheduleStatements(dialect), self._statements)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
@@ -145,7 +142,7 @@ class SqlStore(Store):
             lambda: self.perform(verb),
             what=verb.action,
             within=within,
-            busy=not verb.splits,
+            busy=not verb.short_lock_wait,
         )
 
     async def act(
@@ -177,7 +174,7 @@ class SqlStore(Store):
     async def submit(self, jobs: Sequence[NewJob]) -> int:
         if not jobs:
             return 0
-        inserted = await self.run(submit.submit(self._statements, jobs))
+        inserted = await self.run(submit.submit(self.engine, jobs))
         await self._hint_at(jobs)
         return inserted
 
@@ -193,9 +190,9 @@ class SqlStore(Store):
     ) -> list[Assignment]:
         if not self._schema_is_good:
             await self._make_schema_good()
-        wanted = claim.topics_of(tuple(topics))
+        wanted = topics_of(tuple(topics))
         floors = self._floors_of(queue, wanted.names)
-        verb = claim.claim(self._statements, worker_id, queue, wanted, limit, floors)
+        verb = claim.claim(self.engine, worker_id, queue, wanted, limit, floors)
 
         async def attempt() -> list[Assignment]:
             try:
@@ -221,56 +218,21 @@ class SqlStore(Store):
     ) -> dict[Lease, Beat]:
         if not leases:
             return {}
-        return await self.run(heartbeat.beat(self._statements, leases), within=within)
+        return await self.run(heartbeat.beat(self.engine, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        succeeded: dict[tuple[UUID, bool], list[Report]] = {}
-        suspended: list[Report] = []
-        others: list[Report] = []
-        for report in reports:
-            lease, outcome = report
-            if type(outcome) is Succeeded:
-                kind = lease.worker_id, settle.may_be_a_child(lease.job_id)
-                if kind in succeeded:
-                    succeeded[kind].append(report)
-                else:
-                    succeeded[kind] = [report]
-            else:
-                (suspended if type(outcome) is Waiting else others).append(report)
-        accepted: set[Lease] = set()
+        settling = settle.settle(self.engine, reports)
+        try:
+            verb = next(settling)
+            while True:
+                settled = await self.run(verb, within=within)
+                await self.follow(settled.effects)
+                verb = settling.send(settled)
+        except StopIteration as finished:
+            accepted: set[Lease] = finished.value
+            return accepted
 
-        async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
-            """Return those that were not accepted."""
-            settled = await self.run(verb, within=within)
-            accepted.update(settled.accepted)
-            await self._follow(settled.effects)
-            if len(settled.accepted) == len(some):
-                return []
-            return [report for report in some if report.lease not in settled.accepted]
-
-        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
-        # What one of them leaves out, because it is lost or more has to be done, is for the last.
-        s, w = self._statements, self.workflows
-        for (worker_id, may_be_children), some in succeeded.items():
-            if may_be_children:
-                others += await end(settle.settle_children(s, w, worker_id, some), some)
-            else:
-                others += await end(settle.settle_succeeded(s, worker_id, some), some)
-        if suspended:
-            others += await end(workflows.suspend(s, w, suspended), suspended)
-        if others:
-            await end(settle.settle(s, w, others), others)
-        return accepted
-
-    async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        if not self.dialect.for_update:
-            return await super().settle_free(reports)
-        verb = locked.settle_free(self._statements, self.workflows, reports)
-        partly, told = await self.run(verb)
-        await self._follow(told)
-        return partly
-
-    async def _follow(self, told: Effects) -> None:
+    async def follow(self, told: Effects) -> None:
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
         await self._hint(told.queues)
         if told.cascades:
@@ -283,27 +245,25 @@ class SqlStore(Store):
                 return
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
-        return await self.run(
-            heartbeat.held(self._statements, worker_id, asked_to_stop=asked_to_stop)
-        )
+        return await self.run(heartbeat.held(self.engine, worker_id, asked_to_stop=asked_to_stop))
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:
-        return await self.run(heartbeat.set_progress(self._statements, lease, progress))
+        return await self.run(heartbeat.set_progress(self.engine, lease, progress))
 
     async def announce(self, worker: WorkerInfo) -> None:
-        await self.run(workers.announce(self._statements, worker))
+        await self.run(workers.announce(self.engine, worker))
 
     async def retire(self, worker_id: UUID) -> None:
-        await self.run(workers.retire(self._statements, worker_id))
+        await self.run(workers.retire(self.engine, worker_id))
 
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
-        verb = watchdog.watchdog(self._statements, self.workflows, limit)
+        verb = watchdog.watchdog(self.engine, limit)
         ticked, told = await self.run(verb)
-        await self._follow(told)
+        await self.follow(told)
         return ticked
 
     async def take_turn(self, *, length: float) -> bool:
-        return await self.run(retention.take_turn(self._statements, length))
+        return await self.run(retention.take_turn(self.engine, length))
 
     async def prune(
         self,
@@ -313,34 +273,34 @@ class SqlStore(Store):
         since: Mapping[Status, datetime] | None = None,
         by: Operator | None = None,
     ) -> Pruned:
-        verb = retention.prune(self._statements, self.workflows, ages, limit, since or {})
+        verb = retention.prune(self.engine, ages, limit, since or {})
         return await self.act(
             verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
-        return await self.run(retention.prunable(self._statements, ages))
+        return await self.run(retention.prunable(self.engine, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(reads.get(self._statements, ids)) if ids else {}
+        return await self.run(reads.get(self.engine, ids)) if ids else {}
 
     async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
         if not ids:
             return {}
-        return await self.run(reads.places(self._statements, ids, urgent=urgent))
+        return await self.run(reads.places(self.engine, ids, urgent=urgent))
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
     ) -> Page[JobRow]:
-        return await self.run(search.list_jobs(self._statements, where, limit, before))
+        return await self.run(search.list_jobs(self.engine, where, limit, before))
 
     async def counts(self, where: JobFilter) -> Counts:
-        return await self.run(search.counts(self._statements, where))
+        return await self.run(search.counts(self.engine, where))
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
     ) -> list[Failure]:
-        return await self.run(reads.failures(self._statements, job_id, after, limit))
+        return await self.run(reads.failures(self.engine, job_id, after, limit))
 
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
@@ -349,12 +309,12 @@ class SqlStore(Store):
             return {}
         (standing, told), left = await self._act_on(
             ids,
-            lambda some: operators.cancel(self._statements, self.workflows, some),
+            lambda some: operators.cancel(self.engine, some),
             by,
             "cancel jobs",
             lambda done: _jobs(key for key, status in done[0].items() if is_cancelled(status)),
         )
-        await self._follow(told)
+        await self.follow(told)
         if Status.RUNNING in standing.values():
             await self.hint({CANCELS})
         _check_locked(left, len(ids))
@@ -372,7 +332,7 @@ class SqlStore(Store):
         try:
             return await self.act(act(ids), by, name, done), []
         except StorageBusy:
-            around = locked.around_locked(self.workflows, ids, act)
+            around = locked.around_locked(self.engine, ids, act)
             return await self.act(around, by, name, lambda both: done(both[0]))
 
     async def replay(
@@ -384,7 +344,7 @@ class SqlStore(Store):
             await self._tell_children()  # the first ones: those to come are not meant
         (answers, queues), left = await self._act_on(
             ids,
-            lambda some: operators.replay(self._statements, self.workflows, some, fresh=fresh),
+            lambda some: operators.replay(self.engine, some, fresh=fresh),
             by,
             "retry jobs",
             lambda done: _done(done[0]),
@@ -400,7 +360,7 @@ class SqlStore(Store):
             return {}
         (answers, queues), left = await self._act_on(
             ids,
-            lambda some: operators.delete(self._statements, self.workflows, some),
+            lambda some: operators.delete(self.engine, some),
             by,
             "delete jobs",
             lambda done: _done(done[0]),
@@ -422,66 +382,64 @@ class SqlStore(Store):
         )
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self.run(workers.workers(self._statements))
+        return await self.run(workers.workers(self.engine))
 
     async def worker(self, worker_id: UUID) -> WorkerInfo | None:
-        found = await self.run(workers.worker(self._statements, worker_id))
+        found = await self.run(workers.worker(self.engine, worker_id))
         return found[0] if found else None
 
     async def audit(self, *, slack: float) -> Audit:
-        return await self.run(reads.audit(self._statements, self.workflows, slack))
+        return await self.run(reads.audit(self.engine, slack))
 
     async def backlog(self) -> list[Backlog]:
-        return await self.run(reads.backlog(self._statements))
+        return await self.run(reads.backlog(self.engine))
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
-        return await self.run(reads.due_queues(self._statements, besides))
+        return await self.run(reads.due_queues(self.engine, besides))
 
     async def now(self) -> datetime:
-        return await self.run(reads.now(self._statements))
+        return await self.run(reads.now(self.engine))
 
     # -- workflows ------------------------------------------------------------------------------
 
     async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
-        return await self.run(
-            workflows.history(self._statements, self.workflows, job_id, skip, limit)
-        )
+        return await self.run(checkpoints.history(self.engine, job_id, skip, limit))
 
     async def record(self, records: Sequence[Record]) -> set[Lease]:
         if not records:
             return set()
-        return await self.run(workflows.record(self._statements, self.workflows, records))
+        return await self.run(checkpoints.record(self.engine, records))
 
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
         if not jobs:
             return
-        verb = workflows.add_children(self._statements, self.workflows, lease, jobs)
+        verb = workflows.add_children(self.engine, lease, jobs)
         await self.run(verb)
         await self._hint_at(jobs)
 
     async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
-        return await self.run(workflows.outcomes(self.workflows, ids)) if ids else {}
+        return await self.run(workflows.outcomes(self.engine, ids)) if ids else {}
 
     async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
-        await self.run(workflows.about_to_wait(self.workflows, lease, job_id))
-        return await self.run(workflows.watch(self.workflows, job_id))
+        await self.run(workflows.about_to_wait(self.engine, lease, job_id))
+        return await self.run(workflows.watch(self.engine, job_id))
 
     async def signal(self, signal: Signal) -> Signalled:
-        answer, queues = await self.run(workflows.signal(self.workflows, signal))
+        answer, queues = await self.run(workflows.signal(self.engine, signal))
         await self._hint(queues)
         return answer
 
     async def take_signal(
         self, lease: Lease, name: str, checkpoint: Checkpoint
     ) -> Checkpoint | None:
-        verb = workflows.take_signal(self.workflows, lease, name, checkpoint)
+        verb = workflows.take_signal(self.engine, lease, name, checkpoint)
         return await self.run(verb)
 
     async def cascade(self, *, limit: int = CASCADE) -> int:
         return (await self._cascade(limit)).parents
 
     async def _cascade(self, limit: int) -> Cascaded:
-        done = await self.run(workflows.cascade(self._statements, self.workflows, limit))
+        done = await self.run(workflows.cascade(self.engine, limit))
         await self._hint(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
 
@@ -498,7 +456,7 @@ class SqlStore(Store):
         by: Operator | None = None,
     ) -> Put:
         wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
-        verb = schedules.put(self._schedules, wanted)
+        verb = schedules.put(self.engine, wanted)
         put = await self.act(
             verb,
             by,
@@ -524,7 +482,7 @@ class SqlStore(Store):
     async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
         effects: dict[str, str] = {}
         for _ in range(DECLARE_TRIES):
-            verb = schedules.declare(self._schedules, wanted)
+            verb = schedules.declare(self.engine, wanted)
             done = await self.act(verb, by, "declare schedules", _declared)
             effects |= done
             wanted = [each for each in wanted if each.name not in effects]
@@ -537,10 +495,10 @@ class SqlStore(Store):
         return effects
 
     async def get_schedule(self, app: str, name: str) -> ScheduleRow | None:
-        return await self.run(schedules.get(self._schedules, app, name))
+        return await self.run(schedules.get(self.engine, app, name))
 
     async def find_schedule(self, schedule_id: UUID) -> ScheduleRow | None:
-        return await self.run(schedules.find(self._schedules, schedule_id))
+        return await self.run(schedules.find(self.engine, schedule_id))
 
     async def list_schedules(
         self,
@@ -549,12 +507,12 @@ class SqlStore(Store):
         limit: int = SCHEDULE_PAGE,
         after: ScheduleKey | None = None,
     ) -> list[ScheduleRow]:
-        return await self.run(schedules.list_schedules(self._schedules, where, limit, after))
+        return await self.run(schedules.list_schedules(self.engine, where, limit, after))
 
     async def pause_schedule(
         self, app: str, name: str, *, by: Operator | None = None
     ) -> ScheduleRow | None:
-        verb = schedules.pause(self._schedules, app, name)
+        verb = schedules.pause(self.engine, app, name)
         return await self.act(
             verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
         )
@@ -562,7 +520,7 @@ class SqlStore(Store):
     async def resume_schedule(
         self, app: str, name: str, *, by: Operator | None = None
     ) -> ScheduleRow | None:
-        verb = schedules.resume(self._schedules, app, name)
+        verb = schedules.resume(self.engine, app, name)
         row = await self.act(
             verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
         )
@@ -570,13 +528,13 @@ class SqlStore(Store):
         return row
 
     async def delete_schedule(self, app: str, name: str, *, by: Operator | None = None) -> bool:
-        verb = schedules.delete(self._schedules, app, name)
+        verb = schedules.delete(self.engine, app, name)
         return await self.act(
             verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
         )
 
     async def prune_schedules(self, age: float, *, limit: int, by: Operator | None = None) -> int:
-        verb = schedules.prune(self._schedules, age, limit)
+        verb = schedules.prune(self.engine, age, limit)
         return await self.act(
             verb, by, "prune schedules", lambda gone: Done(gone, f"done for {age:.0f} s")
         )
@@ -584,22 +542,22 @@ class SqlStore(Store):
     async def run_schedule(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:
-        verb = submit.submit(self._statements, [job])
+        verb = submit.submit(self.engine, [job])
         await self.act(verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0))
         await self._hint_at([job])
 
     async def due_schedules(self, limit: int, *, skip: int = 0) -> Due:
-        return await self.run(schedules.due(self._schedules, limit, skip))
+        return await self.run(schedules.due(self.engine, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
             return []
-        jobs = await self.run(schedules.fire(self._schedules, fires))
+        jobs = await self.run(schedules.fire(self.engine, fires))
         await self._hint_at(jobs)
         return jobs
 
     async def park_schedule(self, row: ScheduleRow, reason: str) -> None:
-        await self.run(schedules.park(self._schedules, row, reason))
+        await self.run(schedules.park(self.engine, row, reason))
 
     async def fires(
         self,
@@ -609,9 +567,7 @@ class SqlStore(Store):
         before: datetime | None = None,
         before_id: UUID | None = None,
     ) -> list[JobRow]:
-        return await self.run(
-            schedules.fires(self._schedules, schedule_id, limit, before, before_id)
-        )
+        return await self.run(schedules.fires(self.engine, schedule_id, limit, before, before_id))
 
 
 def _check_locked(locked: Sequence[UUID], total: int) -> None:

@@ -51,7 +51,7 @@ class JoinedPostgresStore(JoinedStore):
             raise ConfigError(
                 f"using(conn=...) on a PostgreSQL app cannot use a {_type_of(connection)}. {_KINDS}"
             )
-        super().__init__(store.dialect, store.options)
+        super().__init__(store.engine, store.options)
         self._connection: Any = connection
         self._store = store
 

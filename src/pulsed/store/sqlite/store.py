@@ -36,7 +36,7 @@ from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sql_store import JoinedStore, SqlStore, StoreOptions, outside_transaction
-from pulsed.store.sqlite.dialect import SqliteDialect
+from pulsed.store.sqlite.engine import SqliteEngine
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import (
     FileConnection,
@@ -104,7 +104,7 @@ class SqliteStore(SqlStore, ForkAware):
                 f"pulsed needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}."
             )
         self.sqlite_options = options or SqliteOptions()
-        super().__init__(SqliteDialect(), self.sqlite_options, clock=clock)
+        super().__init__(SqliteEngine(), self.sqlite_options, clock=clock)
         # Resolved, because SQLite names its log after the file that a link points to.
         self.path = None if path is None else Path(path).resolve()
         self._name = None if self.path is None else str(self.path)
@@ -463,7 +463,7 @@ class JoinedSqliteStore(JoinedStore):
             )
         if store.path is not None:
             refuse_inherited(store.path)
-        super().__init__(store.dialect, store.options)
+        super().__init__(store.engine, store.options)
         self._connection = connection
         self._store = store
 
