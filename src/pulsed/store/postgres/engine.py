@@ -47,7 +47,8 @@ class PostgresEngine(Engine):
     def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
         answers = dict.fromkeys(leases, Beat.LOST)
         for row in (yield Statement(self.leases.beat, {}, leases)):
-            answers[decode.lease(self.dialect, row)] = Beat.CANCEL if row[3] else Beat.OK
+            *_, is_cancelled = row
+            answers[decode.lease(self.dialect, row)] = Beat.CANCEL if is_cancelled else Beat.OK
         missing = [lease for lease, answer in answers.items() if answer is Beat.LOST]
         if missing:
             for row in (yield Statement(self.leases.still_held, {}, missing)):

@@ -49,4 +49,5 @@ assignment = Reader(
 
 def lease(d: Dialect, row: Row) -> Lease:
     """Read the lease in a row that begins with a job's id, its token and its worker."""
-    return Lease(d.uuid(row[0]), row[1], d.uuid(row[2]))
+    job_id, token, worker_id, *_ = row
+    return Lease(d.uuid(job_id), token, d.uuid(worker_id))

@@ -50,13 +50,14 @@ class SqliteEngine(Engine):
         if extended == len(answers):
             answers = dict.fromkeys(answers, Beat.OK)
         for row in (yield Statement(self.leases.still_held, {}, leases)):
-            answers[decode.lease(self.dialect, row)] = Beat.CANCEL if row[3] else Beat.OK
+            *_, is_cancelled = row
+            answers[decode.lease(self.dialect, row)] = Beat.CANCEL if is_cancelled else Beat.OK
         return answers
 
     def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:
         worker = {"worker": worker_id}
         [(count,)] = yield Statement(self.settling.settle_children, worker, ended)
-        jobs = one_column(row[0] for row in ended)
+        jobs = one_column(job_id for job_id, _, _ in ended)
         parents = yield Statement(self.families.parents, {}, jobs)
         return EndedChildren(count, [parent for (parent,) in parents if parent is not None])
 

@@ -36,12 +36,18 @@ def effects(engine: Engine, ended: Iterable[Row], *, locked: bool = False) -> Sc
 
     ``locked`` says that their parents are locked already.
     """
-    over = [row for row in ended if row[1] in TERMINAL]
+    over = [
+        (job_id, status, parent_id, watched)
+        for job_id, status, parent_id, watched, *_ in ended
+        if status in TERMINAL
+    ]
     marked: Any = ()
-    if unsuccessful := one_column(row[0] for row in over if row[1] != Status.SUCCEEDED):
+    if unsuccessful := one_column(
+        job_id for job_id, status, *_ in over if status != Status.SUCCEEDED
+    ):
         marked = yield Statement(engine.families.mark_cascades, {}, unsuccessful)
-    parents = {row[2] for row in over if row[2] is not None}
-    waiters = yield from _waiters(engine, [row[0] for row in over if row[3]])
+    parents = {parent_id for _, _, parent_id, _ in over if parent_id is not None}
+    waiters = yield from _waiters(engine, [job_id for job_id, _, _, watched in over if watched])
     woken = yield from wake(engine, parents | waiters, locked=locked and not waiters)
     return Effects(woken, bool(marked))
 
@@ -52,7 +58,7 @@ def run_effects(engine: Engine, ended: Sequence[Row], *, locked: bool = False) -
     That is the queue of a job which is due again at once: it must not wait for a poll.
     """
     told = yield from effects(engine, ended, locked=locked)
-    again = frozenset(row[-1] for row in ended if row[-1] is not None)
+    again = frozenset(queue for *_, queue in ended if queue is not None)
     return told._replace(queues=told.queues | again)
 
 
@@ -64,7 +70,8 @@ def wake_waiters(engine: Engine, watched: Sequence[Any]) -> Script[frozenset[str
 def _waiters(engine: Engine, watched: Sequence[Any]) -> Script[set[Any]]:
     if not watched:
         return set()
-    return {row[0] for row in (yield Statement(engine.waiting.waiters, {}, one_column(watched)))}
+    found = yield Statement(engine.waiting.waiters, {}, one_column(watched))
+    return {waiter for waiter, _ in found}
 
 
 def wake(engine: Engine, ids: Iterable[Any], *, locked: bool = False) -> Script[frozenset[str]]:
@@ -74,4 +81,5 @@ def wake(engine: Engine, ids: Iterable[Any], *, locked: bool = False) -> Script[
         return frozenset()
     if not locked:
         yield from engine.lock(job_id for (job_id,) in jobs)
-    return frozenset(row[0] for row in (yield Statement(engine.waiting.wake, {}, jobs)))
+    woken = yield Statement(engine.waiting.wake, {}, jobs)
+    return frozenset(queue for (queue,) in woken)

@@ -25,7 +25,8 @@ def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status]
         ended = yield Statement(engine.operators.cancel, {}, one_column(ids))
         told = yield from effects(engine, ended, locked=True)
         standing = yield Statement(engine.operators.standing, {}, one_column(ids))
-        return {engine.dialect.uuid(row[0]): Status(row[1]) for row in standing}, told
+        uuid = engine.dialect.uuid
+        return {uuid(job_id): Status(status) for job_id, status, *_ in standing}, told
 
     return Verb("cancel", Kind.TRANSACTION, script, short_lock_wait=True)
 
@@ -75,16 +76,16 @@ def delete(
     by the try whose answer was lost.
     """
     seen: dict[UUID, Status] = {}
+    to_uuid = engine.dialect.uuid
 
     def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
         standing = yield Statement(engine.operators.standing, {}, one_column(ids))
-        seen.update({engine.dialect.uuid(row[0]): Status(row[1]) for row in standing})
+        there = {to_uuid(job_id): Status(status) for job_id, status, *_ in standing}
+        seen.update(there)
         gone = yield Statement(engine.operators.delete, {}, one_column(ids))
-        yield from forget(engine, [row[0] for row in gone])
-        woken = yield from wake_waiters(engine, [row[0] for row in gone if row[1]])
-        left = {engine.dialect.uuid(row[0]) for row in standing} - {
-            engine.dialect.uuid(row[0]) for row in gone
-        }
+        yield from forget(engine, [job_id for job_id, _ in gone])
+        woken = yield from wake_waiters(engine, [job_id for job_id, watched in gone if watched])
+        left = there.keys() - {to_uuid(job_id) for job_id, _ in gone}
         answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
         return answers, woken
 

@@ -372,10 +372,10 @@ def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
         busy: set[UUID] = set()
         if careful:
             found = yield Statement(engine.schedules.unfinished, {}, careful)
-            busy = {engine.dialect.uuid(row[0]) for row in found}
+            busy = {engine.dialect.uuid(schedule_id) for (schedule_id,) in found}
         decided = [_without_overlap(f, busy) for f in fires]
         moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
-        ours = {engine.dialect.uuid(row[0]) for row in moved}
+        ours = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
         jobs = [job for f in decided if f.row.id in ours for job in f.jobs]
         if jobs:
             yield insertion(engine.submission, jobs)

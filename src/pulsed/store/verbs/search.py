@@ -81,8 +81,10 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
                 f"""SELECT status, count(*) FROM (SELECT status FROM {d.jobs}
                     WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found GROUP BY status"""
             )
-            found = {row[0]: row[1] for row in (yield Statement(sql, {"most": SEARCHED}))}
-            counted.update({status: found.get(status.value, 0) for status in some})
+            found = dict.fromkeys(map(str, some), 0)
+            for name, number in (yield Statement(sql, {"most": SEARCHED})):
+                found[name] = number
+            counted.update({status: found[status.value] for status in some})
             uncertain += some if sum(found.values()) == SEARCHED else []
         for status in wanted:
             if status not in CLAIMABLE:

@@ -153,7 +153,7 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
             yield from engine.lock_families(report.lease.job_id for report in reports)
         values = [report_values(report) for report in reports]
         ended = yield Statement(engine.settling.settle, {}, values)
-        accepted = {_ended_lease(engine, row) for row in ended}
+        accepted = {lease for lease, _, _ in _ended_runs(engine, ended)}
         if failed:
             yield from record_failures(engine, _failures_among(engine, ended, failed))
         if done := forgotten & accepted:
@@ -168,16 +168,17 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
     return Verb("settle", Kind.TRANSACTION, script, short_lock_wait=True)
 
 
-def _ended_lease(engine: Engine, row: Row) -> Lease:
-    """Read the lease of a run that ``settle`` has just ended."""
-    return Lease(engine.dialect.uuid(row[0]), row[4], engine.dialect.uuid(row[7]))
+def _ended_runs(engine: Engine, ended: Iterable[Row]) -> Iterator[tuple[Lease, int, Any]]:
+    """Read the leases of runs that ``settle`` has just ended, their attempts and their starts."""
+    uuid = engine.dialect.uuid
+    for job_id, _, _, _, token, attempts, started_at, worker_id, *_ in ended:
+        yield Lease(uuid(job_id), token, uuid(worker_id)), attempts, started_at
 
 
 def _failures_among(
     engine: Engine, ended: Iterable[Row], failed: dict[Lease, Failed]
 ) -> Iterator[tuple[Any, ...]]:
-    for row in ended:
-        lease, attempts, started_at = _ended_lease(engine, row), row[5], row[6]
+    for lease, attempts, started_at in _ended_runs(engine, ended):
         outcome = failed.get(lease)
         if outcome is not None:
             error, trace = clean_text(outcome.error), _cleaned(outcome.traceback)

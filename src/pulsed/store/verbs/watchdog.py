@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulsed.model.job import Status
 from pulsed.model.outcome import INTERRUPTED, LEASE_EXPIRED, LEASE_EXPIRED_TOGETHER
 from pulsed.store.base import Reaped, WatchdogTick
-from pulsed.store.sql.statement import Row, Statement, one_column
+from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, run_effects
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reports import record_failures
@@ -33,22 +33,43 @@ def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
         if not expiries:
             return WatchdogTick([], in_grace=False), Effects()
         ended = yield from engine.reap(limit, expiries)
-        yield from record_failures(engine, map(_failure, ended))
-        if ended:
-            yield Statement(engine.recovery.note_shared, {}, one_column(row[7] for row in ended))
+        runs = [_ReapedRun(*row) for row in ended]
+        yield from record_failures(engine, map(_failure, runs))
+        if runs:
+            silent = one_column(run.worker_id for run in runs)
+            yield Statement(engine.recovery.note_shared, {}, silent)
         uid = engine.dialect.uuid
-        reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
+        reaped = [
+            Reaped(uid(run.job_id), run.topic, Status(run.status), uid(run.worker_id))
+            for run in runs
+        ]
         return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(engine, ended))
 
     return Verb("watchdog", Kind.TRANSACTION, script)
 
 
-def _failure(row: Row) -> tuple[Any, ...]:
+class _ReapedRun(NamedTuple):
+    """What the reap answers with, as the driver reads it."""
+
+    job_id: Any
+    status: str
+    parent_id: Any
+    watched: Any
+    token: int
+    attempts: int
+    started_at: Any
+    worker_id: Any
+    topic: str
+    outcome: str
+    due_again_in: str | None
+
+
+def _failure(run: _ReapedRun) -> tuple[Any, ...]:
     """Return what to keep of a run that the reap has just ended."""
-    job_id, token, attempts, started_at, worker_id = row[0], *row[4:8]
-    if row[9] == INTERRUPTED:  # its attempt has been given back
-        return (job_id, token, attempts + 1, worker_id, started_at, LEASE_EXPIRED_TOGETHER, None)
-    return (job_id, token, attempts, worker_id, started_at, LEASE_EXPIRED, None)
+    job_id, worker_id, began = run.job_id, run.worker_id, run.started_at
+    if run.outcome == INTERRUPTED:  # its attempt has been given back
+        return job_id, run.token, run.attempts + 1, worker_id, began, LEASE_EXPIRED_TOGETHER, None
+    return job_id, run.token, run.attempts, worker_id, began, LEASE_EXPIRED, None
 
 
 def _look(engine: Engine) -> Script[Ticks]:
@@ -70,8 +91,9 @@ def read_ticks(engine: Engine) -> Script[tuple[list[Tick], datetime, datetime]]:
     """Read the ticks, the instant of the transaction and that of the reading."""
     rows, d = (yield Statement(engine.recovery.read_ticks, {})), engine.dialect
     found = [
-        Tick(d.uuid(row[2]), None if row[3] is None else d.time(row[3]), d.time(row[4]))
-        for row in rows
-        if row[2] is not None
+        Tick(d.uuid(tick_id), None if previous is None else d.time(previous), d.time(at))
+        for _, _, tick_id, previous, at in rows
+        if tick_id is not None
     ]
-    return found, d.time(rows[0][0]), d.time(rows[0][1])
+    now, clock, *_ = rows[0]
+    return found, d.time(now), d.time(clock)

@@ -75,8 +75,8 @@ def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
             )
             left -= len(found)
             told += found
-        locked = yield from engine.lock_free(row[0] for row in told)
-        told = [row for row in told if row[0] not in locked]
+        locked = yield from engine.lock_free(job_id for (job_id,) in told)
+        told = [row for row in told if locked.isdisjoint(row)]
         if told:
             told = list(
                 (yield Statement(engine.operators.cancel, {}, [tuple(row) for row in told]))
