@@ -8,18 +8,18 @@ from uuid import UUID
 import pytest
 
 from pulsed.model.outcome import Released
-from pulsed.store.postgres.dialect import PostgresDialect
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs import claim as claim_verb
 from pulsed.store.verbs.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
 from pulsed.store.verbs.script import Verb, drive
+from pulsed.store.verbs.topics import Topics
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, a_job, a_policy, claim, settle
+from tests.support.statements import postgres_engine, sql_of
 
 HERE = [a_policy("here")]
-NO_TOPICS = claim_verb.Topics(())
+NO_TOPICS = Topics(())
 
 
 class Time:
@@ -314,9 +314,8 @@ def far_away(claiming: Verb[Any], time: Time, trip: float, walk: float) -> list[
 
     Each takes a round trip, and those that go through the queue's index also ``walk`` seconds.
     """
-    statements = Statements(PostgresDialect())
-    names = {getattr(statements, name).text: name for name in ("levels", "claim", "read_clock")}
-    names[statements.others_first.text] = "others_first"
+    known = ("levels", "claim", "read_clock", "others_first")
+    names = {sql_of(postgres_engine(), name).text: name for name in known}
     asked = []
 
     def execute(statement: Statement) -> Rows:
@@ -335,7 +334,7 @@ def test_a_round_trip_is_no_long_walk(trip, walk):
     floors = Floors(time)
     for _ in range(2):
         floors.forget()
-        claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", NO_TOPICS, 5, floors)
+        claiming = claim_verb.claim(postgres_engine(), ALICE, "q", NO_TOPICS, 5, floors)
         far_away(claiming, time, trip, walk)
     assert floors.look_took == pytest.approx(2 * walk)
 
@@ -343,5 +342,5 @@ def test_a_round_trip_is_no_long_walk(trip, walk):
 def test_a_short_look_asks_nothing_more():
     time = Time()
     floors = Floors(time)
-    claiming = claim_verb.claim(Statements(PostgresDialect()), ALICE, "q", NO_TOPICS, 5, floors)
+    claiming = claim_verb.claim(postgres_engine(), ALICE, "q", NO_TOPICS, 5, floors)
     assert far_away(claiming, time, 0.01, 0.0) == ["levels", "claim"]

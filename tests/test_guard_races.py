@@ -11,11 +11,9 @@ import pytest
 
 from pulsed.errors import TransientStorageError
 from pulsed.model.backoff import RetryPolicy
-from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
 from pulsed.model.outcome import Failed, Report, Snoozed, Succeeded
 from pulsed.model.step import StepKind
-from pulsed.model.workflow import child_id
 from pulsed.store.sql.dialect import HAS_WAITED
 from pulsed.store.sql.jobs import LOWEST_ID
 from pulsed.store.sql_store.store import SqlStore
@@ -44,6 +42,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
+from tests.support.statements import sql_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.embedded("takes guards out of the statements")
@@ -173,7 +172,7 @@ async def pruned_a_replayed_job(postgres: PostgresBackend, clock: Clock, *remove
 async def test_a_dead_letter_that_is_just_replayed_is_not_pruned(postgres, clock):
     ended = "AND status IN ('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
     same = "AND status = $1::text AND status IN"
-    text = postgres.open()._statements.prune.text
+    text = postgres.open().engine.retention.prune.text
     late = text[text.index("AND coalesce(completed_at") : text.index("RETURNING")]
     every = (same, "('SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')", late)
     assert not await pruned_a_replayed_job(postgres, clock, *every)  # the row lock is enough
@@ -187,25 +186,22 @@ WORKFLOWS_LAST = f"k.{HAS_WAITED}, "
 
 
 @pytest.mark.parametrize(
-    "statement, outcome, new_id, order",
+    "statement, outcome, is_child, order",
     [
-        ("settle", Snoozed(7), new_job_id, f"ORDER BY {WORKFLOWS_LAST}u.job_id"),
-        ("settle_succeeded", Succeeded(), new_job_id, "ORDER BY u.job_id"),
-        (
-            *("settle_children", Succeeded()),
-            *(lambda: child_id(new_job_id(), "child", 0), "ORDER BY u.job_id"),
-        ),
+        ("settle", Snoozed(7), False, f"ORDER BY {WORKFLOWS_LAST}u.job_id"),
+        ("settle_succeeded", Succeeded(), False, "ORDER BY u.job_id"),
+        ("settle_children", Succeeded(), True, "ORDER BY u.job_id"),
     ],
 )
 async def test_reports_of_the_same_rows_in_another_order_do_not_deadlock(
-    postgres, statement, outcome, new_id, order
+    postgres, statement, outcome, is_child, order
 ):
     """Two batches meet at a row that a third session holds; each has locked its first rows."""
 
     async def deadlocks(*removed: str) -> bool:
         stores = [postgres.open(retry=RetryPolicy.disabled()) for _ in range(2)]
-        await stores[0].submit([a_job(id=new_id()) for _ in range(3)])
-        reports = [Report(run.lease, outcome) for run in await claim(stores[0])]
+        await stores[0].submit([a_job() for _ in range(3)])
+        reports = [Report(run.lease, outcome, is_child) for run in await claim(stores[0])]
         reports.sort(key=lambda report: report.lease.job_id)
         await stores[1].now()  # connected
         middle = postgres.literal(reports[1].lease.job_id)
@@ -251,7 +247,7 @@ async def test_jobs_that_have_waited_are_locked_last_by_all(
             assert runs[0].job_id == first.job_id
             held(first.job_id)
             return [
-                lambda: stores[0].settle([Report(run.lease, outcome) for run in runs]),
+                lambda: stores[0].settle([Report.of(run, outcome) for run in runs]),
                 lambda: stores[1].cancel([run.job_id for run in runs]),
             ]
 
@@ -270,7 +266,7 @@ async def test_whoever_has_no_children_is_locked_before_those_who_have(postgres)
             await suspended(stores[0], parent, StepKind.FAN_OUT)
             runs.sort(key=lambda run: run.job_id)
             held(runs[1].job_id)
-            reports = [Report(run.lease, Succeeded()) for run in runs]
+            reports = [Report.of(run, Succeeded()) for run in runs]
             everybody = [parent.job_id, *(run.job_id for run in runs)]
             return [
                 lambda: stores[0].settle(reports),
@@ -297,10 +293,10 @@ async def test_a_child_that_has_children_ends_in_the_order_of_ids(postgres, cloc
             clock.advance(10)
             (again,) = await claim(store, topics=CHILDREN_ONLY)
             held(top.job_id)
-            leaves = [Report(run.lease, Succeeded()) for run in (left, sibling)]
+            leaves = [Report.of(run, Succeeded()) for run in (left, sibling)]
             return [
                 lambda: stores[0].settle(leaves),
-                lambda: stores[1].settle([Report(again.lease, Succeeded())]),
+                lambda: stores[1].settle([Report.of(again, Succeeded())]),
             ]
 
         return await deadlock_in(postgres, meet, "settle_children", *removed)
@@ -348,7 +344,7 @@ async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_lik
     """The choice is made once: re-run for each outer row, its LIMIT would not be one."""
     store = postgres.open()
     await store.submit([a_job(priority=n % 3) for n in range(50)])
-    sql = store.statements.claim
+    sql = sql_of(store.engine, "claim")
     assert "picked AS MATERIALIZED" in sql.text
     params = {
         "worker": ALICE,

@@ -201,8 +201,8 @@ async def test_only_expired_leases_are_reaped(backend, clock):
     now = {"sqlite": ":now", "postgres": "$1::timestamptz"}[backend.engine]
 
     async def scenario(store, backend):
-        expired, over = store.statements.expired, f"lease_until < {now}"
-        store.statements.expired = unguarded(expired, over, f"(status = 'RUNNING' OR {over})")
+        expired, over = store.engine.recovery.expired, f"lease_until < {now}"
+        store.engine.recovery.expired = unguarded(expired, over, f"(status = 'RUNNING' OR {over})")
         run = await running(store)
         clock.advance(20)
         await never_away(store)
@@ -235,11 +235,11 @@ async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
 
     async def removes_a_young_job(*looks: str) -> bool:
         store = backend.open()
-        sql = store.statements.prune
+        sql = store.engine.retention.prune
         for look in looks:
             assert sql.text.count(f"{look} <") == 1
             sql = unguarded(sql, f"{look} <", f"{look} <>")
-        store.statements.prune = sql
+        store.engine.retention.prune = sql
         run = await running(store)
         await settle(store, run, Succeeded())
         clock.advance(60)
@@ -248,7 +248,7 @@ async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
         backend.empty()
         return bool(pruned.total)
 
-    text = backend.open()._statements.prune.text
+    text = backend.open().engine.retention.prune.text
     picked = "AND completed_at"
     again = text[text.index("AND coalesce(completed_at") : text.rindex(") <") + 1]
     assert not await removes_a_young_job()

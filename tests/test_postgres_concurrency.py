@@ -41,13 +41,13 @@ async def test_no_job_is_claimed_twice_and_no_claim_exceeds_its_limit(stores):
         while held := await store.claim(me, "default", POLICIES, limit):
             assert len(held) <= limit
             claimed.extend(a.job_id for a in held)
-            ended = await store.settle([Report(a.lease, Succeeded()) for a in held])
+            ended = await store.settle([Report.of(a, Succeeded()) for a in held])
             assert len(ended) == len(held)
 
     await asyncio.gather(*(work(store, limit) for limit, store in enumerate(stores, 1)))
     left = await stores[0].claim(a_worker_id(), "default", POLICIES, 600)
     claimed += [a.job_id for a in left]
-    await stores[0].settle([Report(a.lease, Succeeded()) for a in left])
+    await stores[0].settle([Report.of(a, Succeeded()) for a in left])
     assert len(claimed) == len(set(claimed)) == 600
 
 
@@ -68,7 +68,7 @@ async def test_batches_over_the_same_jobs_do_not_deadlock(stores):
             await store.beat([a.lease for a in held])
             await store.cancel(known[:5])
             outcomes: list[Outcome] = [Failed("again"), Released(), Succeeded()]
-            await store.settle([Report(a.lease, order.choice(outcomes)) for a in held])
+            await store.settle([Report.of(a, order.choice(outcomes)) for a in held])
             await store.replay(known)
             await store.watchdog()
 
@@ -82,7 +82,7 @@ async def test_two_settles_of_the_same_jobs_in_opposite_orders_both_end(stores):
     for _ in range(10):
         await stores[0].submit([a_job() for _ in range(40)])
         held = await stores[0].claim(a_worker_id(), "default", POLICIES, 40)
-        reports = [Report(a.lease, Failed("no", final=True)) for a in held]
+        reports = [Report.of(a, Failed("no", final=True)) for a in held]
         answers = await asyncio.gather(
             *(
                 store.settle(reports if number % 2 else reports[::-1])

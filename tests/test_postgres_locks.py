@@ -154,7 +154,7 @@ async def test_a_report_that_waits_for_a_locked_row_is_busy(store: Store, postgr
     run = await running(store)
     for outcome in (Succeeded("1"), Failed("x"), a_wait(StepKind.SLEEP, delay=60)):
         with holding(postgres_url, rows(run.job_id)), pytest.raises(StorageBusy):
-            await store.settle([Report(run.lease, outcome)])
+            await store.settle([Report.of(run, outcome)])
     with holding(postgres_url, rows(run.job_id)), pytest.raises(StorageBusy):
         await store.workflows.record([Record(run.lease, a_step())])
 
@@ -168,9 +168,9 @@ async def test_what_is_not_locked_is_settled_and_the_rest_is_named(store: Store,
     await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
     gone = Lease(new_job_id(), 1, ALICE)
     reports = [
-        *(Report(run.lease, Succeeded("1")) for run in (*children, child, target, mine)),
-        Report(failed.lease, Failed("x", final=True)),
-        Report(other_parent.lease, a_wait(StepKind.SLEEP, delay=60)),
+        *(Report.of(run, Succeeded("1")) for run in (*children, child, target, mine)),
+        Report.of(failed, Failed("x", final=True)),
+        Report.of(other_parent, a_wait(StepKind.SLEEP, delay=60)),
         Report(gone, Succeeded("1")),
     ]
     stuck = {*(run.lease for run in children), target.lease, mine.lease}

@@ -15,19 +15,16 @@ import pytest
 from psycopg.sql import SQL, Literal
 
 from pulsed.store.blocking import run_blocking
-from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.sql.jobs import Statements
-from pulsed.store.sql.schedules import ScheduleStatements
 from pulsed.store.sql.statement import Sql
-from pulsed.store.sql.workflows import WorkflowStatements
 from pulsed.store.verbs import reads, search
 from pulsed.store.verbs.script import drive
+from tests.support.statements import names_of, postgres_engine, sql_of
 from tests.test_store_search import EVERY_FILTER
 
 SCHEMA = "pulsed_plans"
-STATEMENTS = Statements(PostgresDialect(SCHEMA))
+ENGINE = postgres_engine(SCHEMA)
 
 BY_ID = ("pulse_jobs_pkey", "id = ANY")
 DUE = ("pulse_jobs_claim", "queue")
@@ -51,7 +48,7 @@ PLANS = {
     "settled_before": [BY_ID],
     "reap": [LEASES, HELD, BY_ID],
     "note_shared": [HELD, BY_ID],
-    "held": [HELD],
+    "held_by": [HELD],
     "asked_to_stop": [("pulse_jobs_cancelling", "locked_by = $")],
     "queues": [CLAIMABLE],
     "backlog": [DUE],
@@ -102,8 +99,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def explain(connection, name, statements: Any = STATEMENTS):
-    sql = getattr(statements, name)
+def explain(connection, sql: Sql):
     connection.execute(f"PREPARE hot AS {sql.text}")
     arguments = f"({', '.join(['NULL'] * len(sql.names))})" if sql.names else ""
     try:
@@ -133,7 +129,7 @@ def test_hot_statements_only_look_jobs_up_by_their_indexes(planner, rows, runnin
     if analyzed:
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
     for name, expected in PLANS.items():
-        plan = explain(planner, name)
+        plan = explain(planner, sql_of(ENGINE, name))
         scans = [
             node
             for node in plan
@@ -153,7 +149,7 @@ def test_successes_are_looked_up_and_locked_in_the_order_of_their_ids(
     fill(planner, rows, running=2)
     if analyzed:
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
-    plan = explain(planner, name, WORKFLOWS if hasattr(WORKFLOWS, name) else STATEMENTS)
+    plan = explain(planner, sql_of(ENGINE, name))
     (update,) = (node for node in plan if node["Node Type"] == "ModifyTable")
     kinds = [node["Node Type"] for node in nodes(update)]
     below_the_update = kinds[1:]
@@ -165,7 +161,9 @@ def test_successes_are_looked_up_and_locked_in_the_order_of_their_ids(
 def test_the_limit_of_a_claim_and_of_a_reap_is_applied_once(planner):
     """Under a join, a LIMIT that is not materialized runs again for each row of the other side."""
     for name in ("claim", "reap"):
-        limits = [node for node in explain(planner, name) if node["Node Type"] == "Limit"]
+        limits = [
+            node for node in explain(planner, sql_of(ENGINE, name)) if node["Node Type"] == "Limit"
+        ]
         assert any(node.get("Subplan Name", "").startswith("CTE") for node in limits), name
 
 
@@ -199,7 +197,7 @@ def test_a_claim_does_not_compare_each_job_with_each_topic(planner, analyzed):
 
 
 def run_explained(connection, name, params):
-    sql = getattr(STATEMENTS, name)
+    sql = sql_of(ENGINE, name)
     connection.execute(f"PREPARE hot AS {sql.text}")
     given = SQL(", ").join(Literal(params[name]) for name in sql.names)
     query = SQL("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE hot({})").format(given)
@@ -216,13 +214,13 @@ def visits(node):
 
 
 def test_a_prune_picks_its_jobs_once(planner):
-    limits = [node for node in explain(planner, "prune") if node["Node Type"] == "Limit"]
+    limits = [
+        node for node in explain(planner, ENGINE.retention.prune) if node["Node Type"] == "Limit"
+    ]
     assert [node.get("Parent Relationship") for node in limits] == ["InitPlan"]
 
 
 # -- workflows ------------------------------------------------------------------------------------
-
-WORKFLOWS = WorkflowStatements(PostgresDialect(SCHEMA))
 
 CHECKPOINTS = ("pulse_checkpoints_pkey", "job_id = ")
 ONE_CHECKPOINT = ("pulse_checkpoints_pkey", "AND (nth = ")
@@ -307,7 +305,7 @@ def test_statements_of_workflows_only_look_things_up_by_their_indexes(planner, r
     for name, expected in plans.items():
         scans = [
             node
-            for node in explain(planner, name, WORKFLOWS)
+            for node in explain(planner, sql_of(ENGINE, name))
             if "Relation Name" in node and node["Node Type"] != "ModifyTable"
         ]
         assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
@@ -323,15 +321,17 @@ def test_the_children_of_a_small_workflow_are_looked_up_beside_a_few_large_ones(
     )
     planner.execute(f"ANALYZE {jobs}")
     for name in ("untold_children", "unsuccessful_children", "mark_cascades", "unmark_cascades"):
-        for node in explain(planner, name, WORKFLOWS):
+        for node in explain(planner, sql_of(ENGINE, name)):
             if node.get("Alias") == "c":
                 assert node["Index Name"] == "pulse_jobs_family", name
                 assert "parent_id = " in node["Index Cond"], name
 
 
 def test_every_statement_of_workflows_has_its_plan_tested():
-    prepared = {name for name, value in vars(WORKFLOWS).items() if isinstance(value, Sql)}
-    assert prepared == {*WORKFLOW_PLANS, *RARE_PLANS}
+    of_workflows = (ENGINE.checkpoints, ENGINE.waiting, ENGINE.families, ENGINE.signals)
+    prepared = {name for group in of_workflows for name in names_of(group)}
+    beside_them = {"settle_children", "audit_waits", "audit_cascades"}
+    assert prepared | beside_them == {*WORKFLOW_PLANS, *RARE_PLANS}
 
 
 # -- lists and counts ------------------------------------------------------------------------------
@@ -346,8 +346,8 @@ def test_no_search_visits_more_than_its_bound(planner, monkeypatch, analyzed):
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
     for where in EVERY_FILTER:
         for verb in (
-            search.list_jobs(STATEMENTS, where, 50, None),
-            search.counts(STATEMENTS, where),
+            search.list_jobs(ENGINE, where, 50, None),
+            search.counts(ENGINE, where),
         ):
             plan: list[dict[str, Any]] = []
             drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]
@@ -363,8 +363,8 @@ def test_no_check_of_the_doctor_visits_more_than_its_bound(planner, monkeypatch,
         monkeypatch.setattr(reads, bound, 100)
     fill_with(planner, crowd, 5_000)
     for verb in (
-        reads.backlog(STATEMENTS),
-        reads.audit(STATEMENTS, WORKFLOWS, 20.0),
+        reads.backlog(ENGINE),
+        reads.audit(ENGINE, 20.0),
     ):
         plan: list[dict[str, Any]] = []
         drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]
@@ -402,7 +402,6 @@ def run_and_explain(connection, statement, plan):
 
 # -- schedules ------------------------------------------------------------------------------------
 
-SCHEDULES = ScheduleStatements(PostgresDialect(SCHEMA))
 
 FIRES = [
     ("pulse_jobs_occurrence", "(occurrence IS NOT NULL) AND (occurrence <= "),
@@ -423,7 +422,7 @@ def test_a_page_of_a_schedules_history_is_a_stretch_of_the_index(planner, rows, 
     )
     if analyzed:
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
-    plan = explain(planner, "fires", SCHEDULES)
+    plan = explain(planner, ENGINE.schedules.fires)
     scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
     assert is_as_expected(scans, FIRES), json.dumps(scans, indent=1)
     (in_turn,) = (node for node in scans if "IS NOT NULL" in node.get("Index Cond", ""))
@@ -439,7 +438,7 @@ def test_what_is_left_of_a_schedule_is_looked_up_for_each_that_is_done(planner, 
     planner.execute(f"UPDATE {SCHEMA}.pulse_jobs SET schedule_id = gen_random_uuid()")
     if analyzed:
         planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
-    plan = explain(planner, "prune", SCHEDULES)
+    plan = explain(planner, ENGINE.schedules.prune)
     scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
     assert is_as_expected(scans, [("pulse_jobs_occurrence", "schedule_id = ")]), scans
     limits = [node for node in plan if node["Node Type"] == "Limit"]

@@ -134,12 +134,12 @@ async def test_claims_have_connections_of_their_own_and_wait_for_the_disk_like_a
     await submitted(store)
     assignment = await claim_one(store)
     assert await store.beat([assignment.lease]) == {assignment.lease: Beat.OK}
-    await store.settle([Report(assignment.lease, Succeeded())])
+    await store.settle([Report.of(assignment, Succeeded())])
     assert len(sessions(admin, "work")) == len(sessions(admin, "claim")) == 1
     assert len(sessions(admin)) == 4  # and one each for the heartbeat and the report
     show = a_verb("SHOW synchronous_commit")
     assert [tuple(row) for row in await store.perform(show)] == [("on",)]
-    apart = Verb("claim", Kind.SINGLE, show.script, apart=True)
+    apart = Verb("claim", Kind.SINGLE, show.script, claim_lane=True)
     assert [tuple(row) for row in await store.perform(apart)] == [("on",)]
     urgent = Verb("beat", Kind.SINGLE, show.script, urgent=True)
     assert [tuple(row) for row in await store.perform(urgent)] == [("on",)]
@@ -179,7 +179,7 @@ async def test_a_transaction_pooler_works_without_prepared_statements(postgres_u
         held = await call(store.claim(ALICE, "default", POLICIES, 4))
         assert len(held) == 4
         assert set((await call(store.beat([a.lease for a in held]))).values()) == {Beat.OK}
-        reports = [Report(held[0].lease, Failed("no")), Report(held[1].lease, Succeeded())]
+        reports = [Report.of(held[0], Failed("no")), Report.of(held[1], Succeeded())]
         assert len(await call(store.settle(reports))) == 2
         assert (await call(store.counts(JobFilter())))[Status.RUNNING] == 2
         assert len(await call(store.list_jobs(JobFilter()))) == 6

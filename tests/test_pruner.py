@@ -28,7 +28,7 @@ async def ended(store: SqlStore, number: int, outcome: Any = None) -> None:
     await store.submit([a_job(max_attempts=1) for _ in range(number)])
     for _ in range(0, number, 1000):
         runs = await claim(store, limit=1000)
-        await store.settle([Report(run.lease, outcome or Succeeded()) for run in runs])
+        await store.settle([Report.of(run, outcome or Succeeded()) for run in runs])
 
 
 async def left(store: SqlStore) -> int:

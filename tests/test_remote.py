@@ -192,7 +192,7 @@ class TestRepetition:
     async def test_a_settle(self, store, deaf):
         run = await running(store)
         deaf()
-        assert await store.settle([Report(run.lease, Succeeded("1"))]) == {run.lease}
+        assert await store.settle([Report.of(run, Succeeded("1"))]) == {run.lease}
 
 
 class TestServers:
@@ -202,7 +202,7 @@ class TestServers:
         store = RemoteStore(f"pulse://{first.host},{second.host}", QUICK)
         run = await running(store)
         first.stop()
-        assert await store.settle([Report(run.lease, Succeeded())]) == {run.lease}
+        assert await store.settle([Report.of(run, Succeeded())]) == {run.lease}
         assert (await row(store, run.job_id)).status is Status.SUCCEEDED
         second.stop()
         await store.aclose()

@@ -14,6 +14,7 @@ from grpc import aio
 
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import AccessDenied, TransientStorageError
+from pulsed.model.ids import computed_id
 from pulsed.model.job import TopicPolicy, WorkerInfo
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.client.connection import RemoteOptions
@@ -199,7 +200,7 @@ class World:
 
 
 def _report(run: Any) -> Any:
-    return Report(run.lease, Succeeded("1"))
+    return Report.of(run, Succeeded("1"))
 
 
 def _checkpoints(*runs: Any) -> Any:
@@ -300,7 +301,7 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     before = world.everything()
     mine, others = world.running[MINE], world.running[OTHERS]
     reports = [convert_reports.report_message(_report(run)) for run in (mine, others)]
-    done = [Report(run.lease, Succeeded("1")) for run in (mine, others)]
+    done = [Report.of(run, Succeeded("1")) for run in (mine, others)]
     succeeded = columns.succeeded_message(done, mine.lease.worker_id)
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
     jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
@@ -526,6 +527,18 @@ async def test_a_worker_cancels_children_and_nothing_else(world):
         assert world.everything() == before
         (act,) = (await client("CancelJobs", pb.JobIds(job_ids=[str(child)]))).acts
         assert (UUID(act.job_id), act.done) == (child, True)
+
+
+async def test_a_cancel_is_recorded_unless_it_is_a_workflows_of_its_children(world):
+    """Also of a job whose id is computed as a child's is: that of a schedule's occurrence."""
+    parent = world.running[MINE].job_id
+    child = await submitted(world.store, topic=MINE, queue=MINE, parent_id=parent)
+    fired = await submitted(world.store, topic=MINE, queue=MINE, id=computed_id(1, bytes(10)))
+    async with raw_client(world.server.host, world.secrets["my admin"]) as client:
+        for job_id in (child, fired):
+            await client("CancelJobs", pb.JobIds(job_ids=[str(job_id)]))
+    (entry,) = [each for each in await world.store.audit_log() if each.act == "cancel jobs"]
+    assert entry.detail == str(fired)
 
 
 async def test_a_revoked_token_is_refused(world):

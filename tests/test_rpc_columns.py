@@ -87,7 +87,7 @@ class TestBatches:
         other: dict[str, Any] = {
             "topic": "other", "queue": "other", "priority": 5, "attempt": 2, "max_attempts": 9,
             "lease_seconds": 2.5, "timeout": 0.5, "headers": {"trace": "1"},
-            "schedule_id": uuid4(), "occurrence": NOON,
+            "schedule_id": uuid4(), "occurrence": NOON, "parent_id": uuid4(),
         }  # fmt: skip
         assert set(other) == set(Assignment.__struct_fields__) - set(columns.OWN)
 
@@ -151,9 +151,9 @@ class TestReports:
 
     async def test_results_arrive_with_their_jobs(self, far, near):
         got = await claimed(near, 10)
-        reports = [Report(each.lease, Succeeded(f'"{n}"')) for n, each in enumerate(got)]
-        reports[3] = Report(got[3].lease, Succeeded(None))
-        reports[4] = Report(got[4].lease, Failed("no luck"))
+        reports = [Report.of(each, Succeeded(f'"{n}"')) for n, each in enumerate(got)]
+        reports[3] = Report.of(got[3], Succeeded(None))
+        reports[4] = Report.of(got[4], Failed("no luck"))
         assert await far.settle(reports) == {each.lease for each in got}
         rows = [await row(near, each.job_id) for each in got]
         assert [each.result for each in rows] == [
@@ -165,7 +165,7 @@ class TestReports:
         (hers,) = await claimed(near, 1)
         await near.submit([a_job()])
         (his,) = await claim(near, BOB)
-        both = [Report(each.lease, Succeeded("1")) for each in (hers, his)]
+        both = [Report.of(each, Succeeded("1")) for each in (hers, his)]
         assert await far.settle(both) == {hers.lease, his.lease}
 
     async def test_each_has_its_answer_those_in_columns_last(self, client, near):

@@ -353,7 +353,7 @@ STATE = f"AND s.state NOT IN {NOT_ACTIVE}"
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
     for guard in guards:
-        there = store.schedule_statements.schedules
+        there = store.engine.schedules
         sql = getattr(there, statement)
         assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
         setattr(there, statement, unguarded_sql(sql, guard))
@@ -418,7 +418,7 @@ async def test_the_state_fences_a_fire_of_what_somebodys_hand_has_paused(backend
 
 def guard_of_updates(backend: Backend, pattern: str) -> str:
     """Return a guard of the statement that changes schedules, as this engine has it."""
-    found = re.search(pattern, backend.open().schedule_statements.schedules.update.text)
+    found = re.search(pattern, backend.open().engine.schedules.update.text)
     assert found is not None
     return found[0]
 
@@ -532,7 +532,7 @@ async def test_without_every_other_defence_the_table_refuses(store, backend, clo
     if not same_id:
         backend.execute(f"UPDATE pulse_jobs SET id = {backend.literal(uuid4())}")
     set_back(backend)
-    statements = store.schedule_statements.jobs
+    statements = store.engine.submission
     submit = statements.submit
 
     def unguarded(*columns):

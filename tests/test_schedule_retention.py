@@ -173,7 +173,7 @@ async def test_one_that_is_just_being_changed_is_passed_over(postgres, clock):
         store = postgres.open()
         await done(store, clock, "party")
         await forgotten(store, clock)
-        statements = store.schedule_statements.schedules
+        statements = store.engine.schedules
         for guard in guards:
             assert guard in statements.prune.text
             statements.prune = unguarded(statements.prune, guard)
@@ -293,7 +293,7 @@ async def test_each_condition_keeps_a_schedule(
     clock.advance(100)
     assert await tick(store) == []
     assert await store.schedules.prune(AGE, limit=5) == 0
-    statements = store.schedule_statements.schedules
+    statements = store.engine.schedules
     assert guard in statements.prune.text
     statements.prune = unguarded(statements.prune, guard, instead)
     assert await store.schedules.prune(AGE, limit=5) == 1

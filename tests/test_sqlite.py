@@ -34,7 +34,7 @@ async def test_a_database_in_memory_does_all_the_same(clock):
     assert (await row(store, run.job_id)).status is Status.DEAD_LETTERED
     await store.replay([run.job_id])
     again = await claim_one(store, ALICE)
-    assert await store.settle([Report(again.lease, Succeeded("1"))]) == {again.lease}
+    assert await store.settle([Report.of(again, Succeeded("1"))]) == {again.lease}
     assert len(await store.failures(run.job_id)) == 1
     await store.aclose()
 
@@ -139,7 +139,7 @@ async def test_a_batch_of_large_results_goes_in_by_pieces(store, monkeypatch):
     await store.submit([a_job() for _ in range(9)])
     runs = await claim(store)
     results = {run.job_id: f'"{n}{"x" * 20}"' for n, run in enumerate(runs)}
-    reports = [Report(run.lease, Succeeded(results[run.job_id])) for run in runs]
+    reports = [Report.of(run, Succeeded(results[run.job_id])) for run in runs]
     lost = reports[4].lease.job_id
     reports[4] = reports[4]._replace(lease=reports[4].lease._replace(token=1))
     held = {run.lease for run in runs if run.job_id != lost}

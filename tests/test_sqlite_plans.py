@@ -16,9 +16,11 @@ from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import claim, reads
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.script import Verb, drive
+from pulsed.store.verbs.topics import Topics
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import a_family, suspended
 from tests.support.jobs import ALICE, a_job, a_policy, submitted
+from tests.support.statements import sql_of
 
 backend = only_sqlite
 
@@ -52,11 +54,10 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
                     (index, f"{rows} 1 1 1 1"),
                 )
             connection.execute("ANALYZE sqlite_schema")  # makes this connection read them
-        owner = store.statements if hasattr(store.statements, statement) else store.workflows
-        sql = getattr(owner, statement)
+        sql = sql_of(store.engine, statement)
         plans = [
             connection.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(named(text).names))
-            for text in (sql.text, sql.alone)
+            for text in (sql.text, sql.single_row_text)
             if text
         ]
         found = [[step for *_, step in plan] for plan in plans]
@@ -96,8 +97,8 @@ async def test_a_look_at_a_fan_out_costs_the_same_whatever_the_number_of_its_chi
     async def steps_of_a_look(children: int) -> int:
         parent, runs = await a_family(store, children, parent={"topic": f"of {children}"})
         await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
-        await store.settle([Report(run.lease, Succeeded()) for run in runs[1:]])
-        look = Statement(store.workflows.wake, {}, [(parent.job_id,)])
+        await store.settle([Report.of(run, Succeeded()) for run in runs[1:]])
+        look = Statement(store.engine.waiting.wake, {}, [(parent.job_id,)])
         with counting(backend) as counted:
             assert execute(counted.cursor, look, 0) == []
         return counted.steps
@@ -113,9 +114,7 @@ async def test_a_claim_costs_the_same_however_many_topics_a_worker_has(backend, 
     async def steps_of_a_claim(topics: int) -> int:
         await store.submit([a_job(topic=f"t{n % 4}", queue=f"of {topics}") for n in range(batch)])
         policies = [a_policy(f"t{n}", max_attempts=3 if alike else n + 1) for n in range(topics)]
-        verb = claim.claim(
-            store.statements, ALICE, f"of {topics}", claim.Topics(policies), batch, Floors()
-        )
+        verb = claim.claim(store.engine, ALICE, f"of {topics}", Topics(policies), batch, Floors())
         with counting(backend) as counted:
             claimed = counted.run(verb, store.micros())
         assert [run.max_attempts for run in claimed[:4]] == ([3] * 4 if alike else [1, 2, 3, 4])
@@ -131,12 +130,11 @@ async def test_no_check_of_the_doctor_reads_more_than_its_bound(
 ):
     for bound in ("SEARCHED", "MOST_WAITS"):
         monkeypatch.setattr(reads, bound, 100)
-    s, w = store.statements, store.workflow_statements
 
     async def steps_of_the_checks() -> int:
         with counting(backend) as counted:
-            counted.run(reads.backlog(s), store.micros())
-            counted.run(reads.audit(s, w, 20.0), store.micros())
+            counted.run(reads.backlog(store.engine), store.micros())
+            counted.run(reads.audit(store.engine, 20.0), store.micros())
         return counted.steps
 
     await an_ended_or_waiting_crowd(backend, store, status, 200)

@@ -213,7 +213,7 @@ def test_blocking_and_async_callers_share_the_writer(backend):
 async def test_an_async_write_behind_a_full_group_of_blocking_ones_is_not_left_behind(store):
     await submitted(store)
     writer = store._writer
-    ahead = [Request(submit(store.statements, [a_job()])) for _ in range(LARGEST_GROUP)]
+    ahead = [Request(submit(store.engine, [a_job()])) for _ in range(LARGEST_GROUP)]
     for request in ahead:  # threads that have asked, and have not got the lock yet
         writer._enqueue(request)
     async with asyncio.timeout(60):
@@ -225,10 +225,10 @@ def test_an_interrupted_thread_does_not_interrupt_those_who_wait(store, monkeypa
     writer = store._writer
     run_blocking(store.submit([a_job()]))
     monkeypatch.setattr(writer, "_run_group", raise_interrupt)
-    waiting = Request(submit(store.statements, [a_job()]))
+    waiting = Request(submit(store.engine, [a_job()]))
     writer._enqueue(waiting)
     with pytest.raises(KeyboardInterrupt):
-        writer.run(submit(store.statements, [a_job()]))
+        writer.run(submit(store.engine, [a_job()]))
     assert waiting.done
     assert isinstance(waiting.error, TransientStorageError)
 

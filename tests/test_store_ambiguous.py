@@ -79,7 +79,7 @@ async def test_settle_of_a_batch_in_which_one_had_lost_its_lease(store, when):
     runs = await claim(store)
     await settle(store, runs[1], Released())
     Fault(store, "settle", when)
-    reports = [Report(run.lease, Succeeded()) for run in runs]
+    reports = [Report.of(run, Succeeded()) for run in runs]
     assert await store.settle(reports) == {runs[0].lease, runs[2].lease}
 
 

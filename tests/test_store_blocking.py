@@ -28,7 +28,7 @@ def test_every_verb_works_without_an_event_loop(store, clock):
     done, failed, silent = runs
     assert run_blocking(store.beat([done.lease])) == {done.lease: Beat.OK}
     assert run_blocking(store.set_progress(done.lease, "1"))
-    reports = [Report(done.lease, Succeeded("2")), Report(failed.lease, Failed("boom"))]
+    reports = [Report.of(done, Succeeded("2")), Report.of(failed, Failed("boom"))]
     assert run_blocking(store.settle(reports)) == {done.lease, failed.lease}
     clock.advance(31)
     assert run_blocking(reap(store)) == [silent.job_id]
@@ -63,6 +63,6 @@ def test_threads_share_a_store(store):
 def test_a_run_is_released_and_claimed_again_without_a_loop(store):
     run_blocking(store.submit([a_job()]))
     (run,) = run_blocking(store.claim(ALICE, "default", POLICIES, 1))
-    run_blocking(store.settle([Report(run.lease, Released())]))
+    run_blocking(store.settle([Report.of(run, Released())]))
     (again,) = run_blocking(store.claim(ALICE, "default", POLICIES, 1))
     assert (again.attempt, again.lease_token > run.lease_token) == (1, True)

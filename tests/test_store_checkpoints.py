@@ -181,8 +181,8 @@ async def test_a_stale_success_does_not_remove_the_checkpoints_of_the_current_ru
     await settle(store, old, Released())
     new = await claim_one(store)
     await recorded(store, new, a_step("one"))
-    stale = Report(old.lease, SucceededForGood("1"))
-    assert await store.settle([stale, Report(new.lease, Released())]) == {new.lease}
+    stale = Report.of(old, SucceededForGood("1"))
+    assert await store.settle([stale, Report.of(new, Released())]) == {new.lease}
     assert len((await store.workflows.history(new.job_id)).checkpoints) == 1
 
 
@@ -220,6 +220,6 @@ async def test_the_success_of_a_plain_job_is_one_statement(backend):
         return await perform(verb)
 
     store.perform = counting
-    assert len(await store.settle([Report(run.lease, Succeeded()) for run in runs])) == 5
+    assert len(await store.settle([Report.of(run, Succeeded()) for run in runs])) == 5
     assert len(performed) == 1
     await store.aclose()

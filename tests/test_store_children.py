@@ -111,7 +111,7 @@ async def test_children_that_end_in_one_batch_wake_their_parents(store):
     for parent, _ in families:
         await suspended(store, parent, StepKind.FAN_OUT)
     all_but_one = [run for _, runs in families for run in runs][:-1]
-    await store.settle([Report(run.lease, Succeeded()) for run in all_but_one])
+    await store.settle([Report.of(run, Succeeded()) for run in all_but_one])
     parents = [parent.job_id for parent, _ in families]
     assert await statuses(store, parents) == [Status.PENDING, Status.PENDING, Status.WAITING]
 

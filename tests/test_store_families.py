@@ -275,7 +275,7 @@ async def test_a_replay_reopens_a_failed_fan_out_and_replays_its_unsuccessful_ch
     await suspended(store, parent, StepKind.FAN_OUT, too_many=1)
     assert await statuses(store, [parent.job_id]) == [Status.WAITING]
     again = await claim(store, topics=CHILDREN_ONLY)
-    await store.settle([Report(run.lease, Succeeded()) for run in again])
+    await store.settle([Report.of(run, Succeeded()) for run in again])
     assert await statuses(store, [parent.job_id]) == [Status.PENDING]
 
 

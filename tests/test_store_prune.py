@@ -11,8 +11,7 @@ from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Succeeded
 from pulsed.store import migrations
-from pulsed.store.sql.jobs import Statements
-from pulsed.store.sqlite.dialect import SqliteDialect
+from pulsed.store.sqlite.engine import SqliteEngine
 from tests.support.backends import SqliteBackend, only_postgres
 from tests.support.faults import Fault
 from tests.support.jobs import (
@@ -27,6 +26,7 @@ from tests.support.jobs import (
     submitted,
 )
 from tests.support.schedules import jobs_of, put, tick
+from tests.support.statements import sql_of
 
 postgres = only_postgres
 AT_ONCE = dict.fromkeys(TERMINAL, 0.0)
@@ -45,7 +45,7 @@ async def ended(store, status=Status.SUCCEEDED, number=1):
     jobs = [a_job(max_attempts=1) for _ in range(number)]
     await store.submit(jobs)
     runs = await claim(store, limit=number)
-    reports = [Report(run.lease, ENDS[status]) for run in runs]
+    reports = [Report.of(run, ENDS[status]) for run in runs]
     assert len(await store.settle(reports)) == number
     return [run.job_id for run in runs]
 
@@ -277,7 +277,7 @@ async def test_an_old_snapshot_does_not_slow_the_next_batch(postgres, clock):
     clock.advance(60)
 
     def blocks_read(connection, since):
-        sql = store.statements.prune
+        sql = store.engine.retention.prune
         values = {"status": "'SUCCEEDED'", "age": "0", "most": "10"}
         values |= {"now": f"'{clock.now}'", "since": f"'{since}'"}
         connection.execute(f"PREPARE pruning AS {sql.text}")
@@ -397,7 +397,7 @@ def test_sqlite_looks_finished_jobs_up_by_their_index_and_no_others(tmp_path, cl
         await store.aclose()
 
     asyncio.run(make())
-    statements = Statements(SqliteDialect())
+    engine = SqliteEngine()
     with closing(sqlite3.connect(tmp_path / "plans.db")) as connection:
         connection.create_function("pulse_backoff", 6, lambda *_: 0.0)
         for analyzed in (False, True):
@@ -413,7 +413,7 @@ def test_sqlite_looks_finished_jobs_up_by_their_index_and_no_others(tmp_path, cl
                 "replay",
                 "delete",
             ):
-                sql = getattr(statements, name)
+                sql = sql_of(engine, name)
                 params = dict.fromkeys([*sql.names, *sql.columns, "now"])
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {sql.text}", params).fetchall()
                 steps = [step[-1] for step in plan if "pulse_jobs" in step[-1] or "j " in step[-1]]

@@ -179,8 +179,8 @@ async def test_no_search_on_sqlite_visits_more_than_its_bound(sqlite, monkeypatc
             connection.execute("ANALYZE")
         for where in EVERY_FILTER:
             for verb in (
-                search.list_jobs(store.statements, where, 50, None),
-                search.counts(store.statements, where),
+                search.list_jobs(store.engine, where, 50, None),
+                search.counts(store.engine, where),
             ):
                 assert steps(connection, verb) < 20_000, (verb.name, where)
     await store.aclose()

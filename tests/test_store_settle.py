@@ -158,7 +158,7 @@ async def test_jitter_stays_within_its_range_and_varies(store, clock):
     policy = Backoff.exponential(100, cap=400, jitter=0.1)
     await store.submit([a_job(backoff=policy) for _ in range(40)])
     runs = await claim(store, limit=40)
-    await store.settle([Report(run.lease, Failed("x")) for run in runs])
+    await store.settle([Report.of(run, Failed("x")) for run in runs])
     rows = (await store.get([run.job_id for run in runs])).values()
     waits = [(found.next_run_at - clock.now).total_seconds() for found in rows]
     assert all(90 <= wait <= 110 for wait in waits)
@@ -174,10 +174,10 @@ async def test_an_enormous_backoff_ends_at_its_cap_and_hurts_no_neighbour(store,
     """A power that overflows would fail every batch its row is in, for ever."""
     huge = Backoff(3e8, power=10, factor=100, cap=86_400)
     await store.submit([a_job(backoff=huge, max_attempts=1_000), a_job(backoff=NO_WAIT)])
-    await store.settle([Report(run.lease, Released()) for run in await claim(store)])
+    await store.settle([Report.of(run, Released()) for run in await claim(store)])
     for _ in range(3):
         runs = await claim(store)
-        accepted = await store.settle([Report(run.lease, Failed("x")) for run in runs])
+        accepted = await store.settle([Report.of(run, Failed("x")) for run in runs])
         assert len(accepted) == len(runs)
         clock.advance(86_400)
     await claim(store)
@@ -269,7 +269,7 @@ async def test_next_run_at_is_never_before_now(store, clock, outcome):
 async def test_an_absurd_delay_does_not_fail_the_batch_it_is_in(store, clock, seconds):
     await store.submit([a_job(), a_job()])
     first, second = await claim(store)
-    reports = [Report(first.lease, Failed("x", delay=seconds)), Report(second.lease, Succeeded())]
+    reports = [Report.of(first, Failed("x", delay=seconds)), Report.of(second, Succeeded())]
     assert await store.settle(reports) == {first.lease, second.lease}
     assert isinstance((await row(store, first.job_id)).next_run_at, datetime)
     assert (await row(store, second.job_id)).status is Status.SUCCEEDED
@@ -279,7 +279,7 @@ async def test_an_absurd_delay_does_not_fail_the_batch_it_is_in(store, clock, se
 async def test_text_that_a_database_refuses_never_stops_a_report(store, text):
     await store.submit([a_job(max_attempts=1), a_job()])
     first, second = await claim(store)
-    reports = [Report(first.lease, Failed(text, text)), Report(second.lease, Succeeded())]
+    reports = [Report.of(first, Failed(text, text)), Report.of(second, Succeeded())]
     assert await store.settle(reports) == {first.lease, second.lease}
     found = await row(store, first.job_id)
     assert found.status is Status.DEAD_LETTERED
@@ -332,9 +332,7 @@ async def test_a_failure_names_the_worker_that_held_the_lease(store, clock):
     run = await running(store, ALICE)
     await settle(store, run, Released())
     current = await claim_one(store, BOB)
-    await store.settle(
-        [Report(current.lease, Failed("bob's")), Report(run.lease, Failed("alice's"))]
-    )
+    await store.settle([Report.of(current, Failed("bob's")), Report.of(run, Failed("alice's"))])
     (failure,) = await store.failures(run.job_id)
     assert (failure.worker_id, failure.error) == (BOB, "bob's")
     assert (await row(store, run.job_id)).last_error == "bob's"
@@ -350,7 +348,7 @@ async def test_each_report_of_a_batch_is_judged_on_its_own(store):
     await settle(store, lost, Released())
     outcomes: list[Outcome] = [Succeeded("1"), Failed("x"), Succeeded(), Snoozed(5), Cancelled()]
     outcomes.append(Released())
-    reports = [Report(run.lease, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
+    reports = [Report.of(run, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
     nobody = Report(Lease(new_job_id(), 1, ALICE), Succeeded())
     accepted = await store.settle([*reports, nobody])
     assert accepted == {run.lease for run in runs} - {lost.lease}
@@ -381,7 +379,7 @@ async def test_a_stale_and_the_current_report_of_a_job_each_get_their_answer(
     old = await running(store, ALICE, backoff=NO_WAIT, max_attempts=5)
     await settle(store, old, Released())
     new = await claim_one(store, worker)
-    reports = [Report(old.lease, stale), Report(new.lease, current), Report(old.lease, stale)]
+    reports = [Report.of(old, stale), Report.of(new, current), Report.of(old, stale)]
     assert await store.settle(reports) == {new.lease}
     assert await store.settle(reports) == {new.lease}  # the same when it is asked again
     found = await row(store, new.job_id)
@@ -392,7 +390,7 @@ async def test_a_stale_and_the_current_report_of_a_job_each_get_their_answer(
 async def test_without_locks_settling_around_them_is_settling(store):
     run, lost = [await running(store, ALICE) for _ in range(2)]
     await settle(store, lost, Released())
-    reports = [Report(run.lease, Succeeded("1")), Report(lost.lease, Succeeded("1"))]
+    reports = [Report.of(run, Succeeded("1")), Report.of(lost, Succeeded("1"))]
     assert await store.settle_free(reports) == Partly({run.lease}, set())
     assert (await row(store, run.job_id)).result == "1"
     assert await store.settle_free([]) == Partly(set(), set())
@@ -480,9 +478,7 @@ def test_two_batches_over_the_same_rows_do_not_deadlock(backend):
     stores = [backend.open(), backend.open()]
     for _ in range(5):
         run_blocking(stores[0].submit([a_job() for _ in range(30)]))
-        reports = [
-            Report(run.lease, Succeeded()) for run in run_blocking(claim(stores[0], limit=30))
-        ]
+        reports = [Report.of(run, Succeeded()) for run in run_blocking(claim(stores[0], limit=30))]
         orders = [reports, reports[::-1]]
         barrier = threading.Barrier(2)
         answers: list[Any] = [None, None]
@@ -507,7 +503,7 @@ async def test_one_batch_has_the_reports_of_several_workers(store):
     stolen = runs[1].lease._replace(worker_id=ALICE)
     reports = [Report(lease, Succeeded("1")) for lease in (runs[0].lease, stolen, runs[2].lease)]
     assert await store.settle(reports) == {runs[0].lease, runs[2].lease}
-    assert await store.settle([Report(run.lease, Succeeded("1")) for run in runs]) == {
+    assert await store.settle([Report.of(run, Succeeded("1")) for run in runs]) == {
         run.lease for run in runs
     }
 

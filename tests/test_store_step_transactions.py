@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from pulsed.errors import LeaseLost, StorageError, TransientStorageError
@@ -42,7 +43,7 @@ def counted(backend: Backend) -> Iterator[Any]:
 
 async def write(connection: Any, sql: str = "INSERT INTO effects (n) VALUES (1)") -> None:
     """Do something with whatever driver it is."""
-    if type(connection).__module__.startswith("asyncpg"):
+    if isinstance(connection, asyncpg.Connection):
         await connection.execute(sql)
     else:
         await asyncio.to_thread(connection.execute, sql)

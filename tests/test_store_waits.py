@@ -126,7 +126,7 @@ async def test_a_stale_wait_beside_the_current_one_is_refused(store, stale_first
     old = await running(store)
     await settle(store, old, Released())
     new = await claim_one(store)
-    reports = [Report(run.lease, a_wait(StepKind.SIGNAL, key="go")) for run in (old, new)]
+    reports = [Report.of(run, a_wait(StepKind.SIGNAL, key="go")) for run in (old, new)]
     assert await store.settle(reports if stale_first else reports[::-1]) == {new.lease}
     assert await statuses(store, [new.job_id]) == [Status.WAITING]
     assert await store.settle(reports) == {new.lease}
@@ -143,7 +143,7 @@ async def test_suspensions_and_other_reports_in_one_batch(store):
         a_wait(StepKind.SIGNAL, key="go"),
         a_wait(StepKind.SLEEP, delay=60),
     ]
-    reports = [Report(run.lease, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
+    reports = [Report.of(run, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
     ids = [run.job_id for run in runs]
     assert await store.settle(reports) == {run.lease for run in runs[:4]}
     assert await statuses(store, ids) == [

@@ -295,7 +295,7 @@ async def test_upkeep_cancels_children_that_nobody_told(
     async with working_on(store, parent) as it:
         await in_status(store, job_id, Status.WAITING)
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_follow", dies)
+            patch.setattr(store, "follow", dies)
             await store.cancel([job_id])
         (row,) = await store.list_jobs(JobFilter(parent=job_id))
         assert row.status is Status.PENDING

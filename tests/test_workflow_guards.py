@@ -10,7 +10,7 @@ from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Failed, Released, Report, Succeeded
 from pulsed.model.step import StepKind, StepState
 from pulsed.model.workflow import Record
-from pulsed.store.sql.workflows import _IS_WAITING
+from pulsed.store.sql.waiting import IS_WAITING
 from pulsed.store.sql_store.store import SqlStore
 from tests.support import guards
 from tests.support.checkpoints import (
@@ -129,7 +129,8 @@ async def test_the_success_of_a_child_is_fenced(backend, guard):
     stale = a_child_zombie if guard == TOKEN else a_child_with_anothers_token
 
     async def scenario(store, backend):
-        assert not await settle(store, await stale(store), Succeeded("7"))
+        report = Report(await stale(store), Succeeded("7"), is_child=True)
+        assert not await store.settle([report])
 
     await check(backend, scenario, "settle_children", guard, instead=ALWAYS)
 
@@ -208,7 +209,7 @@ async def test_only_who_waits_is_woken(backend):
         found = await row(store, parent.job_id)
         assert (found.status, found.locked_by) == (Status.RUNNING, run.lease.worker_id)
 
-    await check(backend, scenario, "wake", f"AND {_IS_WAITING}")
+    await check(backend, scenario, "wake", f"AND {IS_WAITING}")
 
 
 async def test_a_signal_that_was_consumed_wakes_nobody(backend):

@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace as replaced
 
-from pulsed.model.job import Status
+from pulsed.model.job import Assignment, Status
 from pulsed.model.outcome import Failed, Released, Report, Succeeded, SucceededForGood
 from pulsed.model.step import StepKind
 from pulsed.store.blocking import run_blocking as now
-from pulsed.store.verbs import settle as verbs
 from tests.support.backends import PostgresBackend
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -33,6 +32,7 @@ from tests.support.checkpoints import (
 )
 from tests.support.interleaving import Act, Explorer, exploring
 from tests.support.jobs import POLICIES, a_worker_id, claim, reap, row, running, settle, submitted
+from tests.support.statements import owner_of
 
 STAYS = 10_000_000.0
 """Seconds of a lease that no watchdog of these tests ends."""
@@ -150,10 +150,11 @@ def test_without_the_lock_on_the_parent_there_is_an_order_that_leaves_it_asleep(
 
 def remove_locks(store: Any, *statements: str) -> None:
     for name in statements:
-        sql = getattr(store.workflow_statements, name)
+        owner = owner_of(store.engine, name)
+        sql = getattr(owner, name)
         assert "FOR NO KEY UPDATE" in sql.text
         text = sql.text.replace("FOR NO KEY UPDATE OF k", "").replace("FOR NO KEY UPDATE", "")
-        setattr(store.workflow_statements, name, replace(sql, text=text))
+        setattr(owner, name, replace(sql, text=text))
 
 
 def test_a_child_that_is_settled_and_reaped_at_once(explorer):
@@ -333,17 +334,19 @@ def test_a_parent_whose_deadline_passes_as_its_last_child_ends_runs_once(explore
 # -- locks ----------------------------------------------------------------------------------------
 
 
-def families_that_meet(explorer: Explorer, outcome: Any) -> Callable[[], list[Act]]:
+def families_that_meet(
+    explorer: Explorer, outcome: Any, report: Callable[..., Report] = Report.of
+) -> Callable[[], list[Act]]:
     """Two batches: each ends a child of a parent that the other batch ends, or its sibling."""
 
     def prepare() -> list[Act]:
         calm = explorer.calm
         first, (a, b) = now(a_family(calm, 2, lease=STAYS))
         second, (c, d) = now(a_family(calm, 2, lease=STAYS))
-        one = [Report(run.lease, outcome) for run in (a, c)]
-        other = [Report(run.lease, outcome) for run in (d, b)]
-        one.append(Report(second.lease, SucceededForGood()))
-        other.append(Report(first.lease, SucceededForGood()))
+        one = [report(run, outcome) for run in (a, c)]
+        other = [report(run, outcome) for run in (d, b)]
+        one.append(report(second, SucceededForGood()))
+        other.append(report(first, SucceededForGood()))
         return [lambda store: store.settle(one), lambda store: store.settle(other)]
 
     return prepare
@@ -362,7 +365,7 @@ def a_workflow_that_ends_before_its_children(explorer: Explorer) -> Callable[[],
         explorer.backend.clock.advance(10)
         (again,) = now(claim(calm, topics=CHILDREN_ONLY))
         assert again.job_id == inner.job_id
-        leaves = [Report(run.lease, Succeeded()) for run in (left, sibling)]
+        leaves = [Report.of(run, Succeeded()) for run in (left, sibling)]
         return [settling(again, Succeeded()), lambda store: store.settle(leaves)]
 
     return prepare
@@ -375,7 +378,7 @@ def a_family_that_is_cancelled(explorer: Explorer) -> Callable[[], list[Act]]:
         calm = explorer.calm
         parent, runs = now(a_family(calm, 2))
         now(suspended(calm, parent, StepKind.FAN_OUT))
-        reports = [Report(run.lease, Succeeded()) for run in runs]
+        reports = [Report.of(run, Succeeded()) for run in runs]
         everybody = [parent.job_id, *(run.job_id for run in runs)]
         return [lambda store: store.settle(reports), lambda store: store.cancel(everybody)]
 
@@ -398,10 +401,20 @@ def test_batches_that_mix_parents_and_children_of_each_other_do_not_deadlock(exp
     assert not deadlocks(explorer, families_that_meet(explorer, outcome), switches=3)
 
 
-def test_without_the_lock_on_whole_families_they_would(explorer, monkeypatch):
-    monkeypatch.setattr(verbs, "may_be_a_child", lambda _: False)  # parents are locked last
+def test_reports_that_do_not_say_who_is_a_child_do_not_deadlock(explorer):
+    def report(run: Assignment, outcome: Any) -> Report:
+        return Report(run.lease, outcome)
+
     badly = Failed("no", final=True)
-    assert deadlocks(explorer, families_that_meet(explorer, badly), switches=3)
+    assert not deadlocks(explorer, families_that_meet(explorer, badly, report), switches=3)
+
+
+def test_without_the_lock_on_whole_families_they_would(explorer):
+    def report(run: Assignment, outcome: Any) -> Report:
+        return Report(run.lease, outcome, is_child=False)  # parents are locked last
+
+    badly = Failed("no", final=True)
+    assert deadlocks(explorer, families_that_meet(explorer, badly, report), switches=3)
 
 
 def test_a_workflow_that_ends_beside_its_child_and_its_sibling_does_not_deadlock(explorer):
@@ -422,7 +435,7 @@ def test_a_child_that_is_cancelled_by_its_own_suspension_meets_another_cancel(ex
         now(calm.cancel([run.job_id]))  # a request
         both = [run.job_id, other.job_id]
         return [
-            lambda store: store.settle([Report(run.lease, a_wait(StepKind.SLEEP, delay=9))]),
+            lambda store: store.settle([Report.of(run, a_wait(StepKind.SLEEP, delay=9))]),
             lambda store: store.cancel(both),
         ]
 

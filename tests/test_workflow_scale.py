@@ -39,7 +39,7 @@ async def test_ten_thousand_children_wake_their_parent_once(backend):
     ended = 0
     while runs := await claim(store, topics=CHILDREN_ONLY, limit=500):
         assert await statuses(store, [parent.job_id]) == [Status.WAITING]
-        reports = [Report(run.lease, Succeeded("1")) for run in runs]
+        reports = [Report.of(run, Succeeded("1")) for run in runs]
         ended += len(await store.settle(reports))
     assert ended == CHILDREN
     assert (sum(woken), woken[-1]) == (1, 1)

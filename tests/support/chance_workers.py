@@ -65,11 +65,11 @@ class Jobs:
         await self.chance.pause()
         if self.chance.happens(self.failing):
             raise TransientStorageError("away")
-        for lease, _ in reports:
+        for lease, *_ in reports:
             if self.leases.get(lease.job_id) == lease:
                 del self.leases[lease.job_id]
                 self.queues[self.chance.choice(list(self.queues))].append(lease.job_id)
-        return {lease for lease, _ in reports}, set()
+        return {lease for lease, *_ in reports}, set()
 
 
 def _assignment(lease: Lease, queue: str) -> Assignment:

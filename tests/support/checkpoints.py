@@ -39,7 +39,7 @@ async def recorded(store: Store, run: Assignment, *checkpoints: Checkpoint) -> b
 
 async def suspended(store: Store, run: Assignment, kind: StepKind, **says: Any) -> bool:
     """Let a run wait; False if its lease is lost."""
-    report = Report(run.lease, a_wait(kind, **says))
+    report = Report.of(run, a_wait(kind, **says))
     return run.lease in await store.settle([report])
 
 

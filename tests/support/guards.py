@@ -12,28 +12,33 @@ from pulsed.store.sql.statement import Sql
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.jobs import ALICE, BOB, claim_one, running, settle
+from tests.support.statements import names_of, owner_of
 
 Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
 STILL_CLAIMABLE = "AND j.status NOT IN ('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
 """The guard in the UPDATE of a claim."""
-LOOKS = {"claim": "pick"}
+PICKS = {"claim": "pick"}
 """On SQLite, the statement that a statement's choice of rows is in."""
 
 
 def unguarded(sql: Sql, guard: str, instead: str = " ") -> Sql:
     """Return a statement without a guard, whether it gets one row or many."""
-    assert not sql.alone or guard in sql.alone, f"a single row has lost its guard {guard!r}"
+    assert not sql.single_row_text or guard in sql.single_row_text, (
+        f"a single row has lost its guard {guard!r}"
+    )
     return replace(
-        sql, text=sql.text.replace(guard, instead), alone=sql.alone.replace(guard, instead)
+        sql,
+        text=sql.text.replace(guard, instead),
+        single_row_text=sql.single_row_text.replace(guard, instead),
     )
 
 
 def without(store: SqlStore, statement: str, *guards: str, instead: str = " ") -> None:
-    """Take guards out of one of a store's statements, or of the look that goes before it."""
-    names = [statement, LOOKS.get(statement, "")]
-    owners = [store.workflow_statements, store.statements]
-    places = [(owner, name) for name in names for owner in owners if hasattr(owner, name)]
+    """Take guards out of one of a store's statements, or of the one that picks its rows."""
+    owner = owner_of(store.engine, statement)
+    names = [statement, PICKS.get(statement)]
+    places = [(owner, name) for name in names if name in names_of(owner)]
     for guard in guards:
         guarded = [place for place in places if guard in getattr(*place).text]
         assert guarded, f"{statement} has lost its guard {guard!r}"

@@ -87,7 +87,7 @@ class Actor:
                 return finished.value
             self._stop()
             rows = yield statement
-            if statement.sql is self.store.workflow_statements.wake:
+            if statement.sql is self.store.engine.waiting.wake:
                 self.woken += len(rows)
 
 

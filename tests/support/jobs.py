@@ -72,9 +72,8 @@ async def running(store: Store, worker: UUID = ALICE, **options: Any) -> Assignm
 
 async def settle(store: Store, lease: Lease | Assignment, outcome: Outcome) -> bool:
     """Report how one run ended; True if the report was accepted."""
-    if isinstance(lease, Assignment):
-        lease = lease.lease
-    return lease in await store.settle([Report(lease, outcome)])
+    report = Report.of(lease, outcome) if isinstance(lease, Assignment) else Report(lease, outcome)
+    return report.lease in await store.settle([report])
 
 
 async def row(store: Store, job_id: UUID) -> JobRow:

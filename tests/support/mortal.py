@@ -81,7 +81,7 @@ class Process:
                 for assignment in await self.store.claim(self.id, queue, policies, 1):
                     outcome = await self._run(assignment)
                     if not self.dead:
-                        await self.store.settle([Report(assignment.lease, outcome)])
+                        await self.store.settle([Report.of(assignment, outcome)])
                     return True
         except StorageError:
             if not self.dead:

@@ -60,7 +60,7 @@ def submit_and_drain(where: str, own: int, total: int) -> tuple[list[str], list[
     worker, ran = uuid.uuid4(), []
     while run_blocking(store.counts(EVERYTHING))[Status.SUCCEEDED] < total:
         runs = run_blocking(store.claim(worker, "default", POLICIES, 3))
-        reports = [Report(run.lease, Succeeded()) for run in runs]
+        reports = [Report.of(run, Succeeded()) for run in runs]
         assert run_blocking(store.settle(reports)) == {run.lease for run in runs}
         ran += [run.job_id.hex for run in runs]
     run_blocking(store.aclose())

@@ -161,7 +161,7 @@ FIELDS = (
     Field("progress", Kind.JSON, ROW),
     Field("schedule_id", Kind.UUID, NEW | ROW | CLAIM),
     Field("occurrence", Kind.INSTANT, NEW | ROW | CLAIM),
-    Field("parent_id", Kind.UUID, NEW | ROW),
+    Field("parent_id", Kind.UUID, NEW | ROW | CLAIM),
     Field("parent_step", Kind.TEXT, NEW | ROW),
     Field("outlives", Kind.FLAG, NEW),
     Field("wait_kind", Kind.TEXT, ROW),

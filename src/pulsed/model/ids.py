@@ -45,9 +45,7 @@ def computed_id(milliseconds: int, digest: bytes) -> UUID:
     return uuid_of((milliseconds & 0xFFFF_FFFF_FFFF) << 80 | _COMPUTED | hashed)
 
 
-COMPUTED = 0x8
-"""The version of such UUIDs, by which they can be told from others."""
-_COMPUTED = COMPUTED << 76 | 0b10 << 62
+_COMPUTED = 0x8 << 76 | 0b10 << 62
 _HASHED = (1 << 80) - 1 & ~(0xF << 76 | 0b11 << 62)
 
 

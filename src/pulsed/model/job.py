@@ -94,6 +94,7 @@ class Assignment(msgspec.Struct, frozen=True):
     submitted_at: datetime
     schedule_id: UUID | None = None
     occurrence: datetime | None = None
+    parent_id: UUID | None = None
 
     @property
     def job_id(self) -> UUID:

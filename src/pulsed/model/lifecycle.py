@@ -1,7 +1,7 @@
 """The state machine of a job, as data and pure functions.
 
-``store/sql/jobs.py`` says the same in SQL, where it takes effect. The tests drive both with the
-same random steps and compare. ``docs/state-machine.md`` is the picture.
+``store/sql/end_of_run.py`` says the same in SQL, where it takes effect. The tests drive both with
+the same random steps and compare. ``docs/state-machine.md`` is the picture.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from pulsed.batches import text_size
-from pulsed.model.job import Lease
+from pulsed.model.job import Assignment, Lease
 from pulsed.model.step import Checkpoint, Wait
 
 
@@ -74,6 +74,13 @@ class Report(NamedTuple):
 
     lease: Lease
     outcome: Outcome
+    is_child: bool | None = None
+    """Whether the job has a parent; None if that is not known, which is right and slower."""
+
+    @classmethod
+    def of(cls, run: Assignment, outcome: Outcome) -> Report:
+        """Report on a run that was just claimed."""
+        return cls(run.lease, outcome, run.parent_id is not None)
 
     @property
     def size(self) -> int:

@@ -144,7 +144,7 @@ def verdict(strategy: Strategy, statuses: Sequence[Status | None]) -> Verdict:
     """Return whether a fan-out has succeeded; None while that is open.
 
     ``None`` among the statuses is a child that somebody removed: it will not succeed any more.
-    ``store/sql/workflows.py`` says in SQL when it is decided.
+    ``store/sql/waiting.py`` says in SQL when it is decided.
     """
     succeeded = sum(status is Status.SUCCEEDED for status in statuses)
     failed = sum(status is None or status in FAILED_CHILD for status in statuses)

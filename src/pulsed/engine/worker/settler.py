@@ -169,7 +169,7 @@ class Settler:
             self._on_settled([report], set())  # not even this: the lease will run out
             return ()
         refusal = Failed(f"{REFUSED}: {error}", final=True)
-        return await self._settle([Report(report.lease, refusal)])
+        return await self._settle([report._replace(outcome=refusal)])
 
     def _put_aside(self, reports: Sequence[Report], delay: float) -> None:
         """Try reports again after a delay, without holding up the others until then."""

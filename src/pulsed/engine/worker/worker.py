@@ -317,7 +317,7 @@ class Worker:
             waited = math.inf
         for assignment in assignments:
             if waited > assignment.lease_seconds:
-                self._settler.put(Report(assignment.lease, Released()))
+                self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
         self._runner.start(
             [
@@ -334,7 +334,7 @@ class Worker:
         if outcome is None:
             self._leases.drop([run.lease])
         else:
-            self._settler.put(Report(run.lease, outcome))
+            self._settler.put(Report.of(run.assignment, outcome))
             self._job_log.ended(run, outcome)  # last: a log handler of the user's may raise
         run.error = None  # its traceback refers to the run
 

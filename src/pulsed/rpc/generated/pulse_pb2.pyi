@@ -656,7 +656,7 @@ class GoAway(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job_id", "topic", "queue", "priority", "payload", "attempt", "max_attempts", "lease_token", "lease_seconds", "timeout_seconds", "headers", "next_run_at", "submitted_at", "schedule_id", "occurrence")
+    __slots__ = ("job_id", "topic", "queue", "priority", "payload", "attempt", "max_attempts", "lease_token", "lease_seconds", "timeout_seconds", "headers", "next_run_at", "submitted_at", "schedule_id", "occurrence", "parent_id")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -679,6 +679,7 @@ class Assignment(_message.Message):
     SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     topic: str
     queue: str
@@ -694,7 +695,8 @@ class Assignment(_message.Message):
     submitted_at: _timestamp_pb2.Timestamp
     schedule_id: str
     occurrence: _timestamp_pb2.Timestamp
-    def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., lease_token: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    parent_id: str
+    def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., lease_token: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ...) -> None: ...
 
 class AssignmentColumns(_message.Message):
     __slots__ = ("shared", "job_ids", "lease_tokens", "payloads", "next_run_at", "submitted_at")
@@ -767,7 +769,7 @@ class Waiting(_message.Message):
     def __init__(self, wait: _Optional[_Union[Wait, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("lease", "succeeded", "failed", "snoozed", "cancelled", "released", "waiting")
+    __slots__ = ("lease", "succeeded", "failed", "snoozed", "cancelled", "released", "waiting", "is_child")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -775,6 +777,7 @@ class Report(_message.Message):
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    IS_CHILD_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     succeeded: Succeeded
     failed: Failed
@@ -782,7 +785,8 @@ class Report(_message.Message):
     cancelled: Cancelled
     released: Released
     waiting: Waiting
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., snoozed: _Optional[_Union[Snoozed, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    is_child: bool
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., snoozed: _Optional[_Union[Snoozed, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., is_child: bool = ...) -> None: ...
 
 class ReportResultResponse(_message.Message):
     __slots__ = ()
@@ -799,16 +803,18 @@ class ReportResultsRequest(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., succeeded: _Optional[_Union[SucceededColumns, _Mapping]] = ..., skip_locked: bool = ...) -> None: ...
 
 class SucceededColumns(_message.Message):
-    __slots__ = ("worker_id", "job_ids", "lease_tokens", "results")
+    __slots__ = ("worker_id", "job_ids", "lease_tokens", "results", "are_children")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ARE_CHILDREN_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     job_ids: bytes
     lease_tokens: _containers.RepeatedScalarFieldContainer[int]
     results: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker_id: _Optional[str] = ..., job_ids: _Optional[bytes] = ..., lease_tokens: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[str]] = ...) -> None: ...
+    are_children: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, worker_id: _Optional[str] = ..., job_ids: _Optional[bytes] = ..., lease_tokens: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[str]] = ..., are_children: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class ReportResultsResponse(_message.Message):
     __slots__ = ("accepted", "locked")

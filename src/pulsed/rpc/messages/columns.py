@@ -67,17 +67,30 @@ def succeeded_message(reports: Sequence[Report], worker_id: UUID) -> pb.Succeede
         job_ids=_packed(report.lease for report in reports),
         lease_tokens=[report.lease.token for report in reports],
         results=[report.outcome.result or "" for report in reports],  # type: ignore[union-attr]
+        are_children=_are_children(reports),
     )
 
 
 def succeeded_of(message: Any) -> list[Report]:
     """Return the successes of a message; refuses columns that do not fit together."""
     worker_id = worker_uuid(message.worker_id)
-    columns = zip(_ids(message.job_ids), message.lease_tokens, message.results, strict=True)
+    columns = zip(
+        _ids(message.job_ids),
+        message.lease_tokens,
+        message.results,
+        message.are_children or [None] * len(message.results),
+        strict=True,
+    )
     return [
-        Report(Lease(job_id, token, worker_id), Succeeded(result or None))
-        for job_id, token, result in columns
+        Report(Lease(job_id, token, worker_id), Succeeded(result or None), is_child)
+        for job_id, token, result, is_child in columns
     ]
+
+
+def _are_children(reports: Sequence[Report]) -> list[bool]:
+    """Return which of the jobs have parents; nothing if that is not known of all."""
+    known = [report.is_child for report in reports if report.is_child is not None]
+    return known if len(known) == len(reports) else []
 
 
 def _columns(alike: list[Assignment]) -> pb.AssignmentColumns:

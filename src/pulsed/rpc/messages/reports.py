@@ -24,7 +24,13 @@ from pulsed.rpc.messages.workflows import waiting_message, waiting_of
 
 def report_message(report: Report) -> pb.Report:
     """Return how a run ended as a message."""
-    lease, outcome = lease_message(report.lease), report.outcome
+    message = _message(lease_message(report.lease), report.outcome)
+    if report.is_child is not None:
+        message.is_child = report.is_child
+    return message
+
+
+def _message(lease: pb.Lease, outcome: Outcome) -> pb.Report:
     if type(outcome) is Succeeded:  # nearly all of them
         return pb.Report(lease=lease, succeeded=pb.Succeeded(result=outcome.result))
     # A message takes no lone surrogates, and a report must get through whatever a handler raised.

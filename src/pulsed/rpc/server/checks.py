@@ -27,6 +27,7 @@ from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.messages.jobs import lease_of, new_job_of, topic_of
 from pulsed.rpc.messages.reports import outcome_of
 from pulsed.rpc.messages.schedules import fire_of, schedule_of, spec_of
+from pulsed.rpc.messages.values import maybe
 from pulsed.rpc.server.checks_workflows import check_family, checked_waiting
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.store.schedules import Fire
@@ -135,7 +136,7 @@ def successes_of(message: Any) -> list[Report]:
     reports: list[Report] = converted(succeeded_of, message)
     if _are_storable([text for text in message.results if text]):
         return reports
-    return [Report(lease, _storable(outcome)) for lease, outcome in reports]
+    return [report._replace(outcome=_storable(report.outcome)) for report in reports]
 
 
 def _are_storable(results: list[str]) -> bool:
@@ -153,7 +154,7 @@ def _are_storable(results: list[str]) -> bool:
 
 def report_of(message: Any) -> Report:
     """Return how a run ended."""
-    return Report(lease(message.lease), _outcome(message))
+    return Report(lease(message.lease), _outcome(message), maybe(message, "is_child"))
 
 
 def _outcome(message: Any) -> Outcome:

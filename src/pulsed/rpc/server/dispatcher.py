@@ -478,7 +478,7 @@ class Dispatcher:
 
     async def _release(self, claimed: list[Assignment]) -> None:
         log.info("giving back %s that could not be sent", counted(len(claimed), "job"))
-        reports = [Report(each.lease, Released()) for each in claimed]
+        reports = [Report.of(each, Released()) for each in claimed]
         for _ in range(GIVE_BACK_TRIES):
             try:
                 _, locked = await self._store.settle_free(reports)

@@ -65,11 +65,10 @@ class Scopes:
                 if not is_own(places.get(parent), caller):
                     raise denied(f"{caller.name} may not use job {parent}.")
 
-    async def check_children(self, ids: list[UUID], caller: Caller) -> None:
-        """Refuse a worker that would stop other jobs than the children of workflows."""
-        for place in (await self._store.places(ids)).values():
-            if place.parent_id is None:
-                raise denied(f"{caller.name} may cancel children of workflows, and no other jobs.")
+    async def are_children(self, ids: list[UUID]) -> bool:
+        """Whether those of these jobs that exist are all children of workflows."""
+        places = await self._store.places(ids)
+        return all(place.parent_id is not None for place in places.values())
 
     async def check_reports(self, reports: list[Report], caller: Caller) -> None:
         """Refuse to end runs that are not the caller's, and to wait for jobs that are not."""

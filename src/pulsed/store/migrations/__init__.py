@@ -86,8 +86,10 @@ def read_applied(d: Dialect) -> Verb[list[Applied]]:
     def script() -> Script[list[Applied]]:
         if not (yield Statement(exists, {})):
             return []
-        rows = yield Statement(select, {})
-        return [Applied(row[0], row[1], d.time(row[2]), row[3]) for row in rows]
+        return [
+            Applied(version, name, d.time(applied_at), oldest_code)
+            for version, name, applied_at, oldest_code in (yield Statement(select, {}))
+        ]
 
     return Verb("schema_check", Kind.SINGLE, script)
 
@@ -102,9 +104,8 @@ def migrate(d: Dialect) -> Verb[list[Migration]]:
     def script() -> Script[list[Migration]]:
         for text in d.before_migrating:
             yield Statement(d.sql(text), {})
-        have = {
-            row[0] for row in (yield Statement(d.sql(f"SELECT version FROM {d.migrations}"), {}))
-        }
+        applied = yield Statement(d.sql(f"SELECT version FROM {d.migrations}"), {})
+        have = {version for (version,) in applied}
         missing = [m for m in migrations(d.engine) if m.version not in have]
         for migration in missing:
             for text in migration.statements:

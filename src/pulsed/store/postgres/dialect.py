@@ -23,7 +23,6 @@ class PostgresDialect(Dialect):
     least = "least"
     true = "true"
     false = "false"
-    lateral = True
     native = frozenset({Kind.UUID, Kind.INSTANT, Kind.FLAG})
     skip_locked = "FOR UPDATE SKIP LOCKED"
     for_update = "FOR NO KEY UPDATE"
@@ -97,9 +96,6 @@ class PostgresDialect(Dialect):
 
     def inserted(self, values: str, columns: str) -> str:
         return f"SELECT {values} FROM {self.rows_of(columns)} WHERE true"
-
-    def returning(self, columns: str) -> str:
-        return f"RETURNING {columns}"
 
     def same_id(self, column: str, value: str) -> str:
         # A plain "=" may be planned as a scan of the whole index with the batch inside, and was,

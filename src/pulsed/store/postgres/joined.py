@@ -58,7 +58,7 @@ class JoinedPostgres(Submitter):
     async def submit(self, jobs: Sequence[NewJob]) -> int:
         if not jobs:
             return 0
-        connection, verb = self._connection, confirmed(submit(self._store.statements, jobs))
+        connection, verb = self._connection, confirmed(submit(self._store.engine, jobs))
         try:
             if is_blocking():
                 return self._drive(connection, verb)

@@ -47,7 +47,7 @@ def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
     def script() -> Script[None]:
         yield statement
 
-    return Verb("notify", Kind.SINGLE, script, apart=True)
+    return Verb("notify", Kind.SINGLE, script, claim_lane=True)
 
 
 class Notifier:

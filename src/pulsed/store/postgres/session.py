@@ -30,7 +30,7 @@ URGENT_WITHIN = 5.0
 """Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
 
 LOCK_WITHIN = 2.0
-"""Seconds that a verb which ``splits`` waits for a lock: far longer than a transaction of ours."""
+"""Seconds that a verb with ``short_lock_wait`` waits: far longer than a transaction of ours."""
 
 URGENT_CONNECTIONS = 4
 """Of one event loop. Only a server has several urgent verbs at once, and each is short."""
@@ -84,9 +84,9 @@ def lane_of(verb: Verb[Any]) -> Lane:
     """Choose an async verb's lane."""
     if verb.urgent:
         return Lane.URGENT
-    if verb.splits:
+    if verb.short_lock_wait:
         return Lane.SETTLE
-    return Lane.CLAIM if verb.apart else Lane.WORK
+    return Lane.CLAIM if verb.claim_lane else Lane.WORK
 
 
 log = logging.getLogger("pulsed.store")
@@ -173,7 +173,7 @@ class Sessions:
         ``session`` is the lane of the connection, if that is not the verb's own.
         """
         migrating = verb.name == "migrate"
-        hasty = verb.splits and verb.kind is Kind.TRANSACTION and session is Lane.SYNC
+        hasty = verb.short_lock_wait and verb.kind is Kind.TRANSACTION and session is Lane.SYNC
         key = (lane_of(verb), verb.kind, migrating, hasty)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)

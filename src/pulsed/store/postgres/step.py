@@ -29,7 +29,7 @@ from pulsed.store.postgres.session import URGENT_WITHIN, Lane
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.sql.statement import Statement
 from pulsed.store.step_thread import StepThread
-from pulsed.store.verbs.workflows import recording, was_recorded
+from pulsed.store.verbs.checkpoints import recording, was_recorded
 from pulsed.store.workflows import CommitUnknown, Transaction
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class PostgresTransaction(Transaction):
         self._lease = lease
 
     async def commit(self, checkpoint: Checkpoint) -> None:
-        statement = recording(self._store.workflow_statements, self._lease, checkpoint)
+        statement = recording(self._store.engine, self._lease, checkpoint)
         try:
             if await self._count(statement) != 1:
                 raise LeaseLost.of(self._lease.job_id)
@@ -63,7 +63,7 @@ class PostgresTransaction(Transaction):
             raise translated from error
 
     async def was_committed(self, checkpoint: Checkpoint) -> bool:
-        verb = was_recorded(self._store.workflow_statements, self._lease, checkpoint.key)
+        verb = was_recorded(self._store.engine, self._lease, checkpoint.key)
         return await self._store.run(verb)
 
     async def was_lost(self, error: Exception) -> bool:

@@ -28,7 +28,8 @@ except ImportError as error:
     ) from error
 
 from pulsed.model.job import Lease
-from pulsed.store.base import Listener
+from pulsed.model.outcome import Report
+from pulsed.store.base import Listener, Partly
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.per_loop import PerLoop
@@ -37,6 +38,7 @@ from pulsed.store.postgres.address import Address, PostgresOptions
 from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
 from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.postgres.engine import PostgresEngine
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.joined import JoinedPostgres
@@ -48,6 +50,7 @@ from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step import async_transaction, plain_transaction
 from pulsed.store.retrying import retry_of
 from pulsed.store.sql_store.store import SqlStore
+from pulsed.store.verbs import locked
 from pulsed.store.verbs.script import Verb
 from pulsed.store.workflows import Transaction
 
@@ -68,7 +71,7 @@ class PostgresStore(SqlStore, ForkAware):
     ) -> None:
         self.postgres_options = options = options or PostgresOptions()
         dialect = PostgresDialect(options.schema, own_clock=clock is not None)
-        super().__init__(dialect, options, clock=clock)
+        super().__init__(PostgresEngine(dialect), options, clock=clock)
         self.address = Address.parse(url)
         self._sessions = Sessions(options)
         self._connector = Connector(self.address, options, self._sessions)
@@ -126,6 +129,11 @@ class PostgresStore(SqlStore, ForkAware):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await self._notifier.announce(queues)
+
+    async def settle_free(self, reports: Sequence[Report]) -> Partly:
+        partly, told = await self.run(locked.settle_free(self.engine, reports))
+        await self.follow(told)
+        return partly
 
     def joined(self, connection: Any) -> Submitter:
         return JoinedPostgres(connection, self)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from pulsed.model.fields import CLAIM, NEW, POLICY, ROW, Kind, columns_of, fields_of
+from pulsed.store.sql.statement import Row
 
 
 def _selected(columns: dict[str, str]) -> dict[str, str]:
@@ -39,6 +42,12 @@ ASSIGNED = _selected(columns_of(CLAIM))
 """What a claim answers with, and how each column is selected."""
 
 ASSIGNED_PLACES = {name: place for place, name in enumerate(ASSIGNED)}
+
+
+def assigned_columns(*names: str) -> Callable[[Row], Any]:
+    """Return what gets columns out of a claimed row, as the driver has read them."""
+    return itemgetter(*(ASSIGNED_PLACES[name] for name in names))
+
 
 ASSIGNED_IDS = tuple(name for name, sql in columns_of(CLAIM).items() if sql == "uuid")
 

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL say differently; everything else in ``sql.py`` is shared.
+"""What SQLite and PostgreSQL say differently; all else in ``store/sql`` is shared.
 
 Shared SQL is written with ``:name`` parameters and PostgreSQL's ``::type`` casts, which SQLite's
 dialect drops. Times are ``timestamptz`` there and integer microseconds here.
@@ -48,7 +48,6 @@ class Dialect(ABC):
     false: str
     skip_locked: str = ""
     for_update: str = ""
-    lateral: bool = False
     by_id: str = ""
     """Behind the name of the jobs' table: look jobs up by their ids, whatever statistics say."""
     by_family: str = ""
@@ -61,8 +60,6 @@ class Dialect(ABC):
     """An instant that never comes."""
     native: frozenset[Kind] = frozenset()
     """The kinds of values that the driver reads as we have them."""
-    answers: bool = True
-    """Whether a batch's write answers with its rows, and not only with their number."""
 
     def __init__(self, schema: str | None = None) -> None:
         prefix = f'"{schema}".' if schema else ""
@@ -122,10 +119,6 @@ class Dialect(ABC):
     @abstractmethod
     def inserted(self, values: str, columns: str) -> str:
         """Return what an INSERT inserts for each row of the batch, ``r``."""
-
-    @abstractmethod
-    def returning(self, columns: str) -> str:
-        """Return the end of a batch's write; see ``answers``."""
 
     @abstractmethod
     def same_id(self, column: str, value: str) -> str:

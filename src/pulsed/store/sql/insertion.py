@@ -11,11 +11,11 @@ from msgspec.structs import astuple
 from pulsed.model.backoff import Backoff
 from pulsed.model.fields import BACKOFF_PARTS, NEW, Field, Kind, fields_of
 from pulsed.model.job import NewJob
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.submission import SubmitStatements
 
 
-def insertion(s: Statements, jobs: Sequence[NewJob]) -> Statement:
+def insertion(s: SubmitStatements, jobs: Sequence[NewJob]) -> Statement:
     """Return the statement that inserts jobs.
 
     The fewer columns it names the faster it is, and most jobs of a batch differ in little.

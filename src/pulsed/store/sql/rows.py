@@ -7,10 +7,13 @@ from pulsed.model.job import Assignment, Failure, JobRow, Lease, Status, WorkerI
 from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Ended
+from pulsed.store.sql.checkpoints import CHECKPOINT_COLUMNS
+from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import FAILURE_COLUMNS, WORKER_COLUMNS
 from pulsed.store.sql.reader import Reader, reader
 from pulsed.store.sql.schedules import SCHEDULE_COLUMNS
-from pulsed.store.sql.workflows import CHECKPOINT_COLUMNS, OUTCOME_COLUMNS
+from pulsed.store.sql.statement import Row
+from pulsed.store.sql.waiting import OUTCOME_COLUMNS
 
 checkpoint = reader(Checkpoint, CHECKPOINT_COLUMNS)
 ended = reader(Ended, OUTCOME_COLUMNS)
@@ -42,3 +45,9 @@ assignment = Reader(
     native=frozenset({Kind.UUID}),
     Lease=Lease,
 )
+
+
+def lease(d: Dialect, row: Row) -> Lease:
+    """Read the lease in a row that begins with a job's id, its token and its worker."""
+    job_id, token, worker_id, *_ = row
+    return Lease(d.uuid(job_id), token, d.uuid(worker_id))

@@ -12,6 +12,7 @@ from pulsed.model.schedule import ScheduleState
 from pulsed.store.sql.columns import JOB_COLUMNS
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import words
+from pulsed.store.sql.prepared import StatementGroup, prepared
 
 SCHEDULE_COLUMNS = """id, app, name, spec::text AS spec_text, state, error, anchor, next_run_at,
     last_occurrence, last_fired_at, missed, revision, created_at, updated_at,
@@ -25,120 +26,145 @@ DECLARED = """new_id uuid, its_name text, its_spec text, its_state text, its_anc
 CHANGED = """schedule uuid, old_revision bigint, its_spec text, its_state text,
     its_anchor timestamptz, its_cursor timestamptz"""
 
+NAMED = "its_name text"
+
+SCHEDULE = "schedule uuid"
+
 CURSOR = """schedule uuid, old_cursor timestamptz, old_revision bigint, new_cursor timestamptz,
     latest timestamptz, passed bigint, fired bool"""
 
-
 UNFINISHED = (Status.PENDING, Status.RUNNING, Status.RETRYING, Status.WAITING)
 
+# A page in the order of the unique index.
+_LISTED = """(app, name) > (:after_app::text, :after_name::text)
+              AND state = coalesce(:state::text, state)
+              AND coalesce(next_run_at < :due_before::timestamptz,
+                :due_before::timestamptz IS NULL)
+            ORDER BY app, name LIMIT :most::int"""
 
-class ScheduleStatements:
-    """The statements of one dialect, prepared once."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = d = dialect
+class ScheduleStatements(StatementGroup):
+    """Schedules: put, declared, fired, and read."""
 
-        # Only if the name is free; two processes may declare the same schedule at once.
-        self.insert = d.sql(
-            f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
+    @prepared()
+    def insert(self, d: Dialect) -> str:
+        """Insert a schedule if its name is free: two processes may declare the same one at once."""
+        return f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
                 next_run_at, created_at, updated_at)
             VALUES (:id::uuid, :app::text, :name::text, :spec::json, :declared::bool, :state::text,
                 :anchor::timestamptz, :cursor::timestamptz, {d.now}, {d.now})
             ON CONFLICT (app, name) DO NOTHING RETURNING {SCHEDULE_COLUMNS}"""
-        )
 
-        # A change takes effect only on what was read: the revision is the guard.
-        self.update = d.sql(
-            f"""UPDATE {d.schedules} SET spec = :spec::json, declared = :declared::bool,
+    @prepared()
+    def update(self, d: Dialect) -> str:
+        """Change a schedule, but only what was read: the revision is the guard."""
+        return f"""UPDATE {d.schedules} SET spec = :spec::json, declared = :declared::bool,
                 state = :state::text, error = NULL,
                 anchor = :anchor::timestamptz, next_run_at = :cursor::timestamptz,
                 revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
             RETURNING {SCHEDULE_COLUMNS}"""
-        )
 
-        # The same for many that a program declares. Names are free in the order in which all
-        # programs insert them, and rows are locked in the order of their ids, as a fire does.
-        self.read_named = d.sql(
-            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} AS s, {d.rows_of("its_name text")}
-            WHERE s.app = :app::text AND {d.same_id("s.name", "r.its_name")}""",
-            "its_name text",
-        )
-        self.insert_declared = d.sql(
-            f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
+    @prepared(NAMED)
+    def read_named(self, d: Dialect) -> str:
+        """Read those of a program's schedules that are there."""
+        return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} AS s, {d.rows_of(NAMED)}
+            WHERE s.app = :app::text AND {d.same_id("s.name", "r.its_name")}"""
+
+    @prepared(DECLARED)
+    def insert_declared(self, d: Dialect) -> str:
+        """Insert what a program declares, in the order of names in which all programs do."""
+        return f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
                 next_run_at, created_at, updated_at)
             SELECT r.new_id, :app::text, r.its_name, r.its_spec::json, {d.true}, r.its_state,
                 r.its_anchor, r.its_cursor, {d.now}, {d.now}
             FROM {d.rows_of(DECLARED)} WHERE {d.true}
-            ON CONFLICT (app, name) DO NOTHING RETURNING name""",
-            DECLARED,
-        )
-        self.update_declared = d.sql(
-            f"""UPDATE {d.schedules} AS s SET spec = r.its_spec::json, declared = {d.true},
+            ON CONFLICT (app, name) DO NOTHING RETURNING name"""
+
+    @prepared(CHANGED)
+    def update_declared(self, d: Dialect) -> str:
+        """Change what a program declares, locked in the order of the ids, as a fire does."""
+        return f"""UPDATE {d.schedules} AS s SET spec = r.its_spec::json, declared = {d.true},
                 state = r.its_state, error = NULL, anchor = r.its_anchor,
                 next_run_at = r.its_cursor, revision = revision + 1, updated_at = {d.now}
             FROM {d.rows_of(CHANGED, lock="wait", table=d.schedules)}
             WHERE {d.same_id("s.id", "r.schedule")} AND s.revision = r.old_revision
-            RETURNING name""",
-            CHANGED,
-        )
-        self.set_state = d.sql(
-            f"""UPDATE {d.schedules} SET state = :state::text, error = NULL,
+            RETURNING name"""
+
+    @prepared()
+    def set_state(self, d: Dialect) -> str:
+        """Pause a schedule, or let it go on."""
+        return f"""UPDATE {d.schedules} SET state = :state::text, error = NULL,
                 next_run_at = :cursor::timestamptz, revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
             RETURNING {SCHEDULE_COLUMNS}"""
-        )
 
-        # Only the occurrence that could not be fired is parked, not one that another has fired.
-        self.park = d.sql(
-            f"""UPDATE {d.schedules} SET state = 'ERROR', error = :error::text,
+    @prepared()
+    def park(self, d: Dialect) -> str:
+        """Park a schedule at the occurrence that could not be fired, not at one fired since."""
+        return f"""UPDATE {d.schedules} SET state = 'ERROR', error = :error::text,
                 revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
               AND (next_run_at = :cursor::timestamptz) IS TRUE
               AND state NOT IN {NOT_ACTIVE}"""
-        )
-        self.delete = d.sql(
-            f"DELETE FROM {d.schedules} WHERE app = :app::text AND name = :name::text RETURNING id"
-        )
-        self.get = d.sql(
-            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+
+    @prepared()
+    def delete(self, d: Dialect) -> str:
+        """Remove a schedule."""
+        return f"""DELETE FROM {d.schedules}
+            WHERE app = :app::text AND name = :name::text RETURNING id"""
+
+    @prepared()
+    def get(self, d: Dialect) -> str:
+        """Read a schedule that is about to be changed, and lock it."""
+        return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text {d.for_update}"""
-        )
-        self.find = d.sql(f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE id = :id::uuid")
-        self.read = d.sql(
-            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+
+    @prepared()
+    def find(self, d: Dialect) -> str:
+        """Read a schedule by its id."""
+        return f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE id = :id::uuid"
+
+    @prepared()
+    def read(self, d: Dialect) -> str:
+        """Read a schedule by its name."""
+        return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE app = :app::text AND name = :name::text"""
-        )
 
-        # A page in the order of the unique index; of all apps, or of one.
-        listed = """(app, name) > (:after_app::text, :after_name::text)
-              AND state = coalesce(:state::text, state)
-              AND coalesce(next_run_at < :due_before::timestamptz,
-                :due_before::timestamptz IS NULL)
-            ORDER BY app, name LIMIT :most::int"""
-        self.list = d.sql(f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE {listed}")
-        self.list_of_app = d.sql(
-            f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE app = :app::text AND {listed}"
-        )
+    @prepared()
+    def list(self, d: Dialect) -> str:
+        """Read a page of the schedules of all apps."""
+        return f"SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} WHERE {_LISTED}"
 
-        # What is due, the longest waiting first.
-        self.due = d.sql(
-            f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+    @prepared()
+    def list_of_app(self, d: Dialect) -> str:
+        """Read a page of those of one app."""
+        return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
+            WHERE app = :app::text AND {_LISTED}"""
+
+    @prepared()
+    def due(self, d: Dialect) -> str:
+        """Read what is due, the longest waiting first."""
+        return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at <= {d.now}
             ORDER BY next_run_at LIMIT :most::int"""
-        )
-        self.next_due = d.sql(
-            f"""SELECT next_run_at FROM {d.schedules}
+
+    @prepared()
+    def next_due(self, d: Dialect) -> str:
+        """Read when the next one will be due."""
+        return f"""SELECT next_run_at FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL
             ORDER BY next_run_at LIMIT 1 OFFSET :skip::int"""
-        )
 
-        # Move cursors, each only if nobody else has: a fire, an edit, a pause. The guards are
-        # worded so that they imply nothing about the index of what is due: ten thousand schedules
-        # may be due at one instant, and a planner that goes through them for each would take
-        # minutes.
-        self.advance = d.sql(
-            f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
+    @prepared(CURSOR)
+    def advance(self, d: Dialect) -> str:
+        """Move cursors, each only if nobody else has: a fire, an edit, a pause.
+
+        The guards are worded so that they imply nothing about the index of what is due: ten
+        thousand schedules may be due at one instant, and a planner that goes through them for each
+        would take minutes.
+        """
+        return f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
                 state = CASE WHEN r.new_cursor IS NULL THEN 'DONE' ELSE state END,
                 last_occurrence = r.latest, missed = missed + r.passed,
                 last_fired_at = CASE WHEN r.fired THEN {d.now} ELSE last_fired_at END,
@@ -147,14 +173,16 @@ class ScheduleStatements:
             WHERE {d.same_id("s.id", "r.schedule")}
               AND (s.next_run_at = r.old_cursor) IS TRUE AND s.revision = r.old_revision
               AND s.state NOT IN {NOT_ACTIVE}
-            RETURNING id""",
-            CURSOR,
-        )
+            RETURNING id"""
 
-        # Remove schedules that have been done for long enough, each after the last of its jobs. A
-        # declared one stays: its program would create it anew at the next start, and an instant
-        # that is past would be fired a second time. A row that is locked is about to change.
-        # There is no index for this scan, which is made once a minute.
+    @prepared(counted=True)
+    def prune(self, d: Dialect) -> str:
+        """Remove schedules that have been done for long enough, each after the last of its jobs.
+
+        A declared one stays: its program would create it anew at the next start, and an instant
+        that is past would be fired a second time. A row that is locked is about to change. There is
+        no index for this scan, which is made once a minute.
+        """
         jobs_left = f"""coalesce(EXISTS (SELECT 1 FROM {d.jobs} AS j
                 WHERE {d.same_id("j.schedule_id", "s.id")} AND j.schedule_id IS NOT NULL),
                 {d.false})"""
@@ -162,32 +190,35 @@ class ScheduleStatements:
             WHERE s.state = 'DONE' AND NOT s.declared
               AND s.updated_at < {d.now} - {d.seconds(":age::float8")} AND NOT {jobs_left}
             LIMIT :most::int {d.skip_locked}"""
-        self.prune = d.sql(
-            f"DELETE FROM {d.schedules} WHERE {d.id_among('id', done)}", counted=True
-        )
+        return f"DELETE FROM {d.schedules} WHERE {d.id_among('id', done)}"
 
-        # Whether a schedule has a job that has not ended; as the index for it says it.
-        self.unfinished = d.sql(
-            f"""SELECT DISTINCT schedule_id FROM {d.jobs} AS j, {d.rows_of("schedule uuid")}
+    @prepared(SCHEDULE)
+    def unfinished(self, d: Dialect) -> str:
+        """Read which schedules have a job that has not ended; as the index for it says it."""
+        return f"""SELECT DISTINCT schedule_id FROM {d.jobs} AS j, {d.rows_of(SCHEDULE)}
             WHERE {d.same_id("j.schedule_id", "r.schedule")} AND j.schedule_id IS NOT NULL
-              AND j.status IN {words(UNFINISHED)}""",
-            "schedule uuid",
-        )
+              AND j.status IN {words(UNFINISHED)}"""
 
-        # A fire is a job; its history is the jobs. Each stands at its occurrence, a run out of turn
-        # at its submission. The first are a stretch of the index of occurrences; the others are
-        # its NULLs, and as many as somebody has asked for.
-        before = f"coalesce(:before::timestamptz, {d.forever})"
+    @prepared()
+    def fires(self, d: Dialect) -> str:
+        """Read a page of the jobs that a schedule made, the latest first.
 
-        def page(moment: str, condition: str, order: str) -> str:
-            return f"""SELECT * FROM (SELECT id AS its_id, {moment} AS moment FROM {d.jobs}
+        A fire is a job; its history is the jobs. Each stands at its occurrence, a run out of turn
+        at its submission. The first are a stretch of the index of occurrences; the others are its
+        NULLs, and as many as were asked for.
+        """
+        at_occurrence = _fires(d, "occurrence", "IS NOT NULL", "occurrence DESC")
+        out_of_turn = _fires(d, "submitted_at", "IS NULL", "submitted_at DESC, id DESC")
+        return f"""SELECT {JOB_COLUMNS} FROM ({at_occurrence}
+                UNION ALL {out_of_turn}) AS page
+            JOIN {self.jobs} ON {d.same_id("j.id", "page.its_id")}
+            ORDER BY moment DESC, id DESC LIMIT :most::int"""
+
+
+def _fires(d: Dialect, moment: str, condition: str, order: str) -> str:
+    """Return a page of a schedule's jobs that stand at one kind of moment."""
+    before = f"coalesce(:before::timestamptz, {d.forever})"
+    return f"""SELECT * FROM (SELECT id AS its_id, {moment} AS moment FROM {d.jobs}
                 WHERE schedule_id = :schedule::uuid AND occurrence {condition}
                   AND {moment} <= {before} AND ({moment} < {before} OR id < :before_id::uuid)
                 ORDER BY {order} LIMIT :most::int) AS {moment}s"""
-
-        self.fires = d.sql(
-            f"""SELECT {JOB_COLUMNS} FROM ({page("occurrence", "IS NOT NULL", "occurrence DESC")}
-                UNION ALL {page("submitted_at", "IS NULL", "submitted_at DESC, id DESC")}) AS page
-            JOIN {d.jobs} AS j {d.by_id} ON {d.same_id("j.id", "page.its_id")}
-            ORDER BY moment DESC, id DESC LIMIT :most::int"""
-        )

@@ -30,8 +30,8 @@ class Sql:
     """Answers with one row that has the number of rows it changed, and with nothing else."""
     unpack: Callable[[str], Rows] | None = None
     """Reads the one text that its rows come in, if they do."""
-    alone: str = ""
-    """The same for a batch of one row, if that is cheaper; its columns are then parameters."""
+    single_row_text: str = ""
+    """The text for a batch of one row, if that is cheaper; its columns are then parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,7 @@ def one_column(ids: Iterable[T]) -> list[tuple[T]]:
 
 
 STATEMENTS = 1_000
-"""Texts that are remembered once parsed: far more than there are. A second store opens in 1 ms,
-where the first needs 3."""
+"""Texts that are remembered once parsed, for all stores of a process: far more than there are."""
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _CAST = re.compile(r"::[a-z0-9]+(\[\])?")

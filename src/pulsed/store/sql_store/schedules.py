@@ -15,9 +15,7 @@ from pulsed.model.job import (
     NewJob,
 )
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
-from pulsed.store.base import (
-    SCHEDULES,
-)
+from pulsed.store.base import SCHEDULES
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
 from pulsed.store.verbs import (
     schedules,
@@ -37,7 +35,6 @@ class SqlSchedules(ScheduleStore):
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._statements = store.schedule_statements
 
     async def put(
         self,
@@ -50,7 +47,7 @@ class SqlSchedules(ScheduleStore):
         by: Operator | None = None,
     ) -> Put:
         wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
-        verb = schedules.put(self._statements, wanted)
+        verb = schedules.put(self._store.engine, wanted)
         put = await self._store.act(
             verb,
             by,
@@ -74,10 +71,10 @@ class SqlSchedules(ScheduleStore):
         return effects
 
     async def get(self, app: str, name: str) -> ScheduleRow | None:
-        return await self._store.run(schedules.get(self._statements, app, name))
+        return await self._store.run(schedules.get(self._store.engine, app, name))
 
     async def find(self, schedule_id: UUID) -> ScheduleRow | None:
-        return await self._store.run(schedules.find(self._statements, schedule_id))
+        return await self._store.run(schedules.find(self._store.engine, schedule_id))
 
     async def list_page(
         self,
@@ -87,11 +84,11 @@ class SqlSchedules(ScheduleStore):
         after: ScheduleKey | None = None,
     ) -> list[ScheduleRow]:
         return await self._store.run(
-            schedules.list_schedules(self._statements, where, limit, after)
+            schedules.list_schedules(self._store.engine, where, limit, after)
         )
 
     async def pause(self, app: str, name: str, *, by: Operator | None = None) -> ScheduleRow | None:
-        verb = schedules.pause(self._statements, app, name)
+        verb = schedules.pause(self._store.engine, app, name)
         return await self._store.act(
             verb, by, "pause schedule", lambda row: _schedule(app, name, changed=row is not None)
         )
@@ -99,7 +96,7 @@ class SqlSchedules(ScheduleStore):
     async def resume(
         self, app: str, name: str, *, by: Operator | None = None
     ) -> ScheduleRow | None:
-        verb = schedules.resume(self._statements, app, name)
+        verb = schedules.resume(self._store.engine, app, name)
         row = await self._store.act(
             verb, by, "resume schedule", lambda row: _schedule(app, name, changed=row is not None)
         )
@@ -107,38 +104,32 @@ class SqlSchedules(ScheduleStore):
         return row
 
     async def delete(self, app: str, name: str, *, by: Operator | None = None) -> bool:
-        verb = schedules.delete(self._statements, app, name)
+        verb = schedules.delete(self._store.engine, app, name)
         return await self._store.act(
             verb, by, "delete schedule", lambda gone: _schedule(app, name, changed=gone)
-        )
-
-    async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:
-        verb = schedules.prune(self._statements, age, limit)
-        return await self._store.act(
-            verb, by, "prune schedules", lambda gone: Done(gone, f"done for {age:.0f} s")
         )
 
     async def run_now(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:
-        verb = submit.submit(self._statements.jobs, [job])
+        verb = submit.submit(self._store.engine, [job])
         await self._store.act(
             verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0)
         )
         await self._store.hint_at([job])
 
     async def due(self, limit: int, *, skip: int = 0) -> Due:
-        return await self._store.run(schedules.due(self._statements, limit, skip))
+        return await self._store.run(schedules.due(self._store.engine, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
             return []
-        jobs = await self._store.run(schedules.fire(self._statements, fires))
+        jobs = await self._store.run(schedules.fire(self._store.engine, fires))
         await self._store.hint_at(jobs)
         return jobs
 
     async def park(self, row: ScheduleRow, reason: str) -> None:
-        await self._store.run(schedules.park(self._statements, row, reason))
+        await self._store.run(schedules.park(self._store.engine, row, reason))
 
     async def fires(
         self,
@@ -149,13 +140,19 @@ class SqlSchedules(ScheduleStore):
         before_id: UUID | None = None,
     ) -> list[JobRow]:
         return await self._store.run(
-            schedules.fires(self._statements, schedule_id, limit, before, before_id)
+            schedules.fires(self._store.engine, schedule_id, limit, before, before_id)
+        )
+
+    async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:
+        verb = schedules.prune(self._store.engine, age, limit)
+        return await self._store.act(
+            verb, by, "prune schedules", lambda gone: Done(gone, f"done for {age:.0f} s")
         )
 
     async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
         effects: dict[str, str] = {}
         for _ in range(DECLARE_TRIES):
-            verb = schedules.declare(self._statements, wanted)
+            verb = schedules.declare(self._store.engine, wanted)
             done = await self._store.act(verb, by, "declare schedules", _declared)
             effects |= done
             wanted = [each for each in wanted if each.name not in effects]

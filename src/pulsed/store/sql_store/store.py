@@ -27,23 +27,12 @@ from pulsed.model.job import (
     WorkerInfo,
 )
 from pulsed.model.lifecycle import is_cancelled
-from pulsed.model.outcome import Beat, Report, Succeeded, Waiting
+from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import (
-    CANCELS,
-    Audit,
-    Backlog,
-    Partly,
-    Pruned,
-    Store,
-    WatchdogTick,
-)
+from pulsed.store.base import CANCELS, Audit, Backlog, Pruned, Store, WatchdogTick
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
-from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import SOON, Statements
-from pulsed.store.sql.schedules import ScheduleStatements
-from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
@@ -62,10 +51,11 @@ from pulsed.store.verbs import (
     workflows,
 )
 from pulsed.store.verbs.audit import Done
-from pulsed.store.verbs.effects import Effects, Settled
+from pulsed.store.verbs.effects import Effects
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.floors import Floors
-from pulsed.store.verbs.schedules import AllStatements
 from pulsed.store.verbs.script import Verb
+from pulsed.store.verbs.topics import topics_of
 from pulsed.store.verbs.workflows import Cascaded
 from pulsed.store.workflows import Transaction
 
@@ -97,19 +87,17 @@ class SqlStore(Store):
 
     def __init__(
         self,
-        dialect: Dialect,
+        engine: Engine,
         options: StoreOptions,
         *,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
-        self.dialect = dialect
+        self.engine = engine
+        self.dialect = engine.dialect
         self.options = options
         self.clock = clock
         """A test's own; None is the engine's."""
-        self.statements = Statements(dialect)
-        self.workflow_statements = WorkflowStatements(dialect)
         self.workflows = SqlWorkflows(self)
-        self.schedule_statements = AllStatements(ScheduleStatements(dialect), self.statements)
         self.schedules = SqlSchedules(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
@@ -135,7 +123,7 @@ class SqlStore(Store):
             lambda: self.perform(verb),
             what=verb.action,
             within=within,
-            busy=not verb.splits,
+            busy=not verb.short_lock_wait,
         )
 
     async def act(
@@ -167,7 +155,7 @@ class SqlStore(Store):
     async def submit(self, jobs: Sequence[NewJob]) -> int:
         if not jobs:
             return 0
-        inserted = await self.run(submit.submit(self.statements, jobs))
+        inserted = await self.run(submit.submit(self.engine, jobs))
         await self.hint_at(jobs)
         return inserted
 
@@ -185,9 +173,9 @@ class SqlStore(Store):
     ) -> list[Assignment]:
         if not self._schema_is_good:
             await self._make_schema_good()
-        wanted = claim.topics_of(tuple(topics))
+        wanted = topics_of(tuple(topics))
         floors = self._floors_of(queue, wanted.names)
-        verb = claim.claim(self.statements, worker_id, queue, wanted, limit, floors)
+        verb = claim.claim(self.engine, worker_id, queue, wanted, limit, floors)
 
         async def attempt() -> list[Assignment]:
             try:
@@ -213,56 +201,21 @@ class SqlStore(Store):
     ) -> dict[Lease, Beat]:
         if not leases:
             return {}
-        return await self.run(heartbeat.beat(self.statements, leases), within=within)
+        return await self.run(heartbeat.beat(self.engine, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        succeeded: dict[tuple[UUID, bool], list[Report]] = {}
-        suspended: list[Report] = []
-        others: list[Report] = []
-        for report in reports:
-            lease, outcome = report
-            if type(outcome) is Succeeded:
-                kind = lease.worker_id, settle.may_be_a_child(lease.job_id)
-                if kind in succeeded:
-                    succeeded[kind].append(report)
-                else:
-                    succeeded[kind] = [report]
-            else:
-                (suspended if type(outcome) is Waiting else others).append(report)
-        accepted: set[Lease] = set()
+        settling = settle.settle(self.engine, reports)
+        try:
+            verb = next(settling)
+            while True:
+                settled = await self.run(verb, within=within)
+                await self.follow(settled.effects)
+                verb = settling.send(settled)
+        except StopIteration as finished:
+            accepted: set[Lease] = finished.value
+            return accepted
 
-        async def end(verb: Verb[Settled], some: list[Report]) -> list[Report]:
-            """Return those that were not accepted."""
-            settled = await self.run(verb, within=within)
-            accepted.update(settled.accepted)
-            await self._follow(settled.effects)
-            if len(settled.accepted) == len(some):
-                return []
-            return [report for report in some if report.lease not in settled.accepted]
-
-        # Not in one transaction: each locks its own jobs in order, but would wait for the other's.
-        # What one of them leaves out, because it is lost or more has to be done, is for the last.
-        s, w = self.statements, self.workflow_statements
-        for (worker_id, may_be_children), some in succeeded.items():
-            if may_be_children:
-                others += await end(settle.settle_children(s, w, worker_id, some), some)
-            else:
-                others += await end(settle.settle_succeeded(s, worker_id, some), some)
-        if suspended:
-            others += await end(workflows.suspend(s, w, suspended), suspended)
-        if others:
-            await end(settle.settle(s, w, others), others)
-        return accepted
-
-    async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        if not self.dialect.for_update:
-            return await super().settle_free(reports)
-        verb = locked.settle_free(self.statements, self.workflow_statements, reports)
-        partly, told = await self.run(verb)
-        await self._follow(told)
-        return partly
-
-    async def _follow(self, told: Effects) -> None:
+    async def follow(self, told: Effects) -> None:
         """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
         await self.hint_some(told.queues)
         if told.cascades:
@@ -275,27 +228,25 @@ class SqlStore(Store):
                 return
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
-        return await self.run(
-            heartbeat.held(self.statements, worker_id, asked_to_stop=asked_to_stop)
-        )
+        return await self.run(heartbeat.held(self.engine, worker_id, asked_to_stop=asked_to_stop))
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:
-        return await self.run(heartbeat.set_progress(self.statements, lease, progress))
+        return await self.run(heartbeat.set_progress(self.engine, lease, progress))
 
     async def announce(self, worker: WorkerInfo) -> None:
-        await self.run(workers.announce(self.statements, worker))
+        await self.run(workers.announce(self.engine, worker))
 
     async def retire(self, worker_id: UUID) -> None:
-        await self.run(workers.retire(self.statements, worker_id))
+        await self.run(workers.retire(self.engine, worker_id))
 
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
-        verb = watchdog.watchdog(self.statements, self.workflow_statements, limit)
+        verb = watchdog.watchdog(self.engine, limit)
         ticked, told = await self.run(verb)
-        await self._follow(told)
+        await self.follow(told)
         return ticked
 
     async def take_turn(self, *, length: float) -> bool:
-        return await self.run(retention.take_turn(self.statements, length))
+        return await self.run(retention.take_turn(self.engine, length))
 
     async def prune(
         self,
@@ -305,34 +256,34 @@ class SqlStore(Store):
         since: Mapping[Status, datetime] | None = None,
         by: Operator | None = None,
     ) -> Pruned:
-        verb = retention.prune(self.statements, self.workflow_statements, ages, limit, since or {})
+        verb = retention.prune(self.engine, ages, limit, since or {})
         return await self.act(
             verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
-        return await self.run(retention.prunable(self.statements, ages))
+        return await self.run(retention.prunable(self.engine, ages))
 
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        return await self.run(reads.get(self.statements, ids)) if ids else {}
+        return await self.run(reads.get(self.engine, ids)) if ids else {}
 
     async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
         if not ids:
             return {}
-        return await self.run(reads.places(self.statements, ids, urgent=urgent))
+        return await self.run(reads.places(self.engine, ids, urgent=urgent))
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
     ) -> Page[JobRow]:
-        return await self.run(search.list_jobs(self.statements, where, limit, before))
+        return await self.run(search.list_jobs(self.engine, where, limit, before))
 
     async def counts(self, where: JobFilter) -> Counts:
-        return await self.run(search.counts(self.statements, where))
+        return await self.run(search.counts(self.engine, where))
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, limit: int | None = None
     ) -> list[Failure]:
-        return await self.run(reads.failures(self.statements, job_id, after, limit))
+        return await self.run(reads.failures(self.engine, job_id, after, limit))
 
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
@@ -341,12 +292,12 @@ class SqlStore(Store):
             return {}
         (standing, told), left = await self._act_on(
             ids,
-            lambda some: operators.cancel(self.statements, self.workflow_statements, some),
+            lambda some: operators.cancel(self.engine, some),
             by,
             "cancel jobs",
             lambda done: _jobs(key for key, status in done[0].items() if is_cancelled(status)),
         )
-        await self._follow(told)
+        await self.follow(told)
         if Status.RUNNING in standing.values():
             await self.hint({CANCELS})
         _check_locked(left, len(ids))
@@ -364,7 +315,7 @@ class SqlStore(Store):
         try:
             return await self.act(act(ids), by, name, done), []
         except StorageBusy:
-            around = locked.around_locked(self.workflow_statements, ids, act)
+            around = locked.around_locked(self.engine, ids, act)
             return await self.act(around, by, name, lambda both: done(both[0]))
 
     async def replay(
@@ -376,9 +327,7 @@ class SqlStore(Store):
             await self._tell_children()  # the first ones: those to come are not meant
         (answers, queues), left = await self._act_on(
             ids,
-            lambda some: operators.replay(
-                self.statements, self.workflow_statements, some, fresh=fresh
-            ),
+            lambda some: operators.replay(self.engine, some, fresh=fresh),
             by,
             "retry jobs",
             lambda done: _done(done[0]),
@@ -394,7 +343,7 @@ class SqlStore(Store):
             return {}
         (answers, queues), left = await self._act_on(
             ids,
-            lambda some: operators.delete(self.statements, self.workflow_statements, some),
+            lambda some: operators.delete(self.engine, some),
             by,
             "delete jobs",
             lambda done: _done(done[0]),
@@ -416,23 +365,23 @@ class SqlStore(Store):
         )
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self.run(workers.workers(self.statements))
+        return await self.run(workers.workers(self.engine))
 
     async def worker(self, worker_id: UUID) -> WorkerInfo | None:
-        found = await self.run(workers.worker(self.statements, worker_id))
+        found = await self.run(workers.worker(self.engine, worker_id))
         return found[0] if found else None
 
     async def audit(self, *, slack: float) -> Audit:
-        return await self.run(reads.audit(self.statements, self.workflow_statements, slack))
+        return await self.run(reads.audit(self.engine, slack))
 
     async def backlog(self) -> list[Backlog]:
-        return await self.run(reads.backlog(self.statements))
+        return await self.run(reads.backlog(self.engine))
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
-        return await self.run(reads.due_queues(self.statements, besides))
+        return await self.run(reads.due_queues(self.engine, besides))
 
     async def now(self) -> datetime:
-        return await self.run(reads.now(self.statements))
+        return await self.run(reads.now(self.engine))
 
     @abstractmethod
     def step_transaction(
@@ -442,7 +391,7 @@ class SqlStore(Store):
 
     async def cascade_once(self, limit: int) -> Cascaded:
         """Cancel the children of ended parents, one level down and at most so many."""
-        done = await self.run(workflows.cascade(self.statements, self.workflow_statements, limit))
+        done = await self.run(workflows.cascade(self.engine, limit))
         await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
 

@@ -14,6 +14,7 @@ from pulsed.model.job import (
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Ended, History, Record, Signal
 from pulsed.store.verbs import (
+    checkpoints,
     workflows,
 )
 from pulsed.store.workflows import Signalled, Transaction, WorkflowStore
@@ -27,42 +28,38 @@ class SqlWorkflows(WorkflowStore):
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._jobs = store.statements
-        self._statements = store.workflow_statements
 
     async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
-        return await self._store.run(
-            workflows.history(self._jobs, self._statements, job_id, skip, limit)
-        )
+        return await self._store.run(checkpoints.history(self._store.engine, job_id, skip, limit))
 
     async def record(self, records: Sequence[Record]) -> set[Lease]:
         if not records:
             return set()
-        return await self._store.run(workflows.record(self._jobs, self._statements, records))
+        return await self._store.run(checkpoints.record(self._store.engine, records))
 
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
         if not jobs:
             return
-        verb = workflows.add_children(self._jobs, self._statements, lease, jobs)
+        verb = workflows.add_children(self._store.engine, lease, jobs)
         await self._store.run(verb)
         await self._store.hint_at(jobs)
 
     async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
-        return await self._store.run(workflows.outcomes(self._statements, ids)) if ids else {}
+        return await self._store.run(workflows.outcomes(self._store.engine, ids)) if ids else {}
 
     async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
-        await self._store.run(workflows.about_to_wait(self._statements, lease, job_id))
-        return await self._store.run(workflows.watch(self._statements, job_id))
+        await self._store.run(workflows.about_to_wait(self._store.engine, lease, job_id))
+        return await self._store.run(workflows.watch(self._store.engine, job_id))
 
     async def signal(self, signal: Signal) -> Signalled:
-        answer, queues = await self._store.run(workflows.signal(self._statements, signal))
+        answer, queues = await self._store.run(workflows.signal(self._store.engine, signal))
         await self._store.hint_some(queues)
         return answer
 
     async def take_signal(
         self, lease: Lease, name: str, checkpoint: Checkpoint
     ) -> Checkpoint | None:
-        verb = workflows.take_signal(self._statements, lease, name, checkpoint)
+        verb = workflows.take_signal(self._store.engine, lease, name, checkpoint)
         return await self._store.run(verb)
 
     async def cascade(self, *, limit: int = 500) -> int:

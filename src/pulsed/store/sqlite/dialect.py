@@ -44,7 +44,6 @@ class SqliteDialect(Dialect):
     by_cancelling = "INDEXED BY pulse_jobs_cancelling"
     by_suspicion = "INDEXED BY pulse_jobs_suspects"
     forever = "253402214400000000"  # 9999-12-31
-    answers = False
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
         if not rows:
@@ -54,7 +53,7 @@ class SqliteDialect(Dialect):
         if batch not in text:
             return sql
         row = ", ".join(f":r_{name} AS {name}" for name in sql.columns)
-        return replace(sql, alone=sql.text.replace(batch, f"(SELECT {row})"))
+        return replace(sql, single_row_text=sql.text.replace(batch, f"(SELECT {row})"))
 
     @property
     def has_migrations(self) -> str:
@@ -83,9 +82,6 @@ class SqliteDialect(Dialect):
 
     def inserted(self, values: str, columns: str) -> str:  # noqa: ARG002 - bound one by one
         return f"VALUES ({_OF_ROW.sub(':', values)})"
-
-    def returning(self, columns: str) -> str:  # noqa: ARG002 - each row would be a step
-        return ""
 
     def same_id(self, column: str, value: str) -> str:
         return f"{column} = {value}"

@@ -48,7 +48,7 @@ class JoinedSqlite(Submitter):
         cursor = self._connection.cursor()
         cursor.row_factory = None
         now = self._store.micros()
-        verb = submit(self._store.statements, jobs)
+        verb = submit(self._store.engine, jobs)
         try:
             return drive(verb, lambda statement: execute(cursor, statement, now))
         except sqlite3.Error as error:

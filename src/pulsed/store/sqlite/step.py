@@ -21,7 +21,7 @@ from pulsed.model.job import Lease
 from pulsed.model.step import Checkpoint
 from pulsed.store.sqlite.values import execute
 from pulsed.store.step_thread import StepThread
-from pulsed.store.verbs.workflows import recording, was_recorded
+from pulsed.store.verbs.checkpoints import recording, was_recorded
 from pulsed.store.workflows import CommitUnknown, Transaction
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SqliteTransaction(Transaction):
 
     def _commit(self, checkpoint: Checkpoint) -> None:
         self._connection.set_authorizer(None)
-        statement = recording(self._store.workflow_statements, self._lease, checkpoint)
+        statement = recording(self._store.engine, self._lease, checkpoint)
         try:
             cursor = self._connection.cursor()
             cursor.row_factory = None
@@ -87,7 +87,7 @@ class SqliteTransaction(Transaction):
             raise translated from error
 
     async def was_committed(self, checkpoint: Checkpoint) -> bool:
-        verb = was_recorded(self._store.workflow_statements, self._lease, checkpoint.key)
+        verb = was_recorded(self._store.engine, self._lease, checkpoint.key)
         return await self._store.run(verb)
 
     async def revoke(self) -> None:

@@ -36,7 +36,7 @@ from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sql_store.store import SqlStore, StoreOptions
-from pulsed.store.sqlite.dialect import SqliteDialect
+from pulsed.store.sqlite.engine import SqliteEngine
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import (
     FileConnection,
@@ -106,7 +106,7 @@ class SqliteStore(SqlStore, ForkAware):
                 f"pulsed needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}."
             )
         self.sqlite_options = options or SqliteOptions()
-        super().__init__(SqliteDialect(), self.sqlite_options, clock=clock)
+        super().__init__(SqliteEngine(), self.sqlite_options, clock=clock)
         # Resolved, because SQLite names its log after the file that a link points to.
         self.path = None if path is None else Path(path).resolve()
         self._name = None if self.path is None else str(self.path)

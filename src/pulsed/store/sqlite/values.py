@@ -41,8 +41,8 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
         return _answer(cursor.execute(sql.text, params), sql)
     if not statement.rows:
         return [(0,)] if sql.counted else []
-    if sql.alone and len(statement.rows) == 1:
-        return _alone(cursor, sql, params, statement.rows[0])
+    if sql.single_row_text and len(statement.rows) == 1:
+        return _single_row(cursor, sql, params, statement.rows[0])
     if "rows" in sql.names:
         return _at_once(cursor, sql, params, statement.rows)
     return _one_by_one(cursor, sql, params, statement.rows)
@@ -56,10 +56,12 @@ def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
     return cursor.fetchall()
 
 
-def _alone(cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], row: tuple[Any, ...]) -> Rows:
+def _single_row(
+    cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], row: tuple[Any, ...]
+) -> Rows:
     for name, value in zip(sql.columns, row, strict=True):
         params[f"r_{name}"] = value if type(value) in _PLAIN else _adapt(value)
-    return _answer(cursor.execute(sql.alone, params), sql)
+    return _answer(cursor.execute(sql.single_row_text, params), sql)
 
 
 def _at_once(

@@ -1,6 +1,6 @@
 """What the end of a job does to others: parents and waiters wake, children are told.
 
-Part of every transaction that ends jobs; ``sql/workflows.py`` says why it is in this order.
+Part of every transaction that ends jobs; ``sql/waiting.py`` says why it is in this order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pulsed.model.job import Lease, Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.store.sql.statement import Row, Statement, one_column
-from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script
 
 
@@ -31,76 +31,55 @@ class Settled(NamedTuple):
     effects: Effects
 
 
-def effects(
-    w: WorkflowStatements, ended: Iterable[Row], *, locked: bool = False
-) -> Script[Effects]:
+def effects(engine: Engine, ended: Iterable[Row], *, locked: bool = False) -> Script[Effects]:
     """Tell all who have to hear of the end of jobs: of each, ENDED_COLUMNS and perhaps more.
 
     ``locked`` says that their parents are locked already.
     """
-    over = [row for row in ended if row[1] in TERMINAL]
+    over = [
+        (job_id, status, parent_id, watched)
+        for job_id, status, parent_id, watched, *_ in ended
+        if status in TERMINAL
+    ]
     marked: Any = ()
-    if unsuccessful := one_column(row[0] for row in over if row[1] != Status.SUCCEEDED):
-        marked = yield Statement(w.mark_cascades, {}, unsuccessful)
-    parents = {row[2] for row in over if row[2] is not None}
-    waiters = yield from _waiters(w, [row[0] for row in over if row[3]])
-    woken = yield from wake(w, parents | waiters, locked=locked and not waiters)
+    if unsuccessful := one_column(
+        job_id for job_id, status, *_ in over if status != Status.SUCCEEDED
+    ):
+        marked = yield Statement(engine.families.mark_cascades, {}, unsuccessful)
+    parents = {parent_id for _, _, parent_id, _ in over if parent_id is not None}
+    waiters = yield from _waiters(engine, [job_id for job_id, _, _, watched in over if watched])
+    woken = yield from wake(engine, parents | waiters, locked=locked and not waiters)
     return Effects(woken, bool(marked))
 
 
-def run_effects(
-    w: WorkflowStatements, ended: Sequence[Row], *, locked: bool = False
-) -> Script[Effects]:
+def run_effects(engine: Engine, ended: Sequence[Row], *, locked: bool = False) -> Script[Effects]:
     """Tell all who have to hear of the end of runs; of each, the last column is a queue or None.
 
     That is the queue of a job which is due again at once: it must not wait for a poll.
     """
-    told = yield from effects(w, ended, locked=locked)
-    again = frozenset(row[-1] for row in ended if row[-1] is not None)
+    told = yield from effects(engine, ended, locked=locked)
+    again = frozenset(queue for *_, queue in ended if queue is not None)
     return told._replace(queues=told.queues | again)
 
 
-def wake_waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[frozenset[str]]:
+def wake_waiters(engine: Engine, watched: Sequence[Any]) -> Script[frozenset[str]]:
     """Wake those who wait for jobs that are no more; returns their queues."""
-    return (yield from wake(w, (yield from _waiters(w, watched))))
+    return (yield from wake(engine, (yield from _waiters(engine, watched))))
 
 
-def _waiters(w: WorkflowStatements, watched: Sequence[Any]) -> Script[set[Any]]:
+def _waiters(engine: Engine, watched: Sequence[Any]) -> Script[set[Any]]:
     if not watched:
         return set()
-    return {row[0] for row in (yield Statement(w.waiters, {}, one_column(watched)))}
+    found = yield Statement(engine.waiting.waiters, {}, one_column(watched))
+    return {waiter for waiter, _ in found}
 
 
-def wake(
-    w: WorkflowStatements, ids: Iterable[Any], *, locked: bool = False
-) -> Script[frozenset[str]]:
+def wake(engine: Engine, ids: Iterable[Any], *, locked: bool = False) -> Script[frozenset[str]]:
     """Wake those of these jobs that have what they wait for; returns their queues."""
     jobs = one_column(ids)
     if not jobs:
         return frozenset()
-    if w.dialect.for_update and not locked:
-        yield Statement(w.lock, {}, jobs)
-    return frozenset(row[0] for row in (yield Statement(w.wake, {}, jobs)))
-
-
-def lock_free(w: WorkflowStatements, ids: Iterable[Any]) -> Script[set[Any]]:
-    """Lock jobs, their parents and who waits for them, but wait for no lock of other sessions.
-
-    Returns the jobs of which something is locked elsewhere.
-    """
-    jobs = one_column(ids)
-    if not jobs or not w.dialect.for_update:
-        return set()
-    found = yield Statement(w.with_parents, {}, jobs)
-    related = [(job_id, job_id) for job_id, _ in found]
-    related += [(job_id, parent) for job_id, parent in found if parent is not None]
-    related += [(job_id, waiter) for waiter, job_id in (yield Statement(w.waiters, {}, jobs))]
-    wanted = one_column(each for _, each in related)
-    free = {each for (each,) in (yield Statement(w.lock_free, {}, wanted))}
-    return {job_id for job_id, each in related if each not in free}
-
-
-def lock_families(w: WorkflowStatements, ids: Iterable[Any]) -> Script[None]:
-    """Lock jobs and their parents before any of them is changed."""
-    if w.dialect.for_update:
-        yield Statement(w.lock_families, {}, one_column(ids))
+    if not locked:
+        yield from engine.lock(job_id for (job_id,) in jobs)
+    woken = yield Statement(engine.waiting.wake, {}, jobs)
+    return frozenset(queue for (queue,) in woken)

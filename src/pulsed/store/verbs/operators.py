@@ -8,33 +8,31 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pulsed.model.job import Status
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Statement, one_column
-from pulsed.store.sql.workflows import WorkflowStatements
-from pulsed.store.verbs.effects import Effects, effects, lock_families, wake_waiters
+from pulsed.store.verbs.effects import Effects, effects, wake_waiters
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.retention import forget
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 T = TypeVar("T")
 
 
-def cancel(
-    s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
-) -> Verb[tuple[dict[UUID, Status], Effects]]:
+def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status], Effects]]:
     """Cancel waiting jobs, ask running ones to stop."""
 
     def script() -> Script[tuple[dict[UUID, Status], Effects]]:
-        yield from lock_families(w, ids)
-        ended = yield Statement(s.cancel, {}, one_column(ids))
-        told = yield from effects(w, ended, locked=True)
-        standing = yield Statement(s.standing, {}, one_column(ids))
-        return {s.dialect.uuid(row[0]): Status(row[1]) for row in standing}, told
+        yield from engine.lock_families(ids)
+        ended = yield Statement(engine.operators.cancel, {}, one_column(ids))
+        told = yield from effects(engine, ended, locked=True)
+        standing = yield Statement(engine.operators.standing, {}, one_column(ids))
+        uuid = engine.dialect.uuid
+        return {uuid(job_id): Status(status) for job_id, status, *_ in standing}, told
 
-    return Verb("cancel", Kind.TRANSACTION, script, splits=True)
+    return Verb("cancel", Kind.TRANSACTION, script, short_lock_wait=True)
 
 
 def replay(
-    s: Statements, w: WorkflowStatements, ids: Sequence[UUID], *, fresh: bool
+    engine: Engine, ids: Sequence[UUID], *, fresh: bool
 ) -> Verb[tuple[dict[UUID, tuple[bool, Status]], set[str]]]:
     """Send parked jobs back to PENDING with fresh attempts, and what failed in them with them.
 
@@ -47,29 +45,30 @@ def replay(
         queues: set[str] = set()
 
         def back_to_pending(some: list[tuple[Any]]) -> Script[list[tuple[Any]]]:
-            replayed = yield Statement(s.replay, params, some)
+            replayed = yield Statement(engine.operators.replay, params, some)
             queues.update(queue for _, queue in replayed)
             return one_column(job_id for job_id, _ in replayed)
 
         jobs = yield from back_to_pending(one_column(ids))
         if jobs and fresh:
-            yield Statement(w.forget_steps, {}, jobs)
+            yield Statement(engine.checkpoints.forget_steps, {}, jobs)
         while jobs and not fresh:
-            yield Statement(w.forget_failed_steps, {}, jobs)
-            yield Statement(w.reopen_fan_outs, {}, jobs)
-            children = yield Statement(w.unsuccessful_children, {}, jobs)
+            yield Statement(engine.checkpoints.forget_failed_steps, {}, jobs)
+            yield Statement(engine.checkpoints.reopen_fan_outs, {}, jobs)
+            children = yield Statement(engine.families.unsuccessful_children, {}, jobs)
             jobs = yield from back_to_pending(one_column(job_id for (job_id,) in children))
         answers = {}
-        for job_id, status, outcome, actor in (yield Statement(s.standing, {}, one_column(ids))):
-            mine = outcome == "REPLAYED" and s.dialect.uuid(actor) == act
-            answers[s.dialect.uuid(job_id)] = (mine, Status(status))
+        standing = yield Statement(engine.operators.standing, {}, one_column(ids))
+        for job_id, status, outcome, actor in standing:
+            mine = outcome == "REPLAYED" and engine.dialect.uuid(actor) == act
+            answers[engine.dialect.uuid(job_id)] = (mine, Status(status))
         return answers, queues
 
-    return Verb("replay", Kind.TRANSACTION, script, splits=True)
+    return Verb("replay", Kind.TRANSACTION, script, short_lock_wait=True)
 
 
 def delete(
-    s: Statements, w: WorkflowStatements, ids: Sequence[UUID]
+    engine: Engine, ids: Sequence[UUID]
 ) -> Verb[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
     """Remove jobs that are not running, and that no other job needs; wake those who wait for one.
 
@@ -77,17 +76,17 @@ def delete(
     by the try whose answer was lost.
     """
     seen: dict[UUID, Status] = {}
+    to_uuid = engine.dialect.uuid
 
     def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
-        standing = yield Statement(s.standing, {}, one_column(ids))
-        seen.update({s.dialect.uuid(row[0]): Status(row[1]) for row in standing})
-        gone = yield Statement(s.delete, {}, one_column(ids))
-        yield from forget(s, w, [row[0] for row in gone])
-        woken = yield from wake_waiters(w, [row[0] for row in gone if row[1]])
-        left = {s.dialect.uuid(row[0]) for row in standing} - {
-            s.dialect.uuid(row[0]) for row in gone
-        }
+        standing = yield Statement(engine.operators.standing, {}, one_column(ids))
+        there = {to_uuid(job_id): Status(status) for job_id, status, *_ in standing}
+        seen.update(there)
+        gone = yield Statement(engine.operators.delete, {}, one_column(ids))
+        yield from forget(engine, [job_id for job_id, _ in gone])
+        woken = yield from wake_waiters(engine, [job_id for job_id, watched in gone if watched])
+        left = there.keys() - {to_uuid(job_id) for job_id, _ in gone}
         answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
         return answers, woken
 
-    return Verb("delete", Kind.TRANSACTION, script, splits=True)
+    return Verb("delete", Kind.TRANSACTION, script, short_lock_wait=True)

@@ -13,10 +13,9 @@ from pulsed.model.job import Failure, JobPlace, JobRow
 from pulsed.model.page import SEARCHED
 from pulsed.store.base import Audit, Backlog
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.reader import Reader
 from pulsed.store.sql.statement import ANY_NUMBER, Statement, one_column
-from pulsed.store.sql.workflows import WorkflowStatements
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Kind, Script, Verb
 from pulsed.store.verbs.ticks import Ticks
 from pulsed.store.verbs.watchdog import read_ticks
@@ -36,33 +35,33 @@ MOST_BACKLOGS = 1_000
 """Pairs of a queue and a topic in one answer."""
 
 
-def now(s: Statements) -> Verb[datetime]:
+def now(engine: Engine) -> Verb[datetime]:
     """Read the clock."""
-    return Verb("now", Kind.READ, lambda: clock(s))
+    return Verb("now", Kind.READ, lambda: clock(engine))
 
 
-def clock(s: Statements) -> Script[datetime]:
+def clock(engine: Engine) -> Script[datetime]:
     """Read the clock, as part of a verb."""
-    return s.dialect.time((yield Statement(s.read_clock, {}))[0][0])
+    return engine.dialect.time((yield Statement(engine.reading.read_clock, {}))[0][0])
 
 
-def get(s: Statements, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+def get(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
     """Read jobs by id."""
 
     def script() -> Script[dict[UUID, JobRow]]:
-        found = yield Statement(s.get, {}, one_column(ids))
-        jobs = decode.job.all(s.dialect, found)
+        found = yield Statement(engine.reading.get, {}, one_column(ids))
+        jobs = decode.job.all(engine.dialect, found)
         return {job.id: job for job in jobs}
 
     return Verb("get", Kind.READ, script)
 
 
-def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
+def places(engine: Engine, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
     """Read where jobs belong."""
-    to_uuid = s.dialect.uuid
+    to_uuid = engine.dialect.uuid
 
     def script() -> Script[dict[UUID, JobPlace]]:
-        found = yield Statement(s.places, {}, one_column(ids))
+        found = yield Statement(engine.reading.places, {}, one_column(ids))
         return {
             to_uuid(job_id): JobPlace(topic, queue, None if parent is None else to_uuid(parent))
             for job_id, topic, queue, parent in found
@@ -71,37 +70,40 @@ def places(s: Statements, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUI
     return Verb("places", Kind.READ, script, urgent=urgent)
 
 
-def failures(s: Statements, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
+def failures(engine: Engine, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
     """Read a job's failed attempts, oldest first."""
     params = {"job": job_id, "after": after, "most": ANY_NUMBER if limit is None else limit}
-    return read_all("failures", s, Statement(s.read_failures, params), decode.failure)
+    return read_all(
+        "failures", engine, Statement(engine.reading.read_failures, params), decode.failure
+    )
 
 
-def read_all(name: str, s: Statements, statement: Statement, one: Reader[T]) -> Verb[list[T]]:
+def read_all(name: str, engine: Engine, statement: Statement, one: Reader[T]) -> Verb[list[T]]:
     """Return the verb that runs one statement and reads each of its rows."""
 
     def script() -> Script[list[T]]:
-        return one.all(s.dialect, (yield statement))
+        return one.all(engine.dialect, (yield statement))
 
     return Verb(name, Kind.READ, script)
 
 
-def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
+def audit(engine: Engine, slack: float) -> Verb[Audit]:
     """Count the jobs that break an invariant, among a bounded number of them."""
 
     def script() -> Script[Audit]:
         params = {"slack": slack, "most": SEARCHED}
-        [(running, leaseless, overdue, longest_ms)] = yield Statement(s.audit_leases, params)
-        [(unleased, overspent)] = yield Statement(s.audit_newest, params)
-        found, now, _ = read_ticks(s.dialect, (yield Statement(s.read_ticks, {})))
+        checks = engine.checks
+        [(running, leaseless, overdue, longest_ms)] = yield Statement(checks.audit_leases, params)
+        [(unleased, overspent)] = yield Statement(checks.audit_newest, params)
+        found, now, _ = yield from read_ticks(engine)
         longest = timedelta(milliseconds=longest_ms or 0)
         in_grace = Ticks.known(found, now).reaped_before(longest) < now
         last_tick = max((tick.at for tick in found), default=None)
         reasonless, overslept = 0, 0
-        for place in _shared((yield from _stretches(s)), MOST_WAITS):
-            [(aimless, come)] = yield Statement(w.audit_waits, place)
+        for place in _shared((yield from _stretches(engine)), MOST_WAITS):
+            [(aimless, come)] = yield Statement(checks.audit_waits, place)
             reasonless, overslept = reasonless + aimless, overslept + come
-        [(untold,)] = yield Statement(w.audit_cascades, params)
+        [(untold,)] = yield Statement(checks.audit_cascades, params)
         leaseless += unleased
         return Audit(
             running, leaseless, overspent, overdue, last_tick, in_grace,
@@ -111,12 +113,12 @@ def audit(s: Statements, w: WorkflowStatements, slack: float) -> Verb[Audit]:
     return Verb("audit", Kind.READ, script)
 
 
-def _stretches(s: Statements) -> Script[list[tuple[str, int]]]:
+def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
     """Find the queues that have claimable jobs, each with its priorities: stretches of an index."""
-    found = yield Statement(s.queues, {})
+    found = yield Statement(engine.checks.queues, {})
     stretches: list[tuple[str, int]] = []
     for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
-        levels = yield Statement(s.levels, {"queue": queue})
+        levels = yield Statement(engine.claiming.levels, {"queue": queue})
         stretches += [(queue, level) for level, _ in levels if level is not None]
     return stretches
 
@@ -127,17 +129,17 @@ def _shared(stretches: list[tuple[str, int]], most: int) -> list[dict[str, Any]]
     return [{"queue": queue, "priority": level, "most": each} for queue, level in stretches]
 
 
-def backlog(s: Statements) -> Verb[list[Backlog]]:
+def backlog(engine: Engine) -> Verb[list[Backlog]]:
     """Count the due jobs by queue and topic, the longest waiting first and up to a bound."""
 
     def script() -> Script[list[Backlog]]:
         backlogs: dict[tuple[str, str], Backlog] = {}
-        for place in _shared((yield from _stretches(s)), SEARCHED):
-            head = yield Statement(s.backlog, place)
+        for place in _shared((yield from _stretches(engine)), SEARCHED):
+            head = yield Statement(engine.checks.backlog, place)
             is_cut = sum(due for _, due, _ in head) == place["most"]
             for topic, due, oldest in head:
                 key = place["queue"], topic
-                new = Backlog(*key, due, s.dialect.time(oldest), is_cut)
+                new = Backlog(*key, due, engine.dialect.time(oldest), is_cut)
                 backlogs[key] = _together(backlogs[key], new) if key in backlogs else new
         in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
         return in_order[:MOST_BACKLOGS]
@@ -154,17 +156,17 @@ def _together(one: Backlog, other: Backlog) -> Backlog:
     )
 
 
-def due_queues(s: Statements, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
+def due_queues(engine: Engine, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
     """Find the queues that have due jobs, and the oldest due instant of each."""
 
     def script() -> Script[dict[str, datetime]]:
-        found = yield Statement(s.queues, {})
+        found = yield Statement(engine.checks.queues, {})
         others = [name for (name,) in found if name is not None and name not in besides]
         due = {}
         for queue in others[:MOST_QUEUES]:
-            [(oldest,)] = yield Statement(s.oldest_due, {"queue": queue})
+            [(oldest,)] = yield Statement(engine.checks.oldest_due, {"queue": queue})
             if oldest is not None:
-                due[queue] = s.dialect.time(oldest)
+                due[queue] = engine.dialect.time(oldest)
         return due
 
     return Verb("due_queues", Kind.READ, script)

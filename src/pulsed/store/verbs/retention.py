@@ -10,25 +10,23 @@ from pulsed.model.job import Status
 from pulsed.model.page import SEARCHED, Counts
 from pulsed.model.timetable import EPOCH
 from pulsed.store.base import Pruned
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Statement, one_column
-from pulsed.store.sql.workflows import WorkflowStatements
 from pulsed.store.verbs.audit import trim
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 
-def take_turn(s: Statements, length: float) -> Verb[bool]:
+def take_turn(engine: Engine, length: float) -> Verb[bool]:
     """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
 
     def script() -> Script[bool]:
-        return bool((yield Statement(s.take_turn, {"length": length})))
+        return bool((yield Statement(engine.retention.take_turn, {"length": length})))
 
     return Verb("take_turn", Kind.SINGLE, script)
 
 
 def prune(
-    s: Statements,
-    w: WorkflowStatements,
+    engine: Engine,
     ages: Mapping[Status, float],
     limit: int,
     since: Mapping[Status, datetime],
@@ -41,11 +39,13 @@ def prune(
 
         def remove(status: Status, most: int) -> Script[None]:
             params = {"status": status.value, "age": ages[status], "most": most}
-            gone = yield Statement(s.prune, params | {"since": reached.get(status, EPOCH)})
+            gone = yield Statement(
+                engine.retention.prune, params | {"since": reached.get(status, EPOCH)}
+            )
             if gone:
-                yield from forget(s, w, [job_id for job_id, _ in gone])
+                yield from forget(engine, [job_id for job_id, _ in gone])
                 removed[status] += len(gone)
-                reached[status] = s.dialect.time(max(ended for _, ended in gone))
+                reached[status] = engine.dialect.time(max(ended for _, ended in gone))
 
         for status in ages:
             if left := min(share, limit - sum(removed.values())):
@@ -54,27 +54,31 @@ def prune(
             if left := limit - sum(removed.values()):  # of what others left of their share
                 yield from remove(status, left)
         if not since:
-            yield from trim(s.dialect)
+            yield from trim(engine.dialect)
         return Pruned(removed, reached)
 
     return Verb("prune", Kind.TRANSACTION, script)
 
 
-def prunable(s: Statements, ages: Mapping[Status, float]) -> Verb[Counts]:
+def prunable(engine: Engine, ages: Mapping[Status, float]) -> Verb[Counts]:
     """Count the finished jobs that ended too long ago."""
 
     def script() -> Script[Counts]:
         found = {}
         for status, age in ages.items():
             params = {"status": status.value, "age": age, "most": SEARCHED}
-            [(found[status],)] = yield Statement(s.prunable, params)
+            [(found[status],)] = yield Statement(engine.retention.prunable, params)
         return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
 
     return Verb("prunable", Kind.READ, script)
 
 
-def forget(s: Statements, w: WorkflowStatements, removed: list[Any]) -> Script[None]:
+def forget(engine: Engine, removed: list[Any]) -> Script[None]:
     """Remove what belongs to jobs that are no more."""
     if removed:
-        for statement in (s.delete_failures, w.forget_steps, w.forget_signals):
+        for statement in (
+            engine.retention.delete_failures,
+            engine.checkpoints.forget_steps,
+            engine.signals.forget_signals,
+        ):
             yield Statement(statement, {}, one_column(removed))

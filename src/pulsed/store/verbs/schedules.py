@@ -26,11 +26,9 @@ from pulsed.model.schedule import (
 from pulsed.model.timetable import Once
 from pulsed.store.schedules import Due, Fire, Put
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.insertion import insertion
-from pulsed.store.sql.jobs import Statements
-from pulsed.store.sql.schedules import ScheduleStatements
 from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Kind, Script, Verb
 
@@ -39,18 +37,6 @@ SPEC_BYTES = 400
 
 NO_ID = UUID(int=0)
 """Smaller than every id."""
-
-
-class AllStatements(NamedTuple):
-    """What a verb on schedules needs: their statements, and those of jobs."""
-
-    schedules: ScheduleStatements
-    jobs: Statements
-
-    @property
-    def dialect(self) -> Dialect:
-        """The dialect of both."""
-        return self.jobs.dialect
 
 
 class Wanted(NamedTuple):
@@ -66,7 +52,7 @@ class Wanted(NamedTuple):
     """The only version of it that may be changed."""
 
 
-def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
+def put(engine: Engine, wanted: Wanted) -> Verb[Put]:
     """Create a schedule or change it; one that says the same already is left alone.
 
     A repeated try remembers what the lost one meant to do.
@@ -75,20 +61,20 @@ def put(s: AllStatements, wanted: Wanted) -> Verb[Put]:
 
     def script() -> Script[Put]:
         nonlocal meant
-        now = yield from clock(s.jobs)
+        now = yield from clock(engine)
         for _ in range(2):  # the second time if another process inserted it meanwhile
-            found = yield Statement(s.schedules.get, {"app": wanted.app, "name": wanted.name})
+            found = yield Statement(engine.schedules.get, {"app": wanted.app, "name": wanted.name})
             if found:
-                row = decode.schedule(s.dialect, found[0])
+                row = decode.schedule(engine.dialect, found[0])
                 if _says(row, wanted):
                     return Put(row, "created" if row.id == wanted.new_id else meant)
                 meant = "changed"
-                return (yield from _change(s, row, wanted, now))
+                return (yield from _change(engine, row, wanted, now))
             if wanted.seen is not None:
                 raise changed_meanwhile(wanted)
-            made = yield Statement(s.schedules.insert, _new_values(wanted, now))
+            made = yield Statement(engine.schedules.insert, _new_values(wanted, now))
             if made:
-                return Put(decode.schedule(s.dialect, made[0]), "created")
+                return Put(decode.schedule(engine.dialect, made[0]), "created")
         raise AssertionError("a schedule was deleted and created again within a moment, twice")
 
     return Verb("put_schedule", Kind.TRANSACTION, script)
@@ -99,7 +85,7 @@ def size(wanted: Wanted) -> int:
     return text_size(wanted.spec.payload) + SPEC_BYTES
 
 
-def declare(s: AllStatements, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
+def declare(engine: Engine, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
     """Write what a program declares; returns what that did to each, by name.
 
     One that another process inserts or changes at the same time is left out: look at it again.
@@ -109,9 +95,9 @@ def declare(s: AllStatements, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
     meant: dict[str, str] = {}
 
     def script() -> Script[dict[str, str]]:
-        now = yield from clock(s.jobs)
-        found = yield Statement(s.schedules.read_named, app, [(each.name,) for each in wanted])
-        rows = {row.name: row for row in decode.schedule.all(s.dialect, found)}
+        now = yield from clock(engine)
+        found = yield Statement(engine.schedules.read_named, app, [(each.name,) for each in wanted])
+        rows = {row.name: row for row in decode.schedule.all(engine.dialect, found)}
         effects: dict[str, str] = {}
         new, changed = [], []
         for each in wanted:
@@ -125,10 +111,10 @@ def declare(s: AllStatements, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
                 meant[each.name] = "changed"
                 changed.append(_redeclared_values(row, each, now))
         if new:
-            made = yield Statement(s.schedules.insert_declared, app, new)
+            made = yield Statement(engine.schedules.insert_declared, app, new)
             effects |= {name: "created" for (name,) in made}
         if changed:
-            done = yield Statement(s.schedules.update_declared, {}, changed)
+            done = yield Statement(engine.schedules.update_declared, {}, changed)
             effects |= {name: "changed" for (name,) in done}
         return effects
 
@@ -171,12 +157,12 @@ def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
     }
 
 
-def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -> Script[Put]:
+def _change(engine: Engine, row: ScheduleRow, wanted: Wanted, now: datetime) -> Script[Put]:
     anchor, cursor = _phase_after_change(row, wanted.spec, now)
     if cursor is None and row.state is not ScheduleState.DONE and not wanted.declared:
         raise InvalidOption(f"Schedule {row.name!r} would never run again: nothing is to come.")
     changed = yield Statement(
-        s.schedules.update,
+        engine.schedules.update,
         {
             **(wanted.seen or row.version)._asdict(),
             "spec": encode_spec(wanted.spec),
@@ -188,7 +174,7 @@ def _change(s: AllStatements, row: ScheduleRow, wanted: Wanted, now: datetime) -
     )
     if not changed:
         raise changed_meanwhile(wanted)
-    return Put(decode.schedule(s.dialect, changed[0]), "changed")
+    return Put(decode.schedule(engine.dialect, changed[0]), "changed")
 
 
 def changed_meanwhile(wanted: Wanted) -> ScheduleChanged:
@@ -233,28 +219,28 @@ def _cursor_after(
     )
 
 
-def get(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
+def get(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
     """Read a schedule."""
 
     def script() -> Script[ScheduleRow | None]:
-        found = yield Statement(s.schedules.read, {"app": app, "name": name})
-        return decode.schedule(s.dialect, found[0]) if found else None
+        found = yield Statement(engine.schedules.read, {"app": app, "name": name})
+        return decode.schedule(engine.dialect, found[0]) if found else None
 
     return Verb("get_schedule", Kind.READ, script)
 
 
-def find(s: AllStatements, schedule_id: UUID) -> Verb[ScheduleRow | None]:
+def find(engine: Engine, schedule_id: UUID) -> Verb[ScheduleRow | None]:
     """Read a schedule by its id."""
 
     def script() -> Script[ScheduleRow | None]:
-        found = yield Statement(s.schedules.find, {"id": schedule_id})
-        return decode.schedule(s.dialect, found[0]) if found else None
+        found = yield Statement(engine.schedules.find, {"id": schedule_id})
+        return decode.schedule(engine.dialect, found[0]) if found else None
 
     return Verb("find_schedule", Kind.READ, script)
 
 
 def list_schedules(
-    s: AllStatements, where: ScheduleFilter, limit: int, after: ScheduleKey | None
+    engine: Engine, where: ScheduleFilter, limit: int, after: ScheduleKey | None
 ) -> Verb[list[ScheduleRow]]:
     """Read a page of schedules, by app and name."""
     after = after or ScheduleKey("" if where.app is None else where.app, "")
@@ -268,65 +254,65 @@ def list_schedules(
 
     def script() -> Script[list[ScheduleRow]]:
         if where.app is None:
-            found = yield Statement(s.schedules.list, params)
+            found = yield Statement(engine.schedules.list, params)
         else:
-            found = yield Statement(s.schedules.list_of_app, params | {"app": where.app})
-        return decode.schedule.all(s.dialect, found)
+            found = yield Statement(engine.schedules.list_of_app, params | {"app": where.app})
+        return decode.schedule.all(engine.dialect, found)
 
     return Verb("list_schedules", Kind.READ, script)
 
 
-def pause(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
+def pause(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
     """Stop firing; the cursor stays where it is."""
 
     def script() -> Script[ScheduleRow | None]:
-        row = yield from _locked(s, app, name)
+        row = yield from _locked(engine, app, name)
         if row is None or row.state in (ScheduleState.PAUSED, ScheduleState.DONE):
             return row
-        return (yield from _set_state(s, row, ScheduleState.PAUSED, row.next_run_at))
+        return (yield from _set_state(engine, row, ScheduleState.PAUSED, row.next_run_at))
 
     return Verb("pause_schedule", Kind.TRANSACTION, script)
 
 
-def resume(s: AllStatements, app: str, name: str) -> Verb[ScheduleRow | None]:
+def resume(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
     """Go on with the next occurrence to come; what passed meanwhile is not made up for."""
 
     def script() -> Script[ScheduleRow | None]:
-        now = yield from clock(s.jobs)
-        row = yield from _locked(s, app, name)
+        now = yield from clock(engine)
+        row = yield from _locked(engine, app, name)
         if row is None or row.state in (ScheduleState.ACTIVE, ScheduleState.DONE):
             return row
         cursor = _cursor_after(row, row.spec, now, row.anchor)
         state = ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE
-        return (yield from _set_state(s, row, state, cursor))
+        return (yield from _set_state(engine, row, state, cursor))
 
     return Verb("resume_schedule", Kind.TRANSACTION, script)
 
 
-def _locked(s: AllStatements, app: str, name: str) -> Script[ScheduleRow | None]:
+def _locked(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
     """Read a schedule that nobody else changes until this transaction ends."""
-    found = yield Statement(s.schedules.get, {"app": app, "name": name})
-    return decode.schedule(s.dialect, found[0]) if found else None
+    found = yield Statement(engine.schedules.get, {"app": app, "name": name})
+    return decode.schedule(engine.dialect, found[0]) if found else None
 
 
-def park(s: AllStatements, row: ScheduleRow, reason: str) -> Verb[None]:
+def park(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
     """Take a schedule that cannot be fired out of the way, with the reason."""
 
     def script() -> Script[None]:
         read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
-        yield Statement(s.schedules.park, {**read, "error": reason})
+        yield Statement(engine.schedules.park, {**read, "error": reason})
 
     return Verb("park_schedule", Kind.SINGLE, script)
 
 
 def _set_state(
-    s: AllStatements,
+    engine: Engine,
     row: ScheduleRow,
     state: ScheduleState,
     cursor: datetime | None,
 ) -> Script[ScheduleRow]:
     changed = yield Statement(
-        s.schedules.set_state,
+        engine.schedules.set_state,
         {
             "id": row.id,
             "revision": row.revision,
@@ -334,63 +320,65 @@ def _set_state(
             "cursor": cursor,
         },
     )
-    return decode.schedule(s.dialect, changed[0]) if changed else row
+    return decode.schedule(engine.dialect, changed[0]) if changed else row
 
 
-def delete(s: AllStatements, app: str, name: str) -> Verb[bool]:
+def delete(engine: Engine, app: str, name: str) -> Verb[bool]:
     """Remove a schedule; the jobs it made stay. A repeated try remembers that it was there."""
     existed = False
 
     def script() -> Script[bool]:
         nonlocal existed
-        existed = existed or bool((yield Statement(s.schedules.get, {"app": app, "name": name})))
-        yield Statement(s.schedules.delete, {"app": app, "name": name})
+        existed = existed or bool(
+            (yield Statement(engine.schedules.get, {"app": app, "name": name}))
+        )
+        yield Statement(engine.schedules.delete, {"app": app, "name": name})
         return existed
 
     return Verb("delete_schedule", Kind.TRANSACTION, script)
 
 
-def prune(s: AllStatements, age: float, limit: int) -> Verb[int]:
+def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
     """Remove schedules that were put by hand and have been done for so many seconds."""
 
     def script() -> Script[int]:
-        [(count,)] = yield Statement(s.schedules.prune, {"age": age, "most": limit})
+        [(count,)] = yield Statement(engine.schedules.prune, {"age": age, "most": limit})
         return int(count)
 
     return Verb("prune_schedules", Kind.TRANSACTION, script)
 
 
-def due(s: AllStatements, limit: int, skip: int) -> Verb[Due]:
+def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
     """Read what is due, and when the next one will be."""
 
     def script() -> Script[Due]:
-        found = yield Statement(s.schedules.due, {"most": limit})
-        upcoming = yield Statement(s.schedules.next_due, {"skip": skip})
-        now = yield from clock(s.jobs)
+        found = yield Statement(engine.schedules.due, {"most": limit})
+        upcoming = yield Statement(engine.schedules.next_due, {"skip": skip})
+        now = yield from clock(engine)
         return Due(
-            decode.schedule.all(s.dialect, found),
-            s.dialect.time(upcoming[0][0]) if upcoming else None,
+            decode.schedule.all(engine.dialect, found),
+            engine.dialect.time(upcoming[0][0]) if upcoming else None,
             now,
         )
 
     return Verb("due_schedules", Kind.READ, script)
 
 
-def fire(s: AllStatements, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
+def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
     """Move the cursors that nobody else has moved, and insert their jobs; returns the jobs."""
     careful = [(f.row.id,) for f in fires if f.overlap is Overlap.SKIP and f.jobs]
 
     def script() -> Script[list[NewJob]]:
         busy: set[UUID] = set()
         if careful:
-            found = yield Statement(s.schedules.unfinished, {}, careful)
-            busy = {s.dialect.uuid(row[0]) for row in found}
+            found = yield Statement(engine.schedules.unfinished, {}, careful)
+            busy = {engine.dialect.uuid(schedule_id) for (schedule_id,) in found}
         decided = [_without_overlap(f, busy) for f in fires]
-        moved = yield Statement(s.schedules.advance, {}, [_cursor_values(f) for f in decided])
-        ours = {s.dialect.uuid(row[0]) for row in moved}
+        moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
+        ours = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
         jobs = [job for f in decided if f.row.id in ours for job in f.jobs]
         if jobs:
-            yield insertion(s.jobs, jobs)
+            yield insertion(engine.submission, jobs)
         return jobs
 
     return Verb("fire", Kind.TRANSACTION, script)
@@ -420,7 +408,7 @@ def _cursor_values(fire: Fire) -> tuple[object, ...]:
 
 
 def fires(
-    s: AllStatements,
+    engine: Engine,
     schedule_id: UUID,
     limit: int,
     before: datetime | None,
@@ -431,8 +419,8 @@ def fires(
 
     def script() -> Script[list[JobRow]]:
         params = {"schedule": schedule_id, "most": limit, **last}
-        found = yield Statement(s.schedules.fires, params)
-        return decode.job.all(s.dialect, found)
+        found = yield Statement(engine.schedules.fires, params)
+        return decode.job.all(engine.dialect, found)
 
     return Verb("fires", Kind.READ, script)
 

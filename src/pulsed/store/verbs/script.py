@@ -34,10 +34,10 @@ class Verb(Generic[T]):
     """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
     within: float | None = None
     """Seconds until an urgent verb is of no use any more."""
-    splits: bool = False
-    """Gives up on a lock after a moment and is not tried again: its caller then asks for less."""
-    apart: bool = False
-    """Has connections of its own: the next jobs do not wait behind the reports of the last."""
+    short_lock_wait: bool = False
+    """Waits for a locked row for two seconds and is not retried: its caller sends less instead."""
+    claim_lane: bool = False
+    """Uses the connections kept for claims: the next jobs do not wait behind reports."""
 
     @property
     def action(self) -> str:

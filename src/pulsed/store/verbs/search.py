@@ -17,8 +17,9 @@ from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.page import SEARCHED, Counts, Page
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.columns import JOB_COLUMNS
-from pulsed.store.sql.jobs import Statements, words
+from pulsed.store.sql.jobs import words
 from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 SKEW = timedelta(hours=1)
@@ -35,15 +36,15 @@ _RUNNING = (Status.RUNNING,)
 
 
 def list_jobs(
-    s: Statements, where: JobFilter, limit: int, before: UUID | None
+    engine: Engine, where: JobFilter, limit: int, before: UUID | None
 ) -> Verb[Page[JobRow]]:
     """Read a page of jobs, newest id first."""
-    search = _Search(s, where)
+    search = _Search(engine, where)
 
     def script() -> Script[Page[JobRow]]:
         start, floor = yield from search.bounds(before)
         found = yield search.page(start, floor, limit)
-        jobs = decode.job.all(s.dialect, found)
+        jobs = decode.job.all(engine.dialect, found)
         if len(jobs) == limit:
             return Page(jobs, next=jobs[-1].id)
         return Page(jobs, next=floor, is_cut=floor is not None)
@@ -51,11 +52,11 @@ def list_jobs(
     return Verb("list", Kind.READ, script)
 
 
-def counts(s: Statements, where: JobFilter) -> Verb[Counts]:
+def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
     """Count jobs by status."""
     if where == JobFilter(status=where.status):
-        return _counts_by_status(s, where.status or tuple(Status))
-    search = _Search(s, where)
+        return _counts_by_status(engine, where.status or tuple(Status))
+    search = _Search(engine, where)
 
     def script() -> Script[Counts]:
         start, floor = yield from search.bounds(None)
@@ -68,9 +69,9 @@ def counts(s: Statements, where: JobFilter) -> Verb[Counts]:
     return Verb("counts", Kind.READ, script)
 
 
-def _counts_by_status(s: Statements, wanted: Sequence[Status]) -> Verb[Counts]:
+def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
     """Count jobs by nothing but their status: from the index that has those."""
-    d = s.dialect
+    d = engine.dialect
 
     def script() -> Script[Counts]:
         counted = dict.fromkeys(Status, 0)
@@ -80,8 +81,10 @@ def _counts_by_status(s: Statements, wanted: Sequence[Status]) -> Verb[Counts]:
                 f"""SELECT status, count(*) FROM (SELECT status FROM {d.jobs}
                     WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found GROUP BY status"""
             )
-            found = {row[0]: row[1] for row in (yield Statement(sql, {"most": SEARCHED}))}
-            counted.update({status: found.get(status.value, 0) for status in some})
+            found = dict.fromkeys(map(str, some), 0)
+            for name, number in (yield Statement(sql, {"most": SEARCHED})):
+                found[name] = number
+            counted.update({status: found[status.value] for status in some})
             uncertain += some if sum(found.values()) == SEARCHED else []
         for status in wanted:
             if status not in CLAIMABLE:
@@ -99,10 +102,10 @@ def _counts_by_status(s: Statements, wanted: Sequence[Status]) -> Verb[Counts]:
 class _Search:
     """One filter: the index that it is answered from, and its conditions."""
 
-    def __init__(self, s: Statements, where: JobFilter) -> None:
-        self._d = s.dialect
+    def __init__(self, engine: Engine, where: JobFilter) -> None:
+        self._d = engine.dialect
         self._where = where
-        self._conditions, self._params = _conditions(s, where)
+        self._conditions, self._params = _conditions(engine, where)
         self._has_own_index = where.parent is not None or where.status == _RUNNING
         """An index has few jobs more than those that match, but not by id."""
         if where.status == _RUNNING:
@@ -191,7 +194,7 @@ def _first_id(instant: datetime) -> UUID:
     return UUID(int=max(0, round(instant.timestamp() * 1000)) << 80)
 
 
-def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
+def _conditions(engine: Engine, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
     conditions: list[str] = []
     params: dict[str, Any] = {}
 
@@ -208,7 +211,7 @@ def _conditions(s: Statements, where: JobFilter) -> tuple[list[str], dict[str, A
     add("parent_step = :step::text", "step", where.parent_step)
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
-    tagged = f"EXISTS (SELECT 1 FROM {s.dialect.elements('tags')} WHERE e.value = :tag::text)"
+    tagged = f"EXISTS (SELECT 1 FROM {engine.dialect.elements('tags')} WHERE e.value = :tag::text)"
     add(f"tags IS NOT NULL AND {tagged}", "tag", where.tag)
     pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
     # Both sides are lowered by the database, which may know fewer letters than Python does.

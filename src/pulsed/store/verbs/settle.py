@@ -1,178 +1,189 @@
-"""The verbs of those who submit and work: each a transition of the state machine."""
+"""Which statement ends which run: decided here, by the report alone, before anything is sent.
+
+Nearly all runs succeed, and nearly all of those are of jobs without a parent: they end by one
+counted statement for a worker's batch. Children that succeeded have a statement of their own, which
+also finds the parents to wake. A run that begins to wait is suspended. Every other end goes the way
+that is right for all, and so does every run that one of those statements left out because of what
+its row says. Whether a job is a child is known from its assignment; where it is not, the row tells.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias, assert_never
 from uuid import UUID
 
-from pulsed.errors import LONGEST_DELAY
 from pulsed.handler import clean_text
-from pulsed.model.ids import COMPUTED
 from pulsed.model.job import Lease
-from pulsed.model.lifecycle import outcome_name
 from pulsed.model.outcome import (
     Cancelled,
     Failed,
+    Released,
     Report,
     Snoozed,
     Succeeded,
     SucceededForGood,
+    Waiting,
 )
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Row, Statement, one_column
-from pulsed.store.sql.workflows import WorkflowStatements
-from pulsed.store.verbs.effects import Effects, Settled, lock_families, run_effects, wake
-from pulsed.store.verbs.heartbeat import lease_of
+from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
+from pulsed.store.verbs.engine import Engine, SuccessRow
+from pulsed.store.verbs.reports import record_failures, report_values, settled_before
 from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.suspend import suspend
+
+ByWorker: TypeAlias = dict[UUID, list[Report]]
 
 
-def settle_succeeded(s: Statements, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
-    """End runs of one worker that succeeded, of jobs that nobody waits for.
+class Ways(NamedTuple):
+    """Reports by the way in which they end their runs."""
 
-    The answer has the accepted ones; the others are for ``settle``.
+    succeeded: ByWorker
+    """Of jobs that are not known to be children. The statement leaves out those that are."""
+    children: ByWorker
+    waiting: list[Report]
+    others: list[Report]
+
+
+def ways(reports: Iterable[Report]) -> Ways:
+    """Decide how each run ends."""
+    found = Ways({}, {}, [], [])
+    for report in reports:
+        match report.outcome:
+            case SucceededForGood():
+                found.others.append(report)
+            case Succeeded():
+                by_worker = found.children if report.is_child else found.succeeded
+                by_worker.setdefault(report.lease.worker_id, []).append(report)
+            case Waiting():
+                found.waiting.append(report)
+            case Failed() | Snoozed() | Cancelled() | Released():
+                found.others.append(report)
+            case _:
+                assert_never(report.outcome)
+    return found
+
+
+def settle(
+    engine: Engine, reports: Iterable[Report]
+) -> Generator[Verb[Settled], Settled, set[Lease]]:
+    """Yield the verbs that end runs, and be sent what each came to; returns the accepted leases.
+
+    Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+    """
+    found = ways(reports)
+    accepted: set[Lease] = set()
+    left = found.others
+    for some, verb in _short_ways(engine, found):
+        settled = yield verb
+        accepted |= settled.accepted
+        if len(settled.accepted) < len(some):
+            left += [report for report in some if report.lease not in settled.accepted]
+    if left:
+        accepted |= (yield settle_any(engine, left)).accepted
+    return accepted
+
+
+def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Verb[Settled]]]:
+    for worker_id, some in found.succeeded.items():
+        yield some, settle_succeeded(engine, worker_id, some)
+    for worker_id, some in found.children.items():
+        yield some, settle_children(engine, worker_id, some)
+    if found.waiting:
+        yield found.waiting, suspend(engine, found.waiting)
+
+
+def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
+    """End runs of one worker that succeeded, of jobs that nobody waits for."""
+    values = _successes(reports)
+
+    def script() -> Script[Settled]:
+        [(count,)] = yield Statement(
+            engine.settling.settle_succeeded, {"worker": worker_id}, values
+        )
+        return Settled((yield from _ended_well(engine, reports, count)), Effects())
+
+    return Verb("settle", Kind.SINGLE, script, short_lock_wait=True)
+
+
+def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
+    """End runs of one worker that succeeded, of children, and wake their parents.
+
+    Left out are those that have waited, and perhaps have children of their own, and those that
+    another job waits for.
     """
     values = _successes(reports)
 
     def script() -> Script[Settled]:
-        [(count,)] = yield Statement(s.settle_succeeded, {"worker": worker_id}, values)
-        return Settled((yield from _ended_well(s, reports, count)), Effects())
+        count, parents = yield from engine.end_children(worker_id, values)
+        woken = yield from wake(engine, parents, locked=True)
+        return Settled((yield from _ended_well(engine, reports, count)), Effects(woken))
 
-    return Verb("settle", Kind.SINGLE, script, splits=True)
-
-
-def settle_children(
-    s: Statements, w: WorkflowStatements, worker_id: UUID, reports: Sequence[Report]
-) -> Verb[Settled]:
-    """End runs of one worker that succeeded, of jobs that may be children, and wake their parents.
-
-    The answer has the accepted ones; those that have waited, and perhaps have children of their
-    own, are for ``settle``, and so are those that somebody else waits for.
-    """
-    values = _successes(reports)
-
-    def script() -> Script[Settled]:
-        [(count, *waiting)] = yield Statement(w.settle_children, {"worker": worker_id}, values)
-        if w.settle_children.counted:
-            parents = yield Statement(w.parents, {}, one_column(value[0] for value in values))
-            waiting = [[parent for (parent,) in parents if parent is not None]]
-        woken = yield from wake(w, waiting[0], locked=True)
-        return Settled((yield from _ended_well(s, reports, count)), Effects(woken))
-
-    return Verb("settle", Kind.TRANSACTION, script, splits=True)
+    return Verb("settle", Kind.TRANSACTION, script, short_lock_wait=True)
 
 
-def _successes(reports: Sequence[Report]) -> list[tuple[UUID, int, str | None]]:
+def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
     return [
         (lease[0], lease[1], outcome.result)
-        for lease, outcome in reports
+        for lease, outcome, _ in reports
         if isinstance(outcome, Succeeded)
     ]
 
 
-def _ended_well(s: Statements, reports: Sequence[Report], count: int) -> Script[set[Lease]]:
+def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[set[Lease]]:
     """Return whose success is stored, if that of so many was just now."""
     if count == len(reports):
-        return {lease for lease, _ in reports}
-    return (yield from settled_before(s, reports))
+        return {report[0] for report in reports}
+    return (yield from settled_before(engine, reports))
 
 
-def settle(s: Statements, w: WorkflowStatements, reports: Sequence[Report]) -> Verb[Settled]:
-    """End runs in any way, and tell those who wait; the answer has the accepted ones."""
+def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
+    """End runs in any way, and tell those who wait.
+
+    Families are locked first, unless all of these jobs are known to have no parent.
+    """
     failed = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
     }
     forgotten = {report.lease for report in reports if isinstance(report.outcome, SucceededForGood)}
-    ids = [report.lease.job_id for report in reports]
+    locked = any(report.is_child is not False for report in reports)
 
     def script() -> Script[Settled]:
-        locked = any(map(may_be_a_child, ids))
         if locked:
-            yield from lock_families(w, ids)
-        ended = yield Statement(s.settle, {}, [_report_values(report) for report in reports])
-        accepted = {_ended_lease(s, row) for row in ended}
+            yield from engine.lock_families(report.lease.job_id for report in reports)
+        values = [report_values(report) for report in reports]
+        ended = yield Statement(engine.settling.settle, {}, values)
+        accepted = {lease for lease, _, _ in _ended_runs(engine, ended)}
         if failed:
-            yield from record_failures(s, _failures_among(s, ended, failed))
+            yield from record_failures(engine, _failures_among(engine, ended, failed))
         if done := forgotten & accepted:
-            yield Statement(w.forget_steps, {}, one_column(lease.job_id for lease in done))
-        told = yield from run_effects(w, ended, locked=locked)
+            jobs = one_column(lease.job_id for lease in done)
+            yield Statement(engine.checkpoints.forget_steps, {}, jobs)
+        told = yield from run_effects(engine, ended, locked=locked)
         missing = [report for report in reports if report.lease not in accepted]
         if missing:
-            accepted |= yield from settled_before(s, missing)
+            accepted |= yield from settled_before(engine, missing)
         return Settled(accepted, told)
 
-    return Verb("settle", Kind.TRANSACTION, script, splits=True)
+    return Verb("settle", Kind.TRANSACTION, script, short_lock_wait=True)
 
 
-def may_be_a_child(job_id: UUID) -> bool:
-    """Whether an id looks like one made from others: a child's, or an occurrence's.
-
-    Only a hint at the shorter way. The statements decide by the row.
-    """
-    return job_id.bytes[6] >> 4 in _COMPUTED
-
-
-_COMPUTED = (COMPUTED, 0x5)
-"""Versions of UUIDs; workers in other languages may use the older one."""
-
-
-def settled_before(s: Statements, reports: Sequence[Report]) -> Script[set[Lease]]:
-    """Find those whose very report went through, in this try or in an earlier one."""
-    values = [_report_values(report) for report in reports]
-    before = yield Statement(s.settled_before, {}, values)
-    return {lease_of(s, row) for row in before}
-
-
-def _ended_lease(s: Statements, row: Row) -> Lease:
-    """Read the lease of a run that ``settle`` has just ended."""
-    return Lease(s.dialect.uuid(row[0]), row[4], s.dialect.uuid(row[7]))
-
-
-def _report_values(report: Report) -> tuple[Any, ...]:
-    result: str | None = None
-    error: str | None = None
-    delay: float | None = None
-    final = False
-    match report.outcome:
-        case Succeeded():
-            result = report.outcome.result
-        case Failed():
-            error, delay = clean_text(report.outcome.error), report.outcome.delay
-            final = report.outcome.final
-        case Snoozed():
-            delay = report.outcome.delay
-        case Cancelled():
-            error = clean_text(report.outcome.reason)
-        case _:
-            pass
-    return (*report.lease, outcome_name(report.outcome), result, error, storable(delay), final)
-
-
-def storable(delay: float | None) -> float | None:
-    """Bring a delay into range: an absurd one must not fail the batch that it is in."""
-    if delay is None or math.isnan(delay):
-        return None
-    return min(max(delay, 0.0), LONGEST_DELAY)
-
-
-def _cleaned(text: str | None) -> str | None:
-    return None if text is None else clean_text(text)
+def _ended_runs(engine: Engine, ended: Iterable[Row]) -> Iterator[tuple[Lease, int, Any]]:
+    """Read the leases of runs that ``settle`` has just ended, their attempts and their starts."""
+    uuid = engine.dialect.uuid
+    for job_id, _, _, _, token, attempts, started_at, worker_id, *_ in ended:
+        yield Lease(uuid(job_id), token, uuid(worker_id)), attempts, started_at
 
 
 def _failures_among(
-    s: Statements, ended: Iterable[Row], failed: dict[Lease, Failed]
+    engine: Engine, ended: Iterable[Row], failed: dict[Lease, Failed]
 ) -> Iterator[tuple[Any, ...]]:
-    for row in ended:
-        lease, attempts, started_at = _ended_lease(s, row), row[5], row[6]
+    for lease, attempts, started_at in _ended_runs(engine, ended):
         outcome = failed.get(lease)
         if outcome is not None:
             error, trace = clean_text(outcome.error), _cleaned(outcome.traceback)
             yield (lease.job_id, lease.token, attempts, lease.worker_id, started_at, error, trace)
 
 
-def record_failures(s: Statements, found: Iterable[tuple[Any, ...]]) -> Script[None]:
-    """Keep one row for each failed attempt."""
-    values = list(found)
-    if values:
-        yield Statement(s.record_failures, {}, values)
+def _cleaned(text: str | None) -> str | None:
+    return None if text is None else clean_text(text)

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from pulsed.model.job import NewJob
 from pulsed.store.sql.insertion import insertion
-from pulsed.store.sql.jobs import Statements
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 
-def submit(s: Statements, jobs: Sequence[NewJob]) -> Verb[int]:
+def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert jobs, leaving alone those whose id exists."""
 
     def script() -> Script[int]:
-        [(count,)] = yield insertion(s, jobs)
+        [(count,)] = yield insertion(engine.submission, jobs)
         return int(count)
 
     return Verb("submit", Kind.SINGLE, script)

@@ -3,90 +3,97 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulsed.model.job import Status
 from pulsed.model.outcome import INTERRUPTED, LEASE_EXPIRED, LEASE_EXPIRED_TOGETHER
 from pulsed.store.base import Reaped, WatchdogTick
-from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import Statements
-from pulsed.store.sql.statement import Row, Rows, Statement, one_column
-from pulsed.store.sql.workflows import WorkflowStatements
-from pulsed.store.verbs.effects import Effects, lock_free, run_effects
+from pulsed.store.sql.statement import Statement, one_column
+from pulsed.store.verbs.effects import Effects, run_effects
+from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.reports import record_failures
 from pulsed.store.verbs.script import Kind, Script, Verb
-from pulsed.store.verbs.settle import record_failures
 from pulsed.store.verbs.ticks import Tick, Ticks
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
 
 
-def watchdog(
-    s: Statements, w: WorkflowStatements, limit: int
-) -> Verb[tuple[WatchdogTick, Effects]]:
+def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
     """Leave a tick, then end the runs of silent workers as failures."""
 
     def script() -> Script[tuple[WatchdogTick, Effects]]:
-        ticks = yield from _look(s)
-        yield Statement(s.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
+        ticks = yield from _look(engine)
+        yield Statement(engine.presence.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
         expiries = []
         in_grace = False
-        for lease_ms, last in (yield Statement(s.expired, {})):
+        for lease_ms, last in (yield Statement(engine.recovery.expired, {})):
             before = ticks.reaped_before(timedelta(milliseconds=lease_ms))
-            in_grace |= s.dialect.time(last) >= before
+            in_grace |= engine.dialect.time(last) >= before
             expiries.append((lease_ms, before))
         if not expiries:
             return WatchdogTick([], in_grace=False), Effects()
-        left_alone = yield from _with_locked_families(s, w, expiries)
-        ended = yield Statement(s.reap, {"most": limit, "left_alone": left_alone}, expiries)
-        yield from record_failures(s, map(_failure, ended))
-        if ended:
-            yield Statement(s.note_shared, {}, one_column(row[7] for row in ended))
-        uid = s.dialect.uuid
-        reaped = [Reaped(uid(row[0]), row[8], Status(row[1]), uid(row[7])) for row in ended]
-        return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(w, ended))
+        ended = yield from engine.reap(limit, expiries)
+        runs = [_ReapedRun(*row) for row in ended]
+        yield from record_failures(engine, map(_failure, runs))
+        if runs:
+            silent = one_column(run.worker_id for run in runs)
+            yield Statement(engine.recovery.note_shared, {}, silent)
+        uid = engine.dialect.uuid
+        reaped = [
+            Reaped(uid(run.job_id), run.topic, Status(run.status), uid(run.worker_id))
+            for run in runs
+        ]
+        return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(engine, ended))
 
     return Verb("watchdog", Kind.TRANSACTION, script)
 
 
-def _with_locked_families(
-    s: Statements, w: WorkflowStatements, expiries: list[tuple[int, datetime]]
-) -> Script[list[Any]]:
-    """Return the expired jobs of which another session holds the parent, or who waits for it.
+class _ReapedRun(NamedTuple):
+    """What the reap answers with, as the driver reads it."""
 
-    They are left for a later tick, or one locked row would hold up the recovery of all others.
-    """
-    if not w.dialect.for_update:
-        return []
-    found = yield Statement(s.expired_in_families, {}, expiries)
-    return list((yield from lock_free(w, [job_id for (job_id,) in found])))
+    job_id: Any
+    status: str
+    parent_id: Any
+    watched: Any
+    token: int
+    attempts: int
+    started_at: Any
+    worker_id: Any
+    topic: str
+    outcome: str
+    due_again_in: str | None
 
 
-def _failure(row: Row) -> tuple[Any, ...]:
+def _failure(run: _ReapedRun) -> tuple[Any, ...]:
     """Return what to keep of a run that the reap has just ended."""
-    job_id, token, attempts, started_at, worker_id = row[0], *row[4:8]
-    if row[9] == INTERRUPTED:  # its attempt has been given back
-        return (job_id, token, attempts + 1, worker_id, started_at, LEASE_EXPIRED_TOGETHER, None)
-    return (job_id, token, attempts, worker_id, started_at, LEASE_EXPIRED, None)
+    job_id, worker_id, began = run.job_id, run.worker_id, run.started_at
+    if run.outcome == INTERRUPTED:  # its attempt has been given back
+        return job_id, run.token, run.attempts + 1, worker_id, began, LEASE_EXPIRED_TOGETHER, None
+    return job_id, run.token, run.attempts, worker_id, began, LEASE_EXPIRED, None
 
 
-def _look(s: Statements) -> Script[Ticks]:
+def _look(engine: Engine) -> Script[Ticks]:
     """Add a tick to those of the others, and remove what it makes stale."""
-    found, now, clock = read_ticks(s.dialect, (yield Statement(s.read_ticks, {})))
+    found, now, clock = yield from read_ticks(engine)
     ticks = Ticks.look(found, now, clock)
     own = ticks.own
-    yield Statement(s.add_tick, {"id": own.id, "previous": own.previous, "at": own.at})
+    yield Statement(
+        engine.recovery.add_tick, {"id": own.id, "previous": own.previous, "at": own.at}
+    )
     if ticks.stale:
-        yield Statement(s.remove_ticks, {}, one_column(ticks.stale))
+        yield Statement(engine.recovery.remove_ticks, {}, one_column(ticks.stale))
     if ticks.set_back:
-        yield Statement(s.shorten_leases, {})
+        yield Statement(engine.recovery.shorten_leases, {})
     return ticks
 
 
-def read_ticks(d: Dialect, rows: Rows) -> tuple[list[Tick], datetime, datetime]:
+def read_ticks(engine: Engine) -> Script[tuple[list[Tick], datetime, datetime]]:
     """Read the ticks, the instant of the transaction and that of the reading."""
+    rows, d = (yield Statement(engine.recovery.read_ticks, {})), engine.dialect
     found = [
-        Tick(d.uuid(row[2]), None if row[3] is None else d.time(row[3]), d.time(row[4]))
-        for row in rows
-        if row[2] is not None
+        Tick(d.uuid(tick_id), None if previous is None else d.time(previous), d.time(at))
+        for _, _, tick_id, previous, at in rows
+        if tick_id is not None
     ]
-    return found, d.time(rows[0][0]), d.time(rows[0][1])
+    now, clock, *_ = rows[0]
+    return found, d.time(now), d.time(clock)

@@ -7,13 +7,13 @@ from uuid import UUID
 from pulsed.model.job import WorkerInfo
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import as_json
-from pulsed.store.sql.jobs import Statements
 from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import read_all
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 
-def announce(s: Statements, worker: WorkerInfo) -> Verb[None]:
+def announce(engine: Engine, worker: WorkerInfo) -> Verb[None]:
     """Write or refresh a presence row."""
     params = {
         "worker": worker.id,
@@ -27,12 +27,12 @@ def announce(s: Statements, worker: WorkerInfo) -> Verb[None]:
         "state": worker.state,
         "version": worker.version,
     }
-    return _write("announce", Statement(s.announce, params))
+    return _write("announce", Statement(engine.presence.announce, params))
 
 
-def retire(s: Statements, worker_id: UUID) -> Verb[None]:
+def retire(engine: Engine, worker_id: UUID) -> Verb[None]:
     """Remove a presence row."""
-    return _write("retire", Statement(s.retire, {"worker": worker_id}))
+    return _write("retire", Statement(engine.presence.retire, {"worker": worker_id}))
 
 
 def _write(name: str, statement: Statement) -> Verb[None]:
@@ -42,11 +42,16 @@ def _write(name: str, statement: Statement) -> Verb[None]:
     return Verb(name, Kind.SINGLE, script)
 
 
-def workers(s: Statements) -> Verb[list[WorkerInfo]]:
+def workers(engine: Engine) -> Verb[list[WorkerInfo]]:
     """Read the presence rows."""
-    return read_all("workers", s, Statement(s.read_workers, {}), decode.worker)
+    return read_all("workers", engine, Statement(engine.presence.read_workers, {}), decode.worker)
 
 
-def worker(s: Statements, worker_id: UUID) -> Verb[list[WorkerInfo]]:
+def worker(engine: Engine, worker_id: UUID) -> Verb[list[WorkerInfo]]:
     """Read the presence row of one worker."""
-    return read_all("worker", s, Statement(s.read_worker, {"worker": worker_id}), decode.worker)
+    return read_all(
+        "worker",
+        engine,
+        Statement(engine.presence.read_worker, {"worker": worker_id}),
+        decode.worker,
+    )

@@ -19,10 +19,9 @@ from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
-from pulsed.rpc.server.access import PRODUCE, Caller, Role
+from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
 from pulsed.rpc.server.sized_page import Parcel
-from pulsed.store.verbs.settle import may_be_a_child
 
 
 class JobService:
@@ -103,10 +102,11 @@ class JobService:
 
     async def cancel_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
-        if not caller.roles & PRODUCE:
-            await self._scopes.check_children(ids, caller)
-        # A fan-out that cancels the rest of its children is nobody's act.
-        is_workflow = not request.HasField("operator") and all(map(may_be_a_child, ids))
+        are_children = await self._scopes.are_children(ids)
+        if not are_children and not caller.roles & PRODUCE:
+            raise denied(f"{caller.name} may cancel children of workflows, and no other jobs.")
+        # A fan-out that cancels the rest of its children is no operator's act.
+        is_workflow = are_children and not request.HasField("operator")
         by = None if is_workflow else operator_of(request, caller)
         statuses = await self._store.cancel(ids, by=by)
         return _acts({key: (is_cancelled(status), status) for key, status in statuses.items()})

@@ -1,0 +1,86 @@
+"""PostgreSQL as verbs see it: rows are locked, and a write answers with what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Beat
+from pulsed.store.postgres.claim import claim_due
+from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.postgres.statements import (
+    PostgresClaimStatements,
+    PostgresLeaseStatements,
+    PostgresRecoveryStatements,
+    PostgresSettleStatements,
+)
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.statement import Rows, Statement, one_column
+from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
+from pulsed.store.verbs.floors import Walk
+from pulsed.store.verbs.script import Script
+
+
+class PostgresEngine(Engine):
+    """Claims of all priorities at once, and locks in one order."""
+
+    claiming: PostgresClaimStatements
+    leases: PostgresLeaseStatements
+    recovery: PostgresRecoveryStatements
+    settling: PostgresSettleStatements
+
+    def __init__(self, dialect: PostgresDialect) -> None:
+        super().__init__(dialect)
+        self.claiming = PostgresClaimStatements(dialect)
+        self.leases = PostgresLeaseStatements(dialect)
+        self.recovery = PostgresRecoveryStatements(dialect)
+        self.settling = PostgresSettleStatements(dialect)
+
+    def claim_due(
+        self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False
+    ) -> Script[Claimed]:
+        return claim_due(self.claiming, claim, limit, walk, suspects=suspects)
+
+    def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
+        answers = dict.fromkeys(leases, Beat.LOST)
+        for row in (yield Statement(self.leases.beat, {}, leases)):
+            *_, is_cancelled = row
+            answers[decode.lease(self.dialect, row)] = Beat.CANCEL if is_cancelled else Beat.OK
+        missing = [lease for lease, answer in answers.items() if answer is Beat.LOST]
+        if missing:
+            for row in (yield Statement(self.leases.still_held, {}, missing)):
+                answers[decode.lease(self.dialect, row)] = Beat.UNKNOWN
+        return answers
+
+    def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:
+        worker = {"worker": worker_id}
+        [(count, waiting)] = yield Statement(self.settling.settle_children, worker, ended)
+        return EndedChildren(count, waiting)
+
+    def reap(self, limit: int, expiries: Sequence[tuple[int, datetime]]) -> Script[Rows]:
+        found = yield Statement(self.recovery.expired_in_families, {}, expiries)
+        left_alone = yield from self.lock_free(job_id for (job_id,) in found)
+        params = {"most": limit, "left_alone": list(left_alone)}
+        return (yield Statement(self.recovery.reap, params, expiries))
+
+    def lock(self, ids: Iterable[Any]) -> Script[None]:
+        yield Statement(self.families.lock, {}, one_column(ids))
+
+    def lock_families(self, ids: Iterable[Any]) -> Script[None]:
+        yield Statement(self.families.lock_families, {}, one_column(ids))
+
+    def lock_free(self, ids: Iterable[Any]) -> Script[set[Any]]:
+        jobs = one_column(ids)
+        if not jobs:
+            return set()
+        found = yield Statement(self.families.with_parents, {}, jobs)
+        related = [(job_id, job_id) for job_id, _ in found]
+        related += [(job_id, parent) for job_id, parent in found if parent is not None]
+        waiters = yield Statement(self.waiting.waiters, {}, jobs)
+        related += [(job_id, waiter) for waiter, job_id in waiters]
+        wanted = one_column(each for _, each in related)
+        free = {each for (each,) in (yield Statement(self.families.lock_free, {}, wanted))}
+        return {job_id for job_id, each in related if each not in free}

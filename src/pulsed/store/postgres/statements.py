@@ -1,0 +1,127 @@
+"""The statements that PostgreSQL has in a shape of its own: what one round trip can do."""
+
+from __future__ import annotations
+
+from pulsed.store.sql.claiming import ClaimStatements, assigned, lease_grant
+from pulsed.store.sql.columns import TOPIC
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.jobs import (
+    ASKED_LEASE,
+    IS_CLAIMABLE,
+    LEASE,
+    LEVEL,
+    LOWEST_ID,
+    NOT_CLAIMABLE,
+    SUCCESS,
+)
+from pulsed.store.sql.leases import LeaseStatements
+from pulsed.store.sql.prepared import prepared
+from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements, has_expired
+from pulsed.store.sql.settling import SettleStatements
+
+
+class PostgresClaimStatements(ClaimStatements):
+    """A claim in one statement: pick, then lease.
+
+    MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would claim
+    more than was asked for. The UPDATE's guard says "claimable" in words that do not imply the
+    claim index's condition, or a planner that knows a small table looks the picked jobs up there,
+    where an id cannot be looked up.
+    """
+
+    @prepared(LEVEL)
+    def claim(self, d: Dialect) -> str:
+        """Claim due jobs of all priorities."""
+        return self._claim(d, suspects=False)
+
+    @prepared(LEVEL)
+    def claim_suspect(self, d: Dialect) -> str:
+        """Claim due suspects."""
+        return self._claim(d, suspects=True)
+
+    def _claim(self, d: Dialect, *, suspects: bool) -> str:
+        """Return the claim.
+
+        Only the policies of topics that were picked are joined with the jobs: that is a nested
+        loop too.
+        """
+        columns = "id AS picked_id, topic AS picked_topic"
+        ours = "SELECT t_topic FROM topics"
+        due = self.due(columns, ours, "l_priority", "l_from", "l_id", suspects=suspects)
+        return f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}),
+                {self._visited(d)},
+                picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
+                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int),
+                policies AS MATERIALIZED (SELECT * FROM topics
+                    WHERE (t_topic IN (SELECT picked_topic FROM picked)) IS TRUE)
+            UPDATE {self.jobs} SET {lease_grant(d)}
+            FROM picked, policies
+            WHERE {d.same_id("j.id", "picked_id")} AND j.topic = t_topic
+              AND j.status NOT IN {NOT_CLAIMABLE}
+            RETURNING {assigned(d, {})}"""
+
+    def _visited(self, d: Dialect) -> str:
+        """Return all priorities, highest first, each with where its stretch begins.
+
+        The known ones begin at their floors; every other is found in the gaps between them.
+        """
+
+        def highest(above: str, below: str) -> str:
+            return f"""(SELECT priority FROM {d.jobs} WHERE queue = :queue::text AND {IS_CLAIMABLE}
+                    AND priority < {above} AND priority > {below} ORDER BY priority DESC LIMIT 1)"""
+
+        return f"""fresh(priority, below) AS (
+                SELECT found.priority, gap.below
+                FROM unnest(:above::int[], :below::int[]) AS gap(above, below)
+                CROSS JOIN LATERAL {highest("gap.above", "gap.below")} AS found
+                UNION ALL
+                SELECT found.priority, fresh.below FROM fresh
+                CROSS JOIN LATERAL {highest("fresh.priority", "fresh.below")} AS found),
+            levels AS MATERIALIZED (
+                SELECT l_priority, {self.floor("l_at", "l_claimed", "l_walked")} AS l_from, l_id
+                FROM {d.rows_of(LEVEL)}
+                UNION ALL
+                SELECT fresh.priority, '-infinity', '{LOWEST_ID}' FROM fresh
+                ORDER BY 1 DESC)"""
+
+
+class PostgresLeaseStatements(LeaseStatements):
+    """Leases, with a heartbeat that answers."""
+
+    @prepared(LEASE)
+    def beat(self, d: Dialect) -> str:
+        """Extend what is still held, and tell which that is."""
+        return f"{self.extension(d)} RETURNING {ASKED_LEASE}, j.cancel_requested"
+
+
+class PostgresRecoveryStatements(RecoveryStatements):
+    """Recovery, with a reap that leaves out families which another session has locked."""
+
+    @prepared(EXPIRY)
+    def expired_in_families(self, d: Dialect) -> str:
+        """Read the expired jobs whose end others have to hear of: these rows are locked first."""
+        return f"""SELECT e.id FROM {d.jobs} AS e, {d.rows_of(EXPIRY)}
+            WHERE {has_expired(d)} AND (e.parent_id IS NOT NULL OR e.watched IS NOT NULL)"""
+
+    @prepared(EXPIRY)
+    def reap(self, d: Dialect) -> str:
+        """End the runs of silent workers, but for those that are left alone."""
+        return self.reaping(d, "AND NOT e.id = ANY(:left_alone::uuid[])")
+
+
+class PostgresSettleStatements(SettleStatements):
+    """Ends of runs, with that of children locking their parents."""
+
+    @prepared(SUCCESS)
+    def settle_children(self, d: Dialect) -> str:
+        """End runs of one worker that succeeded, of children that have never waited.
+
+        Their parents are locked behind it. It answers with how many runs have ended, and with the
+        parents that wait.
+        """
+        return f"""WITH ended AS ({self.success(d)} RETURNING j.parent_id),
+                parents AS MATERIALIZED (SELECT p.id, p.status FROM {d.jobs} AS p
+                    WHERE {d.id_among("p.id", "SELECT DISTINCT parent_id FROM ended")}
+                    ORDER BY p.id {d.for_update})
+            SELECT (SELECT count(*) FROM ended),
+                ARRAY(SELECT id FROM parents WHERE status = 'WAITING')"""

@@ -1,0 +1,124 @@
+"""What both engines' claims are made of: the due jobs of a priority, and the lease they get."""
+
+from __future__ import annotations
+
+from pulsed.store.sql.columns import ASSIGNED, filled_policy
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.jobs import (
+    IS_CLAIMABLE,
+    NOT_CLAIMABLE,
+    SUSPECTED,
+    UNSUSPECTED,
+)
+from pulsed.store.sql.prepared import StatementGroup, prepared
+
+
+class ClaimStatements(StatementGroup):
+    """How a claim finds its way in a queue. An engine adds the claim itself."""
+
+    @prepared()
+    def levels(self, d: Dialect) -> str:
+        """Read the priorities in use, highest first, without visiting the rows between them.
+
+        Each says whether there are suspects among the queue's jobs.
+        """
+        return f"""WITH RECURSIVE {levels(d)}
+            SELECT priority, EXISTS (SELECT 1 FROM {d.jobs} {d.by_suspicion}
+                WHERE queue = :queue::text AND {SUSPECTED} AND status NOT IN {NOT_CLAIMABLE})
+            FROM levels"""
+
+    @prepared()
+    def others_first(self, d: Dialect) -> str:
+        """Count the due jobs at the head of a queue that are of other topics than these."""
+        return f"""SELECT count(*) FROM (SELECT topic, next_run_at FROM {d.jobs}
+                WHERE queue = :queue::text AND {IS_CLAIMABLE}
+                ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS head
+            WHERE next_run_at <= {d.now}
+              AND topic NOT IN (SELECT e.value FROM {d.elements(":names::json")})"""
+
+    def due(
+        self,
+        columns: str,
+        topics: str,
+        priority: str,
+        floor: str,
+        last: str,
+        *,
+        suspects: bool,
+    ) -> str:
+        """Return the due jobs of one priority, best first: one stretch of the claim index.
+
+        ``IS TRUE`` keeps the topics a subplan, which PostgreSQL hashes. A bare IN becomes a nested
+        loop over all topics for each job, because sessions have hash joins off.
+        """
+        d = self.dialect
+        table, claimable = self._candidates(suspects=suspects)
+        return f"""SELECT {columns} FROM {table}
+            WHERE queue = :queue::text AND {claimable} AND priority = {priority}
+              AND (next_run_at, id) > ({floor}, {last})
+              AND next_run_at <= {d.now} AND (topic IN ({topics})) IS TRUE
+            ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
+
+    def _candidates(self, *, suspects: bool) -> tuple[str, str]:
+        """Return where a claim finds its jobs: a table and a condition.
+
+        That of suspects does not imply the claim index's, or a planner may walk all due jobs for
+        them. A worker that runs one has no more.
+        """
+        d = self.dialect
+        if not suspects:
+            return d.jobs, f"{IS_CLAIMABLE} AND {UNSUSPECTED}"
+        table = f"{d.jobs} {d.by_suspicion}"
+        runs_one = f"SELECT 1 FROM {table} WHERE {SUSPECTED} AND locked_by = :worker::uuid"
+        claimable = f"{SUSPECTED} AND status NOT IN {NOT_CLAIMABLE}"
+        return table, f"{claimable} AND NOT EXISTS ({runs_one})"
+
+    def floor(self, at: str, claimed: str, walked: str) -> str:
+        """Return the instant that a priority's stretch begins at; see ``floors.Level``."""
+        d = self.dialect
+        ago = f"{d.now} - {d.seconds(claimed)}", f"{d.now} - {d.seconds(walked)}"
+        return f"{d.greatest}({d.least}({at}, {ago[0]}), {ago[1]})"
+
+
+def levels(d: Dialect) -> str:
+    """Return the priorities that a queue's claimable jobs have, as a recursive relation."""
+    next_level = f"""SELECT priority FROM {d.jobs}
+            WHERE queue = :queue::text AND {IS_CLAIMABLE} {{below}}
+            ORDER BY priority DESC LIMIT 1"""
+    below = "AND priority < levels.priority"
+    return f"""levels(priority) AS (
+            SELECT * FROM ({next_level.format(below="")}) AS top
+            UNION ALL
+            SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
+
+
+def lease_grant(d: Dialect, given: str = "") -> str:
+    """Return what a claim sets: the claim is the lease, and fills the policy left unset.
+
+    The topic's policy is the columns of TOPIC, or with ``given`` as ":" parameters.
+    """
+    filled = filled_policy(f"{given}t")
+    values = {
+        "status": "'RUNNING'",
+        "attempts": "attempts + 1",
+        "lease_token": d.next_token,
+        "locked_by": ":worker::uuid",
+        "lease_until": f"{d.clock} + {d.milliseconds(filled['lease_ms'])}",
+        "started_at": d.clock,
+        "updated_at": d.clock,
+        **filled,
+    }
+    return ",\n        ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def assigned(d: Dialect, written: dict[str, str]) -> str:
+    """Return the columns that a claim answers with, as ``written`` where that says how.
+
+    Reading instants is half of the cost of reading an answer. So the one that every claim needs
+    is a number, and the other one only comes if it is not the same: of most jobs it is.
+    """
+    numbers = {
+        "next_run_at": d.number("next_run_at"),
+        "submitted_at": d.number("nullif(submitted_at, next_run_at)"),
+    }
+    return ", ".join((ASSIGNED | numbers | written)[name] for name in ASSIGNED)

@@ -1,0 +1,44 @@
+"""The rows by which workers show that they are there."""
+
+from __future__ import annotations
+
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.jobs import WORKER_COLUMNS
+from pulsed.store.sql.prepared import StatementGroup, prepared
+
+
+class PresenceStatements(StatementGroup):
+    """Workers, as they announce themselves."""
+
+    @prepared()
+    def announce(self, d: Dialect) -> str:
+        """Write a worker's row, or refresh it."""
+        return f"""INSERT INTO {d.workers} (id, host, pid, queues, topics, slots, running, stuck,
+                state, version, started_at, last_beat)
+            VALUES (:worker::uuid, :host::text, :pid::int, :queues::json, :topics::json,
+                :slots::int, :running::int, :stuck::int, :state::text, :version::text,
+                {d.now}, {d.now})
+            ON CONFLICT (id) DO UPDATE SET running = excluded.running, stuck = excluded.stuck,
+                state = excluded.state, last_beat = excluded.last_beat"""
+
+    @prepared()
+    def retire(self, d: Dialect) -> str:
+        """Remove the row of a worker that says goodbye."""
+        return f"DELETE FROM {d.workers} WHERE id = :worker::uuid"
+
+    @prepared()
+    def forget_workers(self, d: Dialect) -> str:
+        """Remove the rows of workers that have long been silent."""
+        silent = f"""SELECT id FROM {d.workers}
+            WHERE last_beat < {d.now} - {d.seconds(":age::float8")} {d.skip_locked}"""
+        return f"DELETE FROM {d.workers} WHERE {d.id_among('id', silent)}"
+
+    @prepared()
+    def read_workers(self, d: Dialect) -> str:
+        """Read all workers."""
+        return f"SELECT {WORKER_COLUMNS} FROM {d.workers} ORDER BY started_at"
+
+    @prepared()
+    def read_worker(self, d: Dialect) -> str:
+        """Read one of them."""
+        return f"SELECT {WORKER_COLUMNS} FROM {d.workers} WHERE id = :worker::uuid"

@@ -1,0 +1,36 @@
+"""Jobs, read by their ids; and the clock."""
+
+from __future__ import annotations
+
+from pulsed.store.sql.columns import JOB_COLUMNS
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.jobs import FAILURE_COLUMNS, JOB
+from pulsed.store.sql.prepared import StatementGroup, prepared
+
+
+class ReadStatements(StatementGroup):
+    """What is known of a job; lists are in ``verbs/search.py``."""
+
+    @prepared(JOB)
+    def get(self, d: Dialect) -> str:
+        """Read jobs."""
+        return f"""SELECT {JOB_COLUMNS} FROM {self.jobs}, {d.rows_of(JOB)}
+            WHERE {self.this_job}"""
+
+    @prepared(JOB)
+    def places(self, d: Dialect) -> str:
+        """Read what checks of access need, without the payload: a row can have megabytes."""
+        return f"""SELECT j.id, j.topic, j.queue, j.parent_id
+            FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
+
+    @prepared()
+    def read_failures(self, d: Dialect) -> str:
+        """Read a page of a job's failed attempts, oldest first."""
+        return f"""SELECT {FAILURE_COLUMNS} FROM {d.failures} WHERE job_id = :job::uuid
+              AND lease_token > :after::bigint
+            ORDER BY lease_token LIMIT :most::int"""
+
+    @prepared()
+    def read_clock(self, d: Dialect) -> str:
+        """Read the instant that leases are granted from."""
+        return f"SELECT {d.clock}"

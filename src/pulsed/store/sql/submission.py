@@ -1,0 +1,56 @@
+"""The insertion of new jobs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pulsed.store.sql.columns import NEW_JOB, NEW_JSON, START
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.prepared import StatementGroup
+from pulsed.store.sql.statement import Sql
+
+MOST_FORMS = 128
+"""How many forms of the insertion are kept; a program uses a few of those that there may be."""
+
+
+class SubmitStatements(StatementGroup):
+    """New jobs, in the form that names only the columns they fill."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.submit = lru_cache(MOST_FORMS)(self._submit)
+
+    def _submit(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
+        """Return the insertion of jobs, naming only the columns that one of them fills.
+
+        What all have in common goes in once, what they have each of their ``own`` as a batch. An
+        id that exists is the same job submitted again.
+        """
+        d = self.dialect
+
+        def given(name: str) -> str:
+            value = f"r.{name}" if name in own else f":{name}::{NEW_JOB[name]}"
+            return f"{value}::json" if name in NEW_JSON else value
+
+        names = [name for name in NEW_JOB if name in shared or name in own]
+        values = {name: given(name) for name in names if name not in START}
+        values["status"] = "'PENDING'"
+        values["submitted_at"] = d.now
+        values["next_run_at"] = self._start({name: given(name) for name in START if name in names})
+        batch = ", ".join(f"{name} {NEW_JOB[name]}" for name in own)
+        listed = ", ".join(values.values())
+        source = d.inserted(listed, batch) if own else f"VALUES ({listed})"
+        return d.sql(
+            f"INSERT INTO {d.jobs} ({', '.join(values)}) {source} ON CONFLICT DO NOTHING",
+            batch,
+            counted=True,
+        )
+
+    def _start(self, given: dict[str, str]) -> str:
+        """Return when a new job may start: at its instant, after its delay, or now."""
+        d = self.dialect
+        if not given:
+            return d.now
+        start = f"{d.now} + {d.seconds(given['delay'])}" if "delay" in given else d.now
+        start = f"coalesce({given['at']}, {start})" if "at" in given else start
+        return f"{d.greatest}({d.now}, {start})"

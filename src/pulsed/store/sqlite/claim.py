@@ -1,0 +1,100 @@
+"""A claim on SQLite: one priority after the other, in two statements each.
+
+The write lock is held from the first to the last, so nothing comes in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pulsed.store.sql.columns import (
+    ASSIGNED_PLACES,
+    FILLED_PLACES,
+    LONG_COLUMNS,
+    assigned_columns,
+)
+from pulsed.store.sql.dialect import column_names
+from pulsed.store.sql.jobs import LEVEL
+from pulsed.store.sql.leases import LeaseStatements
+from pulsed.store.sql.statement import Row, Sql, Statement
+from pulsed.store.sqlite.statements import SqliteClaimStatements
+from pulsed.store.verbs.engine import Claim, Claimed, by_time
+from pulsed.store.verbs.floors import Walk
+from pulsed.store.verbs.script import Script
+from pulsed.store.verbs.topics import Topics
+
+_id = assigned_columns("id")
+_id_and_token = assigned_columns("id", "lease_token")
+_payload = assigned_columns("payload")
+_topic = assigned_columns("topic")
+_LONG = [ASSIGNED_PLACES[name] for name in LONG_COLUMNS]
+_LEVEL = column_names(LEVEL)
+
+
+def claim_due(
+    s: SqliteClaimStatements,
+    leases: LeaseStatements,
+    claim: Claim,
+    limit: int,
+    walk: Walk,
+    *,
+    suspects: bool,
+) -> Script[Claimed]:
+    """Claim from one priority after the other, until there is enough."""
+    claimed = Claimed([], [])
+    params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
+    pick = s.pick_suspect if suspects else s.pick
+    for priority, _ in (yield Statement(s.levels, {"queue": claim.queue})):
+        if priority is not None and len(claimed.rows) < limit:
+            claimed.visited.append(priority)
+            level = dict(zip(_LEVEL, walk.level(priority), strict=True))
+            level["most"] = limit - len(claimed.rows)
+            found = yield from _claim_level(s, leases, pick, params | level, claim.topics)
+            claimed.rows.extend(sorted(found, key=by_time))
+    return claimed
+
+
+def _claim_level(
+    s: SqliteClaimStatements,
+    leases: LeaseStatements,
+    pick: Sql,
+    params: dict[str, Any],
+    topics: Topics,
+) -> Script[list[Row]]:
+    """Lease the due jobs of one priority: pick them, then claim what was picked."""
+    by_policy: dict[int, list[Row]] = {}
+    for row in (yield Statement(pick, params)):
+        by_policy.setdefault(topics.policy_of[_topic(row)], []).append(row)
+    picked: dict[UUID, Row] = {}
+    count = 0
+    for number, rows in by_policy.items():
+        policy = topics.policies[number]
+        picked |= {_id(row): _filled(row, policy) for row in rows}
+        [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in rows])
+        count += leased
+    uuid = s.dialect.uuid
+    if count != len(picked):  # impossible under the write lock; but only a lease counts
+        held = {(uuid(id_), token) for id_, token in (yield Statement(leases.held_by, params))}
+        picked = {job_id: row for job_id, row in picked.items() if _id_and_token(row) in held}
+    if long := [(job_id,) for job_id, row in picked.items() if _payload(row) is None]:
+        for id_, *texts in (yield Statement(s.long_texts, {}, long)):
+            picked[uuid(id_)] = _with_texts(picked[uuid(id_)], texts)
+    return list(picked.values())
+
+
+def _filled(row: Row, policy: dict[str, Any]) -> Row:
+    """Return a picked row with what the job leaves to its topic."""
+    columns = list(row)
+    for name, place in FILLED_PLACES.items():
+        if columns[place] is None:
+            columns[place] = policy[name]
+    return columns
+
+
+def _with_texts(row: Row, texts: list[str | None]) -> Row:
+    """Return a picked row with its long texts, which are read apart."""
+    columns = list(row)
+    for place, text in zip(_LONG, texts, strict=True):
+        columns[place] = text
+    return columns

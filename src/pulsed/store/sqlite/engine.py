@@ -1,0 +1,65 @@
+"""SQLite as verbs see it: one writer at a time, so nothing has to be locked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Beat
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.statement import Rows, Statement, one_column
+from pulsed.store.sqlite.claim import claim_due
+from pulsed.store.sqlite.dialect import SqliteDialect
+from pulsed.store.sqlite.statements import (
+    SqliteClaimStatements,
+    SqliteLeaseStatements,
+    SqliteRecoveryStatements,
+    SqliteSettleStatements,
+)
+from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
+from pulsed.store.verbs.floors import Walk
+from pulsed.store.verbs.script import Script
+
+
+class SqliteEngine(Engine):
+    """Batches that are counted, and claims of one priority after the other."""
+
+    claiming: SqliteClaimStatements
+    leases: SqliteLeaseStatements
+    recovery: SqliteRecoveryStatements
+    settling: SqliteSettleStatements
+
+    def __init__(self) -> None:
+        dialect = SqliteDialect()
+        super().__init__(dialect)
+        self.claiming = SqliteClaimStatements(dialect)
+        self.leases = SqliteLeaseStatements(dialect)
+        self.recovery = SqliteRecoveryStatements(dialect)
+        self.settling = SqliteSettleStatements(dialect)
+
+    def claim_due(
+        self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False
+    ) -> Script[Claimed]:
+        return claim_due(self.claiming, self.leases, claim, limit, walk, suspects=suspects)
+
+    def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
+        answers = dict.fromkeys(leases, Beat.LOST)
+        [(extended,)] = yield Statement(self.leases.beat, {}, leases)
+        if extended == len(answers):
+            answers = dict.fromkeys(answers, Beat.OK)
+        for row in (yield Statement(self.leases.still_held, {}, leases)):
+            *_, is_cancelled = row
+            answers[decode.lease(self.dialect, row)] = Beat.CANCEL if is_cancelled else Beat.OK
+        return answers
+
+    def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:
+        worker = {"worker": worker_id}
+        [(count,)] = yield Statement(self.settling.settle_children, worker, ended)
+        jobs = one_column(job_id for job_id, _, _ in ended)
+        parents = yield Statement(self.families.parents, {}, jobs)
+        return EndedChildren(count, [parent for (parent,) in parents if parent is not None])
+
+    def reap(self, limit: int, expiries: Sequence[tuple[int, datetime]]) -> Script[Rows]:
+        return (yield Statement(self.recovery.reap, {"most": limit}, expiries))

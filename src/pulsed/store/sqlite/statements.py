@@ -1,0 +1,95 @@
+"""The statements that SQLite has in a shape of its own.
+
+A row that RETURNING answers with is a step, which has to wait for Python's lock. So a batch's write
+answers with the number of its rows, and another statement of the same transaction reads what else
+is needed. One transaction holds the write lock over both, so nobody comes in between.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pulsed.store.sql.claiming import ClaimStatements, assigned, lease_grant
+from pulsed.store.sql.columns import ASSIGNED_IDS, ASSIGNED_TYPES, LONG_COLUMNS
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.jobs import JOB, LEASE, NOT_CLAIMABLE, SUCCESS
+from pulsed.store.sql.leases import LeaseStatements
+from pulsed.store.sql.prepared import prepared
+from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements
+from pulsed.store.sql.settling import SettleStatements
+
+LONG_TEXT = 4096
+"""Characters of payload and headers beyond which a picked job's are read by another statement."""
+
+_decode_assignments = msgspec.json.Decoder(list[tuple[ASSIGNED_TYPES]]).decode  # type: ignore[valid-type]
+
+
+class SqliteClaimStatements(ClaimStatements):
+    """A claim of one priority in two statements, each of them a single step: pick, then claim.
+
+    There is no LATERAL for all priorities at once. And SQLite does not know that a worker may have
+    a thousand topics, and would compare each job with each of them. So it hears their names only,
+    and the script fills in what a job leaves to its topic: in the picked rows, and as parameters
+    of the claim.
+    """
+
+    @prepared(unpack=_decode_assignments)
+    def pick(self, d: Dialect) -> str:
+        """Read what a claim will have been, but for its topics' policies, as one JSON text."""
+        return self._pick(d, suspects=False)
+
+    @prepared(unpack=_decode_assignments)
+    def pick_suspect(self, d: Dialect) -> str:
+        """The same for a suspect."""
+        return self._pick(d, suspects=True)
+
+    @prepared(JOB, counted=True)
+    def claim(self, d: Dialect) -> str:
+        """Claim picked jobs whose topics have the same policy."""
+        return f"""UPDATE {self.jobs} SET {lease_grant(d, ":")}
+            FROM {d.rows_of(JOB)}
+            WHERE {self.this_job} AND j.status NOT IN {NOT_CLAIMABLE}"""
+
+    @prepared(JOB)
+    def long_texts(self, d: Dialect) -> str:
+        """Read the payloads and headers that were too long to be picked."""
+        return f"""SELECT j.id, {", ".join(LONG_COLUMNS)}
+            FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
+
+    def _pick(self, d: Dialect, *, suspects: bool) -> str:
+        length = " + ".join(f"coalesce(length({name}), 0)" for name in LONG_COLUMNS)
+        short = f"{length} <= {LONG_TEXT}"
+        written = {"lease_token": d.next_token, "attempts": "attempts + 1"}
+        written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
+        written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
+        floor = self.floor(":l_at", ":l_claimed", ":l_walked")
+        ours = f"SELECT e.value FROM {d.elements(':names')}"
+        due = self.due("*", ours, ":l_priority", floor, ":l_id", suspects=suspects)
+        return f"SELECT json_group_array(json_array({assigned(d, written)})) FROM ({due}) AS due"
+
+
+class SqliteLeaseStatements(LeaseStatements):
+    """Leases, with a heartbeat that is counted."""
+
+    @prepared(LEASE, counted=True)
+    def beat(self, d: Dialect) -> str:
+        """Extend what is still held; ``still_held`` then tells which."""
+        return self.extension(d)
+
+
+class SqliteRecoveryStatements(RecoveryStatements):
+    """Recovery, with a reap of all that has expired: no row is ever locked."""
+
+    @prepared(EXPIRY)
+    def reap(self, d: Dialect) -> str:
+        """End the runs of silent workers."""
+        return self.reaping(d)
+
+
+class SqliteSettleStatements(SettleStatements):
+    """Ends of runs, with that of children counted."""
+
+    @prepared(SUCCESS, counted=True)
+    def settle_children(self, d: Dialect) -> str:
+        """End runs of one worker that succeeded, of children that have never waited."""
+        return self.success(d)

@@ -1,0 +1,132 @@
+"""One database engine as verbs see it: its statements, and the steps that it takes its own way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from pulsed.model.job import Lease
+from pulsed.model.outcome import Beat
+from pulsed.store.sql.checkpoints import CheckpointStatements
+from pulsed.store.sql.checks import CheckStatements
+from pulsed.store.sql.claiming import ClaimStatements
+from pulsed.store.sql.columns import assigned_columns
+from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.families import FamilyStatements
+from pulsed.store.sql.leases import LeaseStatements
+from pulsed.store.sql.operators import OperatorStatements
+from pulsed.store.sql.presence import PresenceStatements
+from pulsed.store.sql.reading import ReadStatements
+from pulsed.store.sql.recovery import RecoveryStatements
+from pulsed.store.sql.retention import RetentionStatements
+from pulsed.store.sql.schedules import ScheduleStatements
+from pulsed.store.sql.settling import SettleStatements
+from pulsed.store.sql.signals import SignalStatements
+from pulsed.store.sql.statement import Row, Rows
+from pulsed.store.sql.submission import SubmitStatements
+from pulsed.store.sql.waiting import WaitStatements
+from pulsed.store.verbs.floors import Walk
+from pulsed.store.verbs.script import Script
+from pulsed.store.verbs.topics import Topics
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim asks for, whichever priorities it visits."""
+
+    worker_id: UUID
+    queue: str
+    topics: Topics
+
+
+by_time = assigned_columns("next_run_at", "id")
+by_priority = assigned_columns("priority")
+"""The order of claimed rows, by what the driver has read: that compares faster than our values."""
+
+
+class Claimed(NamedTuple):
+    """The jobs that were claimed, best first, and the priorities that were visited for them."""
+
+    rows: list[Row]
+    """Of the columns ``ASSIGNED``."""
+    visited: list[int]
+
+
+SuccessRow: TypeAlias = tuple[UUID, int, str | None]
+"""A run that succeeded: its job, its token and its result, as the batch SUCCESS has them."""
+
+
+class EndedChildren(NamedTuple):
+    """How many runs of children have ended, and the parents that may have been waiting for them."""
+
+    number: int
+    parents: Sequence[Any]
+
+
+class Engine(ABC):
+    """The statements of one engine, grouped by noun, and the steps of verbs that differ.
+
+    A step is a script: it yields statements and is sent their rows, as a verb's own script does.
+    """
+
+    claiming: ClaimStatements
+    leases: LeaseStatements
+    recovery: RecoveryStatements
+    settling: SettleStatements
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.submission = SubmitStatements(dialect)
+        self.operators = OperatorStatements(dialect)
+        self.retention = RetentionStatements(dialect)
+        self.presence = PresenceStatements(dialect)
+        self.reading = ReadStatements(dialect)
+        self.checks = CheckStatements(dialect)
+        self.checkpoints = CheckpointStatements(dialect)
+        self.waiting = WaitStatements(dialect)
+        self.families = FamilyStatements(dialect)
+        self.signals = SignalStatements(dialect)
+        self.schedules = ScheduleStatements(dialect)
+
+    @abstractmethod
+    def claim_due(
+        self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False
+    ) -> Script[Claimed]:
+        """Claim due jobs of all priorities, beginning at the floors of the walk."""
+
+    @abstractmethod
+    def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
+        """Extend leases. What was not extended is lost, unless its row is only locked just now."""
+
+    @abstractmethod
+    def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:
+        """End successful runs of children. Their parents are locked until the transaction ends."""
+
+    @abstractmethod
+    def reap(self, limit: int, expiries: Sequence[tuple[int, datetime]]) -> Script[Rows]:
+        """End the runs of silent workers, and lock who has to hear of it.
+
+        An expiry is a length in milliseconds, and the instant before which leases of that length
+        must have ended. A family that another session has locked is left for a later tick, or it
+        would hold up the recovery of all others.
+        """
+
+    def lock(self, ids: Iterable[Any]) -> Script[None]:  # noqa: ARG002
+        """Lock jobs until the transaction ends. With one writer at a time there is no need to."""
+        yield from ()
+
+    def lock_families(self, ids: Iterable[Any]) -> Script[None]:  # noqa: ARG002
+        """Lock jobs and their parents, before any of them is changed."""
+        yield from ()
+
+    def lock_free(self, ids: Iterable[Any]) -> Script[set[Any]]:  # noqa: ARG002
+        """Lock jobs, their parents and who waits for them, but wait for no lock of other sessions.
+
+        Returns the jobs of which something is locked elsewhere.
+        """
+        yield from ()
+        return set()

@@ -1,0 +1,61 @@
+"""Reports as rows of statements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, assert_never
+
+from pulsed.errors import LONGEST_DELAY
+from pulsed.handler import clean_text
+from pulsed.model.job import Lease
+from pulsed.model.lifecycle import outcome_name
+from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, Succeeded, Waiting
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.script import Script
+
+
+def report_values(report: Report) -> tuple[Any, ...]:
+    """Return a row of REPORT."""
+    result: str | None = None
+    error: str | None = None
+    delay: float | None = None
+    final = False
+    match report.outcome:
+        case Succeeded():
+            result = report.outcome.result
+        case Failed():
+            error, delay = clean_text(report.outcome.error), report.outcome.delay
+            final = report.outcome.final
+        case Snoozed():
+            delay = report.outcome.delay
+        case Cancelled():
+            error = clean_text(report.outcome.reason)
+        case Released() | Waiting():
+            pass
+        case _:
+            assert_never(report.outcome)
+    return (*report.lease, outcome_name(report.outcome), result, error, storable(delay), final)
+
+
+def storable(delay: float | None) -> float | None:
+    """Bring a delay into range: an absurd one must not fail the batch that it is in."""
+    if delay is None or math.isnan(delay):
+        return None
+    return min(max(delay, 0.0), LONGEST_DELAY)
+
+
+def settled_before(engine: Engine, reports: Sequence[Report]) -> Script[set[Lease]]:
+    """Find those whose very report went through, in this try or in an earlier one."""
+    values = [report_values(report) for report in reports]
+    before = yield Statement(engine.settling.settled_before, {}, values)
+    return {decode.lease(engine.dialect, row) for row in before}
+
+
+def record_failures(engine: Engine, found: Iterable[tuple[Any, ...]]) -> Script[None]:
+    """Keep one row for each failed attempt."""
+    values = list(found)
+    if values:
+        yield Statement(engine.settling.record_failures, {}, values)

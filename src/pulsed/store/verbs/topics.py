@@ -1,0 +1,38 @@
+"""What a worker's handlers say about their topics, in the forms that a claim needs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pulsed.model.fields import POLICY, fields_of
+from pulsed.model.job import TopicPolicy
+from pulsed.store.sql.insertion import as_json, stored
+
+
+class Topics:
+    """The topics of a claim, and the policies that fill what their jobs left unset."""
+
+    def __init__(self, topics: Sequence[TopicPolicy]) -> None:
+        policies = {topic.topic: _policy(topic) for topic in topics}
+        self.names = as_json(list(policies))
+        self.as_json = as_json([{"t_topic": name} | fills for name, fills in policies.items()])
+        different = {tuple(fills.values()): fills for fills in policies.values()}
+        numbers = {values: number for number, values in enumerate(different)}
+        self.policies = list(different.values())
+        """Those that differ. Most topics have the same one."""
+        self.policy_of = {name: numbers[tuple(fills.values())] for name, fills in policies.items()}
+        """Which of them a topic has."""
+
+
+def _policy(topic: TopicPolicy) -> dict[str, Any]:
+    return {
+        f"t_{column}": value
+        for field in fields_of(POLICY)
+        for column, (value,) in stored(field, [getattr(topic, field.attribute(POLICY))])
+    }
+
+
+topics_of = functools.lru_cache(maxsize=64)(Topics)
+"""Of a tuple, made once."""
