@@ -312,7 +312,7 @@ async def test_a_long_history_comes_in_several_answers(calls, monkeypatch):
     steps = [a_step(f"s{seq}", seq=seq, value=json.dumps("x" * 200)) for seq in range(1, 8)]
     assert await recorded(calls, run, *steps)
     calls.made.clear()
-    history = await calls.history(run.job_id)
+    history = await calls.workflows.history(run.job_id)
     assert [found.name for found in history.checkpoints] == [step.name for step in steps]
     assert calls.made.count("GetHistory") > 2
 
@@ -330,7 +330,7 @@ async def test_a_history_that_is_begun_anew_meanwhile_is_read_anew(calls, monkey
             await calls.replay([run.job_id], fresh=True)
 
     calls.after = replay
-    history = await calls.history(run.job_id)
+    history = await calls.workflows.history(run.job_id)
     assert (history.checkpoints, history.generation) == ([], 1)
 
 
@@ -342,7 +342,7 @@ async def test_many_results_come_in_several_answers(calls, monkeypatch):
     for child in children:
         await settle(calls, child, SucceededForGood(json.dumps("x" * 200)))
     calls.made.clear()
-    outcomes = await calls.outcomes([new_job_id(), *(child.job_id for child in children)])
+    outcomes = await calls.workflows.outcomes([new_job_id(), *(child.job_id for child in children)])
     assert {child.job_id for child in children} == set(outcomes)
     assert all(len(each.result or "") == 202 for each in outcomes.values())
     assert calls.made.count("GetOutcomes") > 2
@@ -352,7 +352,7 @@ async def test_many_children_and_checkpoints_go_in_several_requests(calls, monke
     monkeypatch.setattr(remote_workflows, "PART", Limits(3, 100_000))
     run = await running(calls)
     calls.made.clear()
-    await calls.add_children(run.lease, children_of(run.job_id, 7))
+    await calls.workflows.add_children(run.lease, children_of(run.job_id, 7))
     assert calls.made == ["FanOut"] * 3
     assert len(await calls.list_jobs(JobFilter(parent=run.job_id))) == 7
     monkeypatch.setattr(remote_workflows, "PART", Limits(3, 1_000))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 
-from pulsed.errors import StorageError, TransientStorageError
+from pulsed.errors import TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.schedule import CatchUp, Overlap
 from tests.support.faults import Fault
@@ -19,7 +17,6 @@ from tests.support.schedules import (
     a_spec,
     after_statements,
     all_jobs,
-    decided,
     jobs_of,
     occurrences,
     put,
@@ -147,14 +144,3 @@ async def test_an_ambiguous_park(store, when, times):
     await store.schedules.park(await read(store), "because")
     row = await read(store)
     assert (row.state, row.error, row.revision) == (ERROR, "because", 1)
-
-
-# -- a caller's transaction -----------------------------------------------------------------------
-
-
-@pytest.mark.embedded("a caller's transaction is not the server's")
-async def test_a_fire_inside_a_callers_transaction_is_refused(store, backend, clock):
-    await put(store)
-    due = await decided(store)
-    with closing(backend.connect()) as mine, pytest.raises(StorageError, match="only enqueueing"):
-        await store.joined(mine).fire([due])

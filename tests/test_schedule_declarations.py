@@ -7,7 +7,7 @@ import pytest
 from pulsed import Pulse
 from pulsed.batches import TRANSACTION
 from pulsed.model.schedule import ScheduleFilter, ScheduleState
-from pulsed.store import base
+from pulsed.store import schedules
 from tests.support.performed import Performed
 from tests.support.schedules import APP, MINUTE, a_spec, jobs_of, put, read, tick
 
@@ -57,7 +57,7 @@ async def test_declarations_that_say_the_same_of_two_apps_are_two(store):
 
 
 async def test_schedules_are_listed_in_pages(store, monkeypatch):
-    monkeypatch.setattr(base, "SCHEDULE_PAGE", 2)
+    monkeypatch.setattr(schedules, "SCHEDULE_PAGE", 2)
     for app in ("a", "b"):
         await store.schedules.declare(app, {name: a_spec() for name in "rst"})
     rows = await store.schedules.list_page(limit=4)
