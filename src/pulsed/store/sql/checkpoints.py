@@ -18,20 +18,21 @@ _ONE_CHECKPOINT = "job_id = :job::uuid AND name = :name::text AND nth = :nth::in
 
 
 class CheckpointStatements(StatementGroup):
-    """What a job's steps came to: written, read, and forgotten when it is replayed."""
+    """The results of a job's steps: written, read, and deleted for a replay."""
 
     @prepared()
     def read_checkpoints(self, d: Dialect) -> str:
-        """Read a job's history."""
+        """Read all checkpoints of a job."""
         return f"""SELECT {CHECKPOINT_COLUMNS} FROM {d.checkpoints} WHERE job_id = :job::uuid
             ORDER BY {IN_ORDER}"""
 
     @prepared()
     def read_some_checkpoints(self, d: Dialect) -> str:
-        """Read a page of it.
+        """Read a page of a job's checkpoints.
 
-        The page is chosen by what is small: of the values, which may be large, only its own are
-        read. Not by a join: a planner that believes in short histories looks up by the job alone.
+        The inner query picks the page without the values, which may be large: only the page's own
+        are read. A subquery reads them and not a join, which a planner that expects short histories
+        would look up by the job alone.
         """
         value = f"""(SELECT s.value FROM {d.checkpoints} AS s
                 WHERE s.job_id = page.job_id AND s.name = page.name AND s.nth = page.nth)"""
@@ -43,7 +44,7 @@ class CheckpointStatements(StatementGroup):
 
     @prepared()
     def read_checkpoint(self, d: Dialect) -> str:
-        """Read one checkpoint, and whether its time is over."""
+        """Read one checkpoint, and whether its deadline has passed."""
         return f"""SELECT {CHECKPOINT_COLUMNS}, coalesce(until <= {d.now}, {d.false})
             FROM {d.checkpoints}
             WHERE {_ONE_CHECKPOINT}"""
@@ -55,7 +56,7 @@ class CheckpointStatements(StatementGroup):
 
     @prepared(CHECKPOINT, counted=True)
     def record(self, d: Dialect) -> str:
-        """Write what steps came to, under the leases of their runs. What is decided stays so."""
+        """Write the results of steps, fenced by their leases. Decided checkpoints do not change."""
         return f"""INSERT INTO {d.checkpoints} AS s (job_id, name, nth, seq, kind, state,
                 input_hash, value, error, tries, started_at, ended_at, lease_token)
             SELECT r.job_id, r.name, r.nth, r.seq, r.kind, r.state, r.input_hash, r.value::json,
@@ -68,7 +69,7 @@ class CheckpointStatements(StatementGroup):
 
     @prepared()
     def recorded(self, d: Dialect) -> str:
-        """Read what a try of the same write has left, if its answer was lost on the way."""
+        """Read the lease token of a decided checkpoint, to find an unacknowledged write."""
         return f"""SELECT lease_token FROM {d.checkpoints}
             WHERE {_ONE_CHECKPOINT}
               AND state <> 'OPEN'"""
@@ -95,8 +96,8 @@ class CheckpointStatements(StatementGroup):
 def _failed(d: Dialect) -> str:
     """Return whether a checkpoint ``s`` failed, and its job with it.
 
-    A failure that the code has caught, and gone on from, is a part of its way: if it came out
-    otherwise now, the steps after it would not be those that are stored.
+    A failure that the handler caught and continued from is part of its path: with another result
+    now, the steps after it would not match the stored ones.
     """
     return f"""{of_jobs(d)} AND s.state IN ('FAILED', 'TIMED_OUT')
               AND NOT EXISTS (SELECT 1 FROM {d.checkpoints} AS later

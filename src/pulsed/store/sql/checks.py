@@ -1,4 +1,4 @@
-"""What the doctor and the check for unserved queues ask, each at a bounded cost."""
+"""Queries of the doctor and of the check for unserved queues, each at a bounded cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pulsed.store.sql.waiting import has_come, is_aimless
 
 
 class CheckStatements(StatementGroup):
-    """Who waits for a worker, and what must never be."""
+    """The backlog of queues, and counts of broken invariants."""
 
     @prepared()
     def queues(self, d: Dialect) -> str:
-        """Read the queues with claimable jobs, without visiting the rows between them."""
+        """Read the queues with claimable jobs, by a skip scan: one index entry for each queue."""
         next_queue = f"""SELECT queue FROM {d.jobs}
             WHERE {IS_CLAIMABLE} {{after}} ORDER BY queue LIMIT 1"""
         after = "AND queue > queues.queue"
@@ -27,7 +27,7 @@ class CheckStatements(StatementGroup):
 
     @prepared()
     def oldest_due(self, d: Dialect) -> str:
-        """Read since when the oldest due job of a queue has been due: an entry a priority."""
+        """Read the due time of a queue's oldest due job, from one index entry for each priority."""
         return f"""WITH RECURSIVE {levels(d)}
             SELECT min((SELECT next_run_at FROM {d.jobs}
                 WHERE queue = :queue::text AND {IS_CLAIMABLE} AND priority = levels.priority
@@ -36,9 +36,9 @@ class CheckStatements(StatementGroup):
 
     @prepared()
     def backlog(self, d: Dialect) -> str:
-        """Count what waits for a worker in one priority of a queue, and since when.
+        """Count the due jobs of one priority of a queue by topic, with the oldest due time of each.
 
-        Jobs that nobody takes stay at its head, so they are among those that are read.
+        Jobs that no worker claims stay at the head, so the bounded scan includes them.
         """
         return f"""SELECT topic, count(*), min(next_run_at)
             FROM (SELECT topic, next_run_at FROM {d.jobs}
@@ -49,7 +49,7 @@ class CheckStatements(StatementGroup):
 
     @prepared()
     def audit_leases(self, d: Dialect) -> str:
-        """Count what must never be among the leases, those that ended first before all others."""
+        """Count broken invariants among the leases, in the order of their expiry."""
         return f"""SELECT count(*) FILTER (WHERE status = 'RUNNING'),
                 count(*) FILTER (WHERE (status = 'RUNNING') <> (locked_by IS NOT NULL)),
                 count(*) FILTER (WHERE status = 'RUNNING' AND lease_until < {d.now}
@@ -60,7 +60,7 @@ class CheckStatements(StatementGroup):
 
     @prepared()
     def audit_newest(self, d: Dialect) -> str:
-        """Count what must never be among the newest jobs."""
+        """Count broken invariants among the newest jobs."""
         return f"""SELECT count(*) FILTER (WHERE status = 'RUNNING' AND lease_until IS NULL),
                 count(*) FILTER (WHERE attempts > max_attempts)
             FROM (SELECT status, lease_until, attempts, max_attempts FROM {d.jobs} {d.by_id}
@@ -68,11 +68,11 @@ class CheckStatements(StatementGroup):
 
     @prepared()
     def audit_waits(self, d: Dialect) -> str:
-        """Count the jobs of one priority that wait for nothing, or for what is there already.
+        """Count the jobs of one priority whose wait is invalid, or already satisfied.
 
-        A waker commits with what it wakes for, so no snapshot has one that waits for what is there.
-        One whose deadline has passed is due, whatever it waits for. Those without one come first,
-        because nothing but a wake-up would ever let them go on.
+        A wake-up commits together with its cause, so no snapshot has a wait that is satisfied. A
+        job whose deadline has passed is due, whatever it waits for. Jobs without a deadline come
+        first, because only a wake-up would let them continue.
         """
         return f"""SELECT count(*) FILTER (WHERE aimless),
                 count(*) FILTER (WHERE NOT aimless AND come)
@@ -87,7 +87,7 @@ class CheckStatements(StatementGroup):
 
     @prepared()
     def audit_cascades(self, d: Dialect) -> str:
-        """Count the parents that ended a while ago, and whose children have not been told."""
+        """Count the parents that ended over ``slack`` seconds ago with children left to cancel."""
         return f"""SELECT count(*) FROM {d.jobs} AS j WHERE j.cascades IS NOT NULL
                 AND coalesce(j.completed_at, {d.now}) < {d.now} - {d.seconds(":slack::float8")}
                 AND {has_living_children(d, UNTOLD)}"""

@@ -1,4 +1,4 @@
-"""What both engines' claims are made of: the due jobs of a priority, and the lease they get."""
+"""The parts of both engines' claims: the due jobs of a priority, and the lease they get."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class ClaimStatements(StatementGroup):
-    """How a claim finds its way in a queue. An engine adds the claim itself."""
+    """How a claim scans a queue. An engine adds the claim itself."""
 
     @prepared()
     def levels(self, d: Dialect) -> str:
-        """Read the priorities in use, highest first, without visiting the rows between them.
+        """Read the priorities in use, highest first, by a skip scan.
 
-        Each says whether there are suspects among the queue's jobs.
+        Each row also says whether there are suspects among the queue's jobs.
         """
         return f"""WITH RECURSIVE {levels(d)}
             SELECT priority, EXISTS (SELECT 1 FROM {d.jobs} {d.by_suspicion}
@@ -29,7 +29,7 @@ class ClaimStatements(StatementGroup):
 
     @prepared()
     def others_first(self, d: Dialect) -> str:
-        """Count the due jobs at the head of a queue that are of other topics than these."""
+        """Count the due jobs at the head of a queue whose topic is not in ``names``."""
         return f"""SELECT count(*) FROM (SELECT topic, next_run_at FROM {d.jobs}
                 WHERE queue = :queue::text AND {IS_CLAIMABLE}
                 ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS head
@@ -46,7 +46,7 @@ class ClaimStatements(StatementGroup):
         *,
         suspects: bool,
     ) -> str:
-        """Return the due jobs of one priority, best first: one stretch of the claim index.
+        """Return the due jobs of one priority, best first: one range of the claim index.
 
         ``IS TRUE`` keeps the topics a subplan, which PostgreSQL hashes. A bare IN becomes a nested
         loop over all topics for each job, because sessions have hash joins off.
@@ -62,8 +62,8 @@ class ClaimStatements(StatementGroup):
     def _candidates(self, *, suspects: bool) -> tuple[str, str]:
         """Return where a claim finds its jobs: a table and a condition.
 
-        That of suspects does not imply the claim index's, or a planner may walk all due jobs for
-        them. A worker that runs one has no more.
+        The condition of suspects does not imply that of the claim index, or a planner may scan all
+        due jobs for them. A worker that runs a suspect gets no other.
         """
         d = self.dialect
         if not suspects:
@@ -74,7 +74,7 @@ class ClaimStatements(StatementGroup):
         return table, f"{claimable} AND NOT EXISTS ({runs_one})"
 
     def floor(self, at: str, claimed: str, walked: str) -> str:
-        """Return the instant that a priority's stretch begins at; see ``floors.Level``."""
+        """Return the instant at which the scan of a priority begins; see ``floors.Level``."""
         d = self.dialect
         ago = f"{d.now} - {d.seconds(claimed)}", f"{d.now} - {d.seconds(walked)}"
         return f"{d.greatest}({d.least}({at}, {ago[0]}), {ago[1]})"
@@ -93,9 +93,9 @@ def levels(d: Dialect) -> str:
 
 
 def lease_grant(d: Dialect, given: str = "") -> str:
-    """Return what a claim sets: the claim is the lease, and fills the policy left unset.
+    """Return the SET list of a claim: it grants the lease, and fills in policy left unset.
 
-    The topic's policy is the columns of TOPIC, or with ``given`` as ":" parameters.
+    The topic's policy is in the columns of TOPIC or, if ``given`` is ":", in parameters.
     """
     filled = filled_policy(f"{given}t")
     values = {
@@ -112,10 +112,10 @@ def lease_grant(d: Dialect, given: str = "") -> str:
 
 
 def assigned(d: Dialect, written: dict[str, str]) -> str:
-    """Return the columns that a claim answers with, as ``written`` where that says how.
+    """Return the columns of a claim's answer; ``written`` overrides how some are selected.
 
-    Reading instants is half of the cost of reading an answer. So the one that every claim needs
-    is a number, and the other one only comes if it is not the same: of most jobs it is.
+    Decoding instants is half of the cost of reading an answer. So ``next_run_at`` is a number, and
+    ``submitted_at`` is NULL if it is the same instant, which it is for most jobs.
     """
     numbers = {
         "next_run_at": d.number("next_run_at"),

@@ -28,49 +28,48 @@ JOB_COLUMNS = ", ".join(_READ.values())
 # -- inserting ------------------------------------------------------------------------------------
 
 NEW_JOB = {name: "text" if sql == "json" else sql for name, sql in columns_of(NEW).items()}
-"""What a producer says about a job, and the type of the parameter. JSON goes in as text: a caller's
-own connection may have been taught to encode what it takes for JSON."""
+"""The columns that a producer sets, and the types of their parameters. JSON goes in as text: a
+caller's own connection may have a codec that would encode it again."""
 
 NEW_JSON = tuple(name for name, sql in columns_of(NEW).items() if sql == "json")
 
 START = tuple(field.name for field in fields_of(NEW) if not field.is_stored)
-"""What has no column of its own, but says when the job may start."""
+"""Fields without a column of their own, which decide when the job may start."""
 
 # -- claiming -------------------------------------------------------------------------------------
 
 ASSIGNED = _selected(columns_of(CLAIM))
-"""What a claim answers with, and how each column is selected."""
+"""The columns of a claim's answer, and how each is selected."""
 
 ASSIGNED_PLACES = {name: place for place, name in enumerate(ASSIGNED)}
 
 
 def assigned_columns(*names: str) -> Callable[[Row], Any]:
-    """Return what gets columns out of a claimed row, as the driver has read them."""
+    """Return a getter of columns of a claimed row, as the driver has decoded them."""
     return itemgetter(*(ASSIGNED_PLACES[name] for name in names))
 
 
 ASSIGNED_IDS = tuple(name for name, sql in columns_of(CLAIM).items() if sql == "uuid")
 
 LONG_COLUMNS = tuple(name for name, sql in columns_of(CLAIM).items() if sql == "json")
-"""Those of a claim that may be long."""
+"""The columns of a claim's answer that may be large."""
 
 _ENCODED_AS: dict[Kind, Any] = {
     Kind.UUID: UUID, Kind.INTEGER: int, Kind.INSTANT: int, Kind.SECONDS: int, Kind.FLAG: int
 }  # fmt: skip
 ASSIGNED_TYPES = tuple(_ENCODED_AS.get(field.kind, str) | None for field in fields_of(CLAIM))
-"""Of the same columns, once they were encoded as JSON, in which an instant is a number."""
+"""The types of the columns ASSIGNED when encoded as JSON, in which an instant is a number."""
 
 TOPIC = ", ".join(
     ["t_topic text", *(f"t_{name} {sql}" for name, sql in columns_of(POLICY).items())]
 )
-"""What a worker's handler says about its topic."""
+"""A topic, and the policy that a worker's handler declares for it."""
 
 
 def filled_policy(topic: str) -> dict[str, str]:
-    """Return what a claim makes of the columns that it fills, if the producer left them unset.
+    """Return the policy columns of a job, filled from its topic where the producer set none.
 
-    ``topic`` stands before the names of the topic's own. Columns that belong together are filled
-    together.
+    ``topic`` is the prefix of the topic's columns. The columns of one field are filled together.
     """
     filled = {}
     for field in fields_of(POLICY):
@@ -87,4 +86,4 @@ FILLED_PLACES = {
     if CLAIM in field.use
     for name in field.columns
 }
-"""What a topic says, and where it belongs in a claim's answer."""
+"""The columns of a topic's policy, each with its position in a claim's answer."""

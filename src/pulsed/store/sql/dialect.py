@@ -1,7 +1,7 @@
-"""What SQLite and PostgreSQL say differently; all else in ``store/sql`` is shared.
+"""The SQL that differs between SQLite and PostgreSQL; all else in ``store/sql`` is shared.
 
 Shared SQL is written with ``:name`` parameters and PostgreSQL's ``::type`` casts, which SQLite's
-dialect drops. Times are ``timestamptz`` there and integer microseconds here.
+dialect drops. Times are ``timestamptz`` in PostgreSQL and integer microseconds in SQLite.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pulsed.model.fields import Kind
 from pulsed.store.sql.statement import Sql
 
 FENCE = "j.status = 'RUNNING' AND j.locked_by = r.worker AND j.lease_token = r.token"
-"""Every worker write carries it: ``j`` is the job, ``r`` the lease."""
+"""The condition of every worker write: the job ``j`` is still held under the lease ``r``."""
 
 HAS_WAITED = "wait_kind IS NOT NULL"
-"""Of a job. Whoever has children has waited for them, unless it is still adding the first ones.
-Those are locked after the others, and each of the two kinds in the order of their ids, so that two
-batches of children, of parents or of both do not deadlock; docs/adr says what is left."""
+"""Whether a job has waited, as every parent has that is not still adding its first children. Jobs
+that have waited are locked after the others, and each of the two kinds in the order of ids, so that
+two batches of children, of parents or of both do not deadlock; docs/adr says what is left."""
 
 MIGRATION_LOCK = 0x70756C736564
 """The advisory lock of a migration: ``pulsed`` in ASCII."""
 
 
 class Dialect(ABC):
-    """The fragments that differ."""
+    """The SQL fragments and value conversions of one engine."""
 
     engine: str
     """The folder of its migrations."""
@@ -37,9 +37,9 @@ class Dialect(ABC):
     clock: str
     """The instant that leases are granted from: later than ``now`` in a long transaction."""
     literal_now: str
-    """The instant in a script that nobody binds parameters to."""
+    """The current instant in a script without bound parameters."""
     next_token: str
-    """A fencing token that only rises, also when a crash undid an unsynced claim."""
+    """A fencing token that only rises, even if a crash undid an unsynced claim."""
     backoff: str
     """Seconds until the next attempt, from the row's policy."""
     greatest: str
@@ -49,7 +49,7 @@ class Dialect(ABC):
     skip_locked: str = ""
     for_update: str = ""
     by_id: str = ""
-    """Behind the name of the jobs' table: look jobs up by their ids, whatever statistics say."""
+    """After the name of the jobs' table: forces the index of ids, whatever statistics say."""
     by_family: str = ""
     """The same for the children of a job."""
     by_cancelling: str = ""
@@ -59,7 +59,7 @@ class Dialect(ABC):
     forever: str
     """An instant that never comes."""
     native: frozenset[Kind] = frozenset()
-    """The kinds of values that the driver reads as we have them."""
+    """The kinds of values that need no conversion: the driver returns the model's types."""
 
     def __init__(self, schema: str | None = None) -> None:
         prefix = f'"{schema}".' if schema else ""
@@ -88,7 +88,7 @@ class Dialect(ABC):
     @property
     @abstractmethod
     def before_migrating(self) -> tuple[str, ...]:
-        """Return what makes a migration safe beside others, and the table that records it."""
+        """Return the statements that lock out other migrations and create the table of them."""
 
     def skip_locked_of(self, table: str) -> str:
         """Return ``skip_locked`` for one table of a join."""
@@ -100,25 +100,28 @@ class Dialect(ABC):
 
     @staticmethod
     def verbatim(text: str) -> Sql:
-        """Prepare a script's statement, in which a colon is only a colon."""
+        """Prepare a statement without parameters, in which a colon is only a colon."""
         return Sql(text, ())
 
     @abstractmethod
     def rows_of(self, columns: str, *, lock: str = "", table: str = "") -> str:
         """Return a relation ``r`` of the batch's rows.
 
-        With ``lock`` (``wait`` or ``skip``) the jobs, or the rows of ``table``, that the first
-        column names are locked first, by all in the same order; see HAS_WAITED. ``skip`` leaves
-        out locked ones. ``held`` locks as well, and leaves out those whose lease is lost, for a
-        statement that writes to another table than the jobs'. ``order`` has the rows in the order
-        of their ids and leaves the locking to an UPDATE that looks up one after the other: it is
-        cheaper by a look-up and a lock for each, and only for a statement that leaves out jobs
-        which have waited, and whose plan is tested to be that.
+        With ``lock`` the jobs, or the rows of ``table``, that the first column names are locked
+        first, always in the same order; see HAS_WAITED.
+
+        - ``wait`` waits for rows that another session has locked.
+        - ``skip`` leaves them out.
+        - ``held`` waits, and leaves out jobs whose lease is lost. It is for a statement that writes
+          to another table than the jobs'.
+        - ``order`` only sorts by id, and leaves the locking to an UPDATE that looks up the rows one
+          by one. It saves a look-up and a lock for each. It is only for a statement that leaves out
+          jobs that have waited, and whose plan is tested to be that.
         """
 
     @abstractmethod
     def inserted(self, values: str, columns: str) -> str:
-        """Return what an INSERT inserts for each row of the batch, ``r``."""
+        """Return the source of an INSERT: ``values`` for each row ``r`` of the batch."""
 
     @abstractmethod
     def same_id(self, column: str, value: str) -> str:
@@ -146,19 +149,19 @@ class Dialect(ABC):
 
     @abstractmethod
     def uuid(self, value: Any) -> UUID:
-        """Read an id."""
+        """Decode an id."""
 
     @abstractmethod
     def time(self, value: Any) -> datetime:
-        """Read an instant."""
+        """Decode an instant."""
 
     @abstractmethod
     def number(self, instant: str) -> str:
-        """Turn an instant into a number, which a driver reads faster."""
+        """Turn an instant into a number, which a driver decodes faster."""
 
     @abstractmethod
     def instant(self, number: Any) -> datetime:
-        """Read such a number."""
+        """Decode an instant that was selected as a ``number``."""
 
 
 @cache

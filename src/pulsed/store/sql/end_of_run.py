@@ -1,4 +1,4 @@
-"""Where the end of a run takes its job: the one text of settle, reap and suspend."""
+"""The state of a job after its run: one SET list for settle, reap and suspend."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SUCCEEDED = REPORTED | {
 
 
 def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
-    """Return the SET list that settle and reap share: a silent failure ends like a loud one.
+    """Return the SET list that settle and reap share: an expired lease is a failure like others.
 
-    It has THE decision where a run's end takes its job; ``lifecycle.status_after`` is its twin.
+    It is the only SQL that decides the status after a run; ``lifecycle.status_after`` is its twin.
     """
     kind, error, delay, final = ended["kind"], ended["error"], ended["delay"], ended["final"]
     given_back = f"{kind} IN ('RELEASED', 'SNOOZED', 'WAITING', '{INTERRUPTED}')"

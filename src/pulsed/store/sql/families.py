@@ -1,4 +1,4 @@
-"""Parents and children: locked together, and told of each other's end."""
+"""Parents and children: locked together, and children cancelled with their parent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pulsed.store.sql.dialect import HAS_WAITED, Dialect
 from pulsed.store.sql.jobs import IS_LIVING, JOB, LEASE, has_living_children, words
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
-# Children whom the end of their parent concerns: of a failed one, not those that outlive it.
+# Children to cancel when their parent ends: of a failed one, not those that outlive it.
 CONCERNED = "AND (j.status = 'CANCELLED' OR c.outlives IS NULL)"
 
-# …and who have not been told yet.
+# …and that are not cancelled or asked to stop yet.
 UNTOLD = f"{CONCERNED} AND NOT (c.status = 'RUNNING' AND c.cancel_requested)"
 
 
@@ -19,7 +19,7 @@ class FamilyStatements(StatementGroup):
 
     @prepared(LEASE)
     def hold(self, d: Dialect) -> str:
-        """Hold a run's job for the rest of the transaction; no row: its lease is lost."""
+        """Lock a run's job until the transaction ends; no row means that its lease is lost."""
         return f"SELECT r.job_id FROM {d.rows_of(LEASE, lock='held')}"
 
     @prepared(JOB)
@@ -34,7 +34,7 @@ class FamilyStatements(StatementGroup):
 
     @prepared(JOB)
     def lock_families(self, d: Dialect) -> str:
-        """Lock jobs and their parents, in the order that HAS_WAITED is about."""
+        """Lock jobs and their parents, in the order that HAS_WAITED describes."""
         return f"""SELECT k.id FROM (SELECT f.id, max(f.above) AS above FROM (
                     SELECT r.job_id AS id, 0 AS above FROM {d.rows_of(JOB)}
                     UNION ALL
@@ -51,29 +51,29 @@ class FamilyStatements(StatementGroup):
 
     @prepared(JOB)
     def with_parents(self, d: Dialect) -> str:
-        """Read jobs with their parents, if those are there."""
+        """Read jobs, each with its parent if that still exists."""
         return f"""SELECT j.id, (SELECT p.id FROM {d.jobs} AS p {d.by_id}
                 WHERE {d.same_id("p.id", "j.parent_id")})
             FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
 
     @prepared(JOB)
     def mark_cascades(self, d: Dialect) -> str:
-        """Mark those who ended without success and have children to tell, for whoever is first."""
+        """Mark jobs that ended unsuccessfully and have children to cancel, for the next cascade."""
         return f"""UPDATE {self.jobs} SET cascades = {d.true} FROM {d.rows_of(JOB)}
             WHERE {self.this_job} AND {has_living_children(d, CONCERNED)} RETURNING id"""
 
     @prepared()
     def pick_cascades(self, d: Dialect) -> str:
-        """Lock some parents whose children have to be told."""
+        """Lock a batch of parents that have children to cancel."""
         return f"""SELECT id FROM {d.jobs} WHERE cascades IS NOT NULL
             ORDER BY id LIMIT :most::int {d.skip_locked}"""
 
     @prepared()
     def untold_children(self, d: Dialect) -> str:
-        """Lock children of a parent who have not been told.
+        """Lock children of a parent that are still to be cancelled.
 
-        Locked ones are being ended by another session: they are found again, or not. They come in
-        no order: for that of the ids, a planner that knows large families walks the whole table.
+        A child locked by another session is being ended there: a later cascade finds it, or not.
+        There is no ORDER BY id: a planner that knows large families would scan the whole table.
         """
         return f"""SELECT c.id FROM {d.jobs} AS c {d.by_family}
             JOIN {self.jobs} ON {d.same_id("j.id", "c.parent_id")}
@@ -82,7 +82,7 @@ class FamilyStatements(StatementGroup):
 
     @prepared(JOB, counted=True)
     def unmark_cascades(self, d: Dialect) -> str:
-        """Take the mark off parents that have no child left to tell."""
+        """Clear the mark of parents that have no child left to cancel."""
         return f"""UPDATE {self.jobs} SET cascades = NULL FROM {d.rows_of(JOB)}
             WHERE {self.this_job} AND NOT {has_living_children(d, UNTOLD)}"""
 
@@ -90,7 +90,7 @@ class FamilyStatements(StatementGroup):
     def unsuccessful_children(self, d: Dialect) -> str:
         """Read the children to replay with jobs.
 
-        Those are of fan-outs that are not decided, and of those that had not come to their wait.
+        Those are of fan-outs that are not decided, and of fan-outs that had not reached their wait.
         """
         family = """s.name || '|' || s.nth
                 || CASE WHEN j.generation > 0 THEN '|' || j.generation ELSE '' END"""

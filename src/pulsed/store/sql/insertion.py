@@ -55,7 +55,7 @@ def _shared(fields: Iterable[tuple[tuple[str, Any], Any]]) -> dict[str, Any]:
 
 
 def stored(field: Field, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Return the columns that some values of a field are stored in."""
+    """Return the columns of a field, each with the given values as they are stored."""
     columns = field.columns
     match field.kind:
         case Kind.SECONDS:
@@ -81,10 +81,10 @@ def _parts(backoff: Backoff | None) -> tuple[float | None, ...]:
 
 
 def _milliseconds(seconds: float | None) -> int | None:
-    """Turn a duration into what is stored of it; one is the least."""
+    """Return a duration in whole milliseconds, at least one."""
     return None if seconds is None else max(1, round(seconds * 1000))
 
 
 def as_json(value: object) -> str:
-    """Write a value as the database takes it."""
+    """Encode a value as JSON text."""
     return msgspec.json.encode(value).decode()

@@ -1,10 +1,10 @@
 """The jobs' table as statements see it: batches of rows, and conditions.
 
 ``status`` is set in submit, claim, settle and reap (one shared text, ``end_of_run.py``), cancel,
-replay and wake, and nowhere else. Whatever a worker writes is guarded by status, owner and lease
-token *in the UPDATE itself*: no row means that the lease is lost, which is an answer and not an
-error. Each of them and a worker's progress set ``updated_at``; a heartbeat and the notes that jobs
-make about each other (``watched``, ``cascades``, ``wait_job``) do not.
+replay and wake, and nowhere else. Every worker write is fenced by status, owner and lease token *in
+the UPDATE itself*: no row means that the lease is lost, which is an answer and not an error. Each
+change of status, and a worker's progress, sets ``updated_at``; a heartbeat and the marks on related
+jobs (``watched``, ``cascades``, ``wait_job``) do not.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LOWEST_ID = UUID(int=0)
 """Sorts before every job's id."""
 
 SOON = 1.0
-"""Seconds: who waits for a queue hears of a job that is due by then, and polls for all others."""
+"""Seconds: workers get a notification of a job that is due within them, and poll for all others."""
 
 ENDED_COLUMNS = "id, status, parent_id, watched"
-"""What tells who has to hear of a job's end."""
+"""The columns that decide which other jobs the end of a job affects; see ``verbs/effects.py``."""
 
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
 
@@ -48,7 +48,7 @@ FAILURE = """job_id uuid, token bigint, n int, worker uuid, started timestamptz,
 
 
 def words(statuses: tuple[str, ...]) -> str:
-    """Write statuses into a statement: they are ours, nobody can inject them."""
+    """Return statuses as an SQL list. They are constants of the model, so no input is injected."""
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
@@ -58,7 +58,7 @@ IS_LIVING = f"status IN {words(LIVING)}"
 
 NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMABLE))
 
-# The second says it in the words of the suspects' index. See lifecycle.SUSPECT_AFTER.
+# The second is worded as the condition of the suspects' index. See lifecycle.SUSPECT_AFTER.
 UNSUSPECTED = f"coalesce(crashes, 0) < {SUSPECT_AFTER}"
 SUSPECTED = f"crashes >= {SUSPECT_AFTER} AND completed_at IS NULL"
 
@@ -69,15 +69,15 @@ def of_jobs(d: Dialect) -> str:
 
 
 def has_living_parent(d: Dialect) -> str:
-    """Return whether the parent of ``j`` has not ended: it may still ask what ``j`` came to."""
+    """Return whether the parent of ``j`` has not ended: it may still read the outcome of ``j``."""
     return f"""(j.parent_id IS NOT NULL AND EXISTS (SELECT 1 FROM {d.jobs} AS p {d.by_id}
         WHERE {d.same_id("p.id", "j.parent_id")} AND p.{IS_LIVING}))"""
 
 
 def is_needed(d: Dialect) -> str:
-    """Return whether another job may still ask what ``j`` came to: its parent, or who waits for it.
+    """Return whether another job may still read the outcome of ``j``: its parent, or a waiter.
 
-    One that has ended without success may be replayed, and then asks again.
+    One that has ended without success may be replayed, and then reads it again.
     """
     parent = f"""(j.parent_id IS NOT NULL AND EXISTS (SELECT 1 FROM {d.jobs} AS p {d.by_id}
         WHERE {d.same_id("p.id", "j.parent_id")} AND p.status <> 'SUCCEEDED'))"""
@@ -89,8 +89,8 @@ def is_needed(d: Dialect) -> str:
 def has_living_children(d: Dialect, which: str = "") -> str:
     """Return whether ``j`` has children ``c`` that have not ended.
 
-    The coalesce keeps it a question for each job: a planner that believes the table to be empty
-    makes a join of a bare EXISTS, with all children of all jobs on its inner side.
+    The coalesce keeps it a subplan for each job: a planner that expects an empty table turns a bare
+    EXISTS into a join, with all children of all jobs on its inner side.
     """
     return f"""coalesce(EXISTS (SELECT 1 FROM {d.jobs} AS c {d.by_family}
         WHERE {d.same_id("c.parent_id", "j.id")} AND c.{IS_LIVING} {which}), {d.false})"""

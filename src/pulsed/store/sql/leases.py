@@ -1,4 +1,4 @@
-"""What a worker does under its leases."""
+"""Statements that a worker runs under its leases."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class LeaseStatements(StatementGroup):
-    """Who holds what. An engine adds the heartbeat."""
+    """Which leases a worker holds, and progress under them. An engine adds the heartbeat."""
 
     def extension(self, d: Dialect) -> str:
-        """Return the UPDATE that extends what is still held.
+        """Return the UPDATE that extends those leases that are still held.
 
-        A row locked by another session is left out; see ``still_held``.
+        A row locked by another session is skipped; see ``still_held``.
         """
         return f"""UPDATE {self.jobs}
             SET lease_until = {d.clock} + {d.milliseconds("lease_ms")}
@@ -21,19 +21,19 @@ class LeaseStatements(StatementGroup):
 
     @prepared(LEASE)
     def still_held(self, d: Dialect) -> str:
-        """Read which of these leases are held at all: tells a skipped row from a lost one."""
+        """Read which of these leases are held, to tell a skipped row from a lost lease."""
         return f"""SELECT {ASKED_LEASE}, j.cancel_requested
             FROM {self.jobs}, {d.rows_of(LEASE)} WHERE {self.held}"""
 
     @prepared()
     def held_by(self, d: Dialect) -> str:
-        """Read what the database thinks a worker holds. The lease index has running rows only."""
+        """Read a worker's leases as stored. The lease index has running rows only."""
         return f"""SELECT id, lease_token FROM {d.jobs}
             WHERE lease_until IS NOT NULL AND status = 'RUNNING' AND locked_by = :worker::uuid"""
 
     @prepared()
     def asked_to_stop(self, d: Dialect) -> str:
-        """Read which of these were asked to stop. They have an index of their own."""
+        """Read a worker's leases on jobs that were asked to stop, which have their own index."""
         return f"""SELECT id, lease_token FROM {d.jobs} {d.by_cancelling}
             WHERE cancel_requested = {d.true} AND locked_by = :worker::uuid
               AND status = 'RUNNING'"""

@@ -16,11 +16,11 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class OperatorStatements(StatementGroup):
-    """Cancel, retry, delete, and how things stand after it."""
+    """Cancel, retry, delete, and the status of jobs afterwards."""
 
     @prepared(JOB)
     def cancel(self, d: Dialect) -> str:
-        """End a waiting job; ask a running one, which decides when its run ends."""
+        """End jobs that are not running; ask running ones to stop, and let their runs decide."""
         return f"""UPDATE {self.jobs} SET
                 status = CASE WHEN status = 'RUNNING' THEN 'RUNNING' ELSE 'CANCELLED' END,
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
@@ -31,7 +31,7 @@ class OperatorStatements(StatementGroup):
 
     @prepared(JOB)
     def replay(self, d: Dialect) -> str:
-        """Give jobs a second chance. The act's id makes a repeated call recognisable."""
+        """Send unsuccessful jobs back to PENDING. By the act's id a retry recognises its work."""
         return f"""UPDATE {self.jobs} SET
                 status = 'PENDING', attempts = 0, next_run_at = {d.now}, completed_at = NULL,
                 cancel_requested = {d.false}, progress = NULL, cascades = NULL,
@@ -43,7 +43,7 @@ class OperatorStatements(StatementGroup):
 
     @prepared(JOB)
     def delete(self, d: Dialect) -> str:
-        """Remove jobs: a child with its parent's leave only, a parent not before its children."""
+        """Remove jobs: no child before its parent has ended, no parent before its children have."""
         return f"""DELETE FROM {d.jobs} AS j WHERE status IN {words(DELETABLE)}
               AND NOT {has_living_parent(d)} AND NOT {has_living_children(d)} AND
                 {d.id_among("id", f"SELECT r.job_id FROM {d.rows_of(JOB, lock='wait')}")}
@@ -51,6 +51,6 @@ class OperatorStatements(StatementGroup):
 
     @prepared(JOB)
     def standing(self, d: Dialect) -> str:
-        """Read where jobs stand after an act, and whose replay made them so."""
+        """Read the status of jobs after an act, and the id of the act that replayed them."""
         return f"""SELECT j.id, j.status, j.last_outcome, j.last_worker
             FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""

@@ -1,6 +1,6 @@
 """Statements in groups, one for each noun: a method writes the text, its docstring is the intent.
 
-A statement is prepared for its engine when it is first used, and kept for as long as the store.
+A statement is prepared for its engine on first use, and cached for as long as the store lives.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class StatementGroup:
 
 
 class prepared:  # noqa: N801 - a decorator
-    """Make a statement of the method that returns its text.
+    """Turn a method that returns SQL text into a statement.
 
     ``rows`` declares the columns of its batch. A ``counted`` one answers with the number of rows
-    that it changed, and ``unpack`` reads an answer that comes as one text. It takes no lock, as
-    ``cached_property`` does before Python 3.12: a process may fork while another thread has it.
+    that it changed. ``unpack`` decodes an answer that comes as one text. It takes no lock, unlike
+    ``cached_property`` before Python 3.12: a process may fork while another thread holds it.
     """
 
     def __init__(

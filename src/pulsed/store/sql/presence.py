@@ -1,4 +1,4 @@
-"""The rows by which workers show that they are there."""
+"""Presence rows, which workers refresh for as long as they live."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class PresenceStatements(StatementGroup):
-    """Workers, as they announce themselves."""
+    """Presence rows of workers: written, removed and read."""
 
     @prepared()
     def announce(self, d: Dialect) -> str:
@@ -23,12 +23,12 @@ class PresenceStatements(StatementGroup):
 
     @prepared()
     def retire(self, d: Dialect) -> str:
-        """Remove the row of a worker that says goodbye."""
+        """Remove the row of a worker that shuts down."""
         return f"DELETE FROM {d.workers} WHERE id = :worker::uuid"
 
     @prepared()
     def forget_workers(self, d: Dialect) -> str:
-        """Remove the rows of workers that have long been silent."""
+        """Remove rows that have not been refreshed for ``age`` seconds."""
         silent = f"""SELECT id FROM {d.workers}
             WHERE last_beat < {d.now} - {d.seconds(":age::float8")} {d.skip_locked}"""
         return f"DELETE FROM {d.workers} WHERE {d.id_among('id', silent)}"
@@ -40,5 +40,5 @@ class PresenceStatements(StatementGroup):
 
     @prepared()
     def read_worker(self, d: Dialect) -> str:
-        """Read one of them."""
+        """Read one worker."""
         return f"SELECT {WORKER_COLUMNS} FROM {d.workers} WHERE id = :worker::uuid"

@@ -26,7 +26,7 @@ _CONVERSIONS = {
     Kind.HEADERS: "to_headers({0}) if {0} else {{}}",
     Kind.TEXTS: "to_texts({0}) if {0} else ()",
 }
-"""How a value is read that is not what the driver makes of it; see ``Dialect.native``."""
+"""How to convert values, unless the driver returns the struct's type; see ``Dialect.native``."""
 INDENT = "\n        "
 LIST = f",{INDENT}    "
 _NEVER_NONE = (Kind.HEADERS, Kind.TEXTS)
@@ -36,8 +36,8 @@ class Reader(Generic[T]):
     """Reads rows into structs.
 
     ``columns`` names what a row has, in its order, each with its kind. The struct's attributes get
-    the columns of the same name, or those of the further arguments, ``given``. One in ``made`` is
-    made by an expression of them instead, in which NULL is None.
+    the columns of the same name, or the further arguments ``given`` to a read. One in ``made`` is
+    computed by an expression of them instead, in which NULL is None.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Reader(Generic[T]):
         self._made = made or {}
         self._given = given
         self._native = native
-        """The kinds that the statement answers with as we have them, on every engine."""
+        """The kinds that need no conversion on any engine, because of how they are selected."""
         self._names = names
-        """What the expressions refer to besides."""
+        """Further names that the expressions refer to."""
         self._compiled: dict[str, Callable[..., list[T]]] = {}
 
     def __call__(self, d: Dialect, row: Row, *given: Any) -> T:
@@ -68,7 +68,7 @@ class Reader(Generic[T]):
         return self._on(d)(rows, *given)
 
     def source(self, native: frozenset[Kind]) -> str:
-        """Return the function that reads rows, for a driver that reads some kinds by itself."""
+        """Return the code of the function that reads rows; ``native`` kinds are not converted."""
         loop = [
             f"for {', '.join(self._columns)} in rows:",
             *self._conversions(native),
@@ -90,7 +90,7 @@ class Reader(Generic[T]):
             yield f"{test}{name} = {_CONVERSIONS[kind].format(name)}"
 
     def _arguments(self) -> Iterator[str]:
-        """Return what the struct is called with; by position, which is faster, if it allows."""
+        """Return the struct's arguments, by position where it allows that, which is faster."""
         by_name = False
         for name, parameter in inspect.signature(self._struct).parameters.items():
             by_name |= parameter.kind is inspect.Parameter.KEYWORD_ONLY
@@ -124,7 +124,7 @@ class Reader(Generic[T]):
 def reader(struct: type[T], columns: str) -> Reader[T]:
     """Return the reader of a SELECT list whose columns are named as the struct's attributes are.
 
-    A cast does not count, and a column of another name says ``AS``.
+    A cast is ignored, and a column of another name needs an ``AS``.
     """
     known = attributes(struct)
     names = [column.split()[-1].partition("::")[0] for column in columns.split(",")]
@@ -132,9 +132,9 @@ def reader(struct: type[T], columns: str) -> Reader[T]:
 
 
 def read_headers(text: str) -> dict[str, str]:
-    """Read headers, also those of a producer that did not keep to strings.
+    """Decode headers, even if a producer wrote values that are not strings.
 
-    A row that cannot be read would fail the claim of every other row it is claimed with.
+    A row that cannot be decoded would fail the claim of its whole batch.
     """
     try:
         return msgspec.json.decode(text, type=dict[str, str])

@@ -1,4 +1,4 @@
-"""Jobs, read by their ids; and the clock."""
+"""Jobs by id, and the clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class ReadStatements(StatementGroup):
-    """What is known of a job; lists are in ``verbs/search.py``."""
+    """Jobs by id, and their failures; lists are in ``verbs/search.py``."""
 
     @prepared(JOB)
     def get(self, d: Dialect) -> str:
@@ -19,7 +19,7 @@ class ReadStatements(StatementGroup):
 
     @prepared(JOB)
     def places(self, d: Dialect) -> str:
-        """Read what checks of access need, without the payload: a row can have megabytes."""
+        """Read the columns for access checks, without the payload, which may have megabytes."""
         return f"""SELECT j.id, j.topic, j.queue, j.parent_id
             FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
 

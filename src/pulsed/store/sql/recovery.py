@@ -1,4 +1,4 @@
-"""What the watchdog does; ``verbs/ticks.py`` decides."""
+"""The watchdog's statements; ``verbs/ticks.py`` decides which expired leases to reap."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class RecoveryStatements(StatementGroup):
 
     @prepared()
     def expired(self, d: Dialect) -> str:
-        """Read the lengths of expired leases, and when the last of each ended."""
+        """Read the lengths of expired leases, and the latest expiry of each length."""
         return f"""SELECT lease_ms, max(lease_until) FROM {d.jobs}
             WHERE status = 'RUNNING' AND lease_until < {d.now} GROUP BY lease_ms"""
 
     def reaping(self, d: Dialect, which: str = "") -> str:
         """Return the UPDATE that ends runs whose leases ended before an instant for their length.
 
-        It is the failure report that the worker did not live to make. The second look at the lease
-        is written so that no planner takes the index of leases for it, once for each job.
+        It stands in for the failure report of a dead worker. The second check of the lease is
+        written so that no planner uses the lease index for it, once for each job.
         """
         return f"""UPDATE {self.jobs} SET {end_of_run(d, REPORTED)}
             FROM ({_silent_runs(d, which)}) AS r
@@ -40,9 +40,9 @@ class RecoveryStatements(StatementGroup):
 
     @prepared(WORKER)
     def note_shared(self, d: Dialect) -> str:
-        """Note what else the workers held that were just found silent.
+        """Mark the other running jobs of workers that had a run reaped.
 
-        A row that is locked just now is being settled or extended, and its worker alive.
+        A locked row is skipped: it is being settled or extended, so its worker is alive.
         """
         others = f"""SELECT id FROM {d.jobs}
             WHERE lease_until IS NOT NULL AND status = 'RUNNING'
@@ -54,30 +54,27 @@ class RecoveryStatements(StatementGroup):
 
     @prepared()
     def read_ticks(self, d: Dialect) -> str:
-        """Read the ticks of all watchdogs, and what time it is.
-
-        That is the beginning of the transaction, and when it got to read them.
-        """
+        """Read the ticks of all watchdogs, and the times of the transaction and of this read."""
         return f"""SELECT {d.now}, {d.clock}, t.id, t.previous, t.at
             FROM (SELECT 1) AS once LEFT JOIN {d.ticks} AS t ON {d.true}"""
 
     @prepared()
     def add_tick(self, d: Dialect) -> str:
-        """Leave a tick."""
+        """Insert a tick."""
         return f"""INSERT INTO {d.ticks} (id, previous, at)
             VALUES (:id::uuid, :previous::timestamptz, :at::timestamptz)"""
 
     @prepared(TICK)
     def remove_ticks(self, d: Dialect) -> str:
-        """Remove stale ticks. Another watchdog may be doing the same, and frozen while it does."""
+        """Remove stale ticks, except locked ones: another watchdog may be frozen removing them."""
         stale = f"SELECT r.tick_id FROM {d.rows_of(TICK, lock='skip', table=d.ticks)}"
         return f"DELETE FROM {d.ticks} WHERE {d.id_among('id', stale)}"
 
     @prepared()
     def shorten_leases(self, d: Dialect) -> str:
-        """End leases that were granted before the clock was set back as it now would.
+        """Cap leases at one whole lease from now, after the clock was set back.
 
-        A row that is locked just now is being settled or extended.
+        A locked row is skipped: it is being settled or extended.
         """
         whole_lease = f"{d.now} + {d.milliseconds('lease_ms')}"
         too_long = f"""SELECT id FROM {d.jobs}
@@ -93,9 +90,9 @@ def has_expired(d: Dialect) -> str:
 
 
 def _silent_runs(d: Dialect, which: str) -> str:
-    """Return the runs to reap as reports on them.
+    """Return the runs to reap, as rows of reports.
 
-    Several jobs of one worker have not failed but were interrupted; see
+    Runs of a worker that held several leases were interrupted and have not failed; see
     ``lifecycle.ending_of_silence``.
     """
     interrupted = f"""{UNSUSPECTED} AND (shared_lease = lease_token

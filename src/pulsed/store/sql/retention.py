@@ -9,19 +9,19 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class RetentionStatements(StatementGroup):
-    """Pruning: whose turn it is, and what goes."""
+    """Pruning: which process has the turn, and what it removes."""
 
     @prepared()
     def prune(self, d: Dialect) -> str:
         """Remove finished jobs of one status, the longest finished first.
 
-        A row that another session holds is passed over, so a prune waits for nobody. What is picked
-        is looked at again when it is deleted: a dead letter may have been replayed in between. As
-        in a reap, that second look is written so that no planner takes the index of finished jobs
-        for it, once for each job. Whether it is needed is not asked again: nobody begins to need a
-        job that has ended. A prune that goes on says where the last batch ended: while an old
-        snapshot is held, the index still has what was removed, and would be walked through from its
-        beginning.
+        A row that another session has locked is skipped, so a prune never waits for a lock. The
+        DELETE checks each picked job again: a dead letter may have been replayed in between. As in
+        a reap, that second check is written so that no planner uses the index of finished jobs for
+        it, once for each job. Whether a job is needed is not checked again: no job begins to need
+        one that has ended. ``since`` is where the last batch ended: while an old snapshot is held,
+        the index still has the entries of removed jobs, and a scan from its beginning would visit
+        them all.
         """
         picked = f"""SELECT id FROM {d.jobs} AS j
                 WHERE status = :status::text AND completed_at < {_cutoff(d)}
@@ -41,15 +41,15 @@ class RetentionStatements(StatementGroup):
 
     @prepared(JOB)
     def delete_failures(self, d: Dialect) -> str:
-        """Remove the failed attempts of jobs that are no more."""
+        """Remove the failed attempts of deleted jobs."""
         return f"DELETE FROM {d.failures} WHERE {of_jobs(d)}"
 
     @prepared()
     def take_turn(self, d: Dialect) -> str:
         """Take the turn to prune: one process at a time, or a hundred would all delete at once.
 
-        The turn ends by itself, so that it is not lost with a process that dies; one that ends too
-        far in the future was taken under a clock that has been set back since.
+        The turn expires, so that it is not lost with a process that dies. One that expires too far
+        in the future was taken before the clock was set back, and does not count.
         """
         end_of_turn = f"{d.now} + {d.seconds(':length::float8')}"
         return f"""UPDATE {d.meta} SET prune_after = {end_of_turn}
@@ -63,5 +63,5 @@ def _cutoff(d: Dialect) -> str:
 
 
 def _unneeded(d: Dialect) -> str:
-    """Return whether nobody needs ``j``: a parent whose children have yet to be told is needed."""
+    """Return whether ``j`` is needed neither by a job nor for a cascade to its children."""
     return f"cascades IS NULL AND NOT {is_needed(d)}"

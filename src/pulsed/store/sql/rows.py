@@ -24,7 +24,7 @@ worker = reader(WorkerInfo, WORKER_COLUMNS)
 job = Reader(
     JobRow,
     {**{field.name: field.kind for field in fields_of(ROW)}, "wait_job": Kind.UUID},
-    made={  # what it waited for before is of no interest
+    made={  # a wait that is over is not shown
         "wait_kind": "wait_kind if status is WAITING else None",
         "wait_key": """None if status is not WAITING
             else wait_key if wait_job is None else str(wait_job)""",
@@ -32,7 +32,7 @@ job = Reader(
     WAITING=Status.WAITING,
 )
 
-# Of a job claimed from a queue. Its submission is only told if it was due at another instant.
+# A job claimed from a queue. ``submitted_at`` is NULL if it is the same as ``next_run_at``.
 assignment = Reader(
     Assignment,
     {field.attribute(CLAIM): field.kind for field in fields_of(CLAIM)}

@@ -1,8 +1,9 @@
 """The statements on schedules.
 
-A fire moves the cursor first, under the guard that nobody else has (its old value, the revision,
-the state), and inserts the jobs of those that matched, in one transaction. Three lines of defence
-keep an occurrence from becoming two jobs: that guard, the deterministic id, and the unique index.
+A fire moves the cursors first, each guarded against concurrent changes (its old value, the
+revision, the state), and inserts the jobs of the schedules that matched, in one transaction. Three
+lines of defence keep an occurrence from becoming two jobs: that guard, the deterministic id, and
+the unique index.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ScheduleStatements(StatementGroup):
 
     @prepared()
     def update(self, d: Dialect) -> str:
-        """Change a schedule, but only what was read: the revision is the guard."""
+        """Change a schedule, but only the revision that was read."""
         return f"""UPDATE {d.schedules} SET spec = :spec::json, declared = :declared::bool,
                 state = :state::text, error = NULL,
                 anchor = :anchor::timestamptz, next_run_at = :cursor::timestamptz,
@@ -67,13 +68,13 @@ class ScheduleStatements(StatementGroup):
 
     @prepared(NAMED)
     def read_named(self, d: Dialect) -> str:
-        """Read those of a program's schedules that are there."""
+        """Read those of a program's schedules that exist."""
         return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules} AS s, {d.rows_of(NAMED)}
             WHERE s.app = :app::text AND {d.same_id("s.name", "r.its_name")}"""
 
     @prepared(DECLARED)
     def insert_declared(self, d: Dialect) -> str:
-        """Insert what a program declares, in the order of names in which all programs do."""
+        """Insert a program's declared schedules, in the order of names, as all programs do."""
         return f"""INSERT INTO {d.schedules} (id, app, name, spec, declared, state, anchor,
                 next_run_at, created_at, updated_at)
             SELECT r.new_id, :app::text, r.its_name, r.its_spec::json, {d.true}, r.its_state,
@@ -83,7 +84,7 @@ class ScheduleStatements(StatementGroup):
 
     @prepared(CHANGED)
     def update_declared(self, d: Dialect) -> str:
-        """Change what a program declares, locked in the order of the ids, as a fire does."""
+        """Change a program's declared schedules, locked in the order of ids, as a fire does."""
         return f"""UPDATE {d.schedules} AS s SET spec = r.its_spec::json, declared = {d.true},
                 state = r.its_state, error = NULL, anchor = r.its_anchor,
                 next_run_at = r.its_cursor, revision = revision + 1, updated_at = {d.now}
@@ -93,7 +94,7 @@ class ScheduleStatements(StatementGroup):
 
     @prepared()
     def set_state(self, d: Dialect) -> str:
-        """Pause a schedule, or let it go on."""
+        """Pause or resume a schedule."""
         return f"""UPDATE {d.schedules} SET state = :state::text, error = NULL,
                 next_run_at = :cursor::timestamptz, revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint
@@ -144,25 +145,25 @@ class ScheduleStatements(StatementGroup):
 
     @prepared()
     def due(self, d: Dialect) -> str:
-        """Read what is due, the longest waiting first."""
+        """Read due schedules, the longest due first."""
         return f"""SELECT {SCHEDULE_COLUMNS} FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at <= {d.now}
             ORDER BY next_run_at LIMIT :most::int"""
 
     @prepared()
     def next_due(self, d: Dialect) -> str:
-        """Read when the next one will be due."""
+        """Read when the next schedule is due, after skipping the first ``skip``."""
         return f"""SELECT next_run_at FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL
             ORDER BY next_run_at LIMIT 1 OFFSET :skip::int"""
 
     @prepared(CURSOR)
     def advance(self, d: Dialect) -> str:
-        """Move cursors, each only if nobody else has: a fire, an edit, a pause.
+        """Move cursors, each only if no concurrent fire, edit or pause has changed the schedule.
 
-        The guards are worded so that they imply nothing about the index of what is due: ten
-        thousand schedules may be due at one instant, and a planner that goes through them for each
-        would take minutes.
+        The guards are worded so that they do not imply the condition of the index of due schedules:
+        ten thousand may be due at one instant, and a plan that scans them for each row would take
+        minutes.
         """
         return f"""UPDATE {d.schedules} AS s SET next_run_at = r.new_cursor,
                 state = CASE WHEN r.new_cursor IS NULL THEN 'DONE' ELSE state END,
@@ -180,8 +181,8 @@ class ScheduleStatements(StatementGroup):
         """Remove schedules that have been done for long enough, each after the last of its jobs.
 
         A declared one stays: its program would create it anew at the next start, and an instant
-        that is past would be fired a second time. A row that is locked is about to change. There is
-        no index for this scan, which is made once a minute.
+        that is past would be fired a second time. A locked row is skipped: it is about to change.
+        There is no index for this scan, which is made once a minute.
         """
         jobs_left = f"""coalesce(EXISTS (SELECT 1 FROM {d.jobs} AS j
                 WHERE {d.same_id("j.schedule_id", "s.id")} AND j.schedule_id IS NOT NULL),
@@ -194,7 +195,7 @@ class ScheduleStatements(StatementGroup):
 
     @prepared(SCHEDULE)
     def unfinished(self, d: Dialect) -> str:
-        """Read which schedules have a job that has not ended; as the index for it says it."""
+        """Read which schedules have an unfinished job; worded as the condition of its index."""
         return f"""SELECT DISTINCT schedule_id FROM {d.jobs} AS j, {d.rows_of(SCHEDULE)}
             WHERE {d.same_id("j.schedule_id", "r.schedule")} AND j.schedule_id IS NOT NULL
               AND j.status IN {words(UNFINISHED)}"""
@@ -204,7 +205,7 @@ class ScheduleStatements(StatementGroup):
         """Read a page of the jobs that a schedule made, the latest first.
 
         A fire is a job; its history is the jobs. Each stands at its occurrence, a run out of turn
-        at its submission. The first are a stretch of the index of occurrences; the others are its
+        at its submission. The first are a range of the index of occurrences; the others are its
         NULLs, and as many as were asked for.
         """
         at_occurrence = _fires(d, "occurrence", "IS NOT NULL", "occurrence DESC")

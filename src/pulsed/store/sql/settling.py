@@ -1,4 +1,4 @@
-"""How runs end. Only the current lease gets through, in whatever way."""
+"""The statements that end runs, all fenced by the current lease."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 class SettleStatements(StatementGroup):
     """The ends of runs; ``verbs/settle.py`` says which statement ends which.
 
-    Successes, as nearly all ends are, have two short ways: one for jobs without a parent, and one
-    for children, which finds the parents to wake and is the engine's own. What they leave out ends
-    by ``settle``.
+    Nearly all runs succeed. Those have two fast paths: one for jobs without a parent, and one for
+    children, which finds the parents to wake and is the engine's own. ``settle`` ends what these
+    leave out.
     """
 
     @prepared(SUCCESS, counted=True)
@@ -35,7 +35,7 @@ class SettleStatements(StatementGroup):
     def success(self, d: Dialect) -> str:
         """Return the UPDATE that ends runs of one worker that succeeded.
 
-        Left out are a job that is watched, one that has waited, which is locked after all others,
+        It leaves out a job that is watched; one that has waited, which is locked after all others;
         and a suspect, whose end lets the next one run.
         """
         return f"""UPDATE {self.jobs} SET {end_of_run(d, SUCCEEDED)}
@@ -53,7 +53,7 @@ class SettleStatements(StatementGroup):
 
     @prepared(REPORT)
     def settled_before(self, d: Dialect) -> str:
-        """Read which of these very reports an earlier try has stored, its answer lost."""
+        """Read which of these reports an earlier try stored without being acknowledged."""
         return f"""SELECT {ASKED_LEASE}
             FROM {self.jobs}, {d.rows_of(REPORT)}
             WHERE {self.this_job} AND j.status <> 'RUNNING' AND j.lease_token = r.token
@@ -61,7 +61,7 @@ class SettleStatements(StatementGroup):
 
     @prepared(FAILURE)
     def record_failures(self, d: Dialect) -> str:
-        """Keep one row for each failed attempt; nothing on the way of a success."""
+        """Insert one row for each failed attempt; a success costs none."""
         return f"""INSERT INTO {d.failures} ({FAILURE_COLUMNS})
             SELECT r.job_id, r.token, r.n, r.worker, r.started, {d.now}, r.failure, r.trace
             FROM {d.rows_of(FAILURE)} WHERE true
@@ -69,6 +69,6 @@ class SettleStatements(StatementGroup):
 
 
 def due_again_in(d: Dialect) -> str:
-    """Return the queue of a job whose run has ended, if that or the next suspect can run now."""
+    """Return the queue of a job whose run has ended, if it or the next suspect can run soon."""
     soon = f"{IS_CLAIMABLE} AND next_run_at <= {d.now} + {d.seconds(f'{SOON}')}"
     return f"CASE WHEN {soon} OR crashes >= {SUSPECT_AFTER} THEN queue END"

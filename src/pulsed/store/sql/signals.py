@@ -11,7 +11,7 @@ _THIS_SIGNAL = "id = :id::uuid AND job_id = :job::uuid AND name = :name::text"
 
 
 class SignalStatements(StatementGroup):
-    """Sent, and consumed in that order."""
+    """Signals: stored, and consumed in the order in which they were sent."""
 
     @prepared()
     def lock_status(self, d: Dialect) -> str:
@@ -20,7 +20,7 @@ class SignalStatements(StatementGroup):
 
     @prepared()
     def send(self, d: Dialect) -> str:
-        """Store a signal; one of the same id is the same."""
+        """Store a signal, unless one of the same id exists."""
         return f"""INSERT INTO {d.signals} (id, job_id, name, payload, sent_at)
             VALUES (:id::uuid, :job::uuid, :name::text, :payload::json, {d.clock})
             ON CONFLICT DO NOTHING"""
@@ -50,5 +50,5 @@ class SignalStatements(StatementGroup):
 
     @prepared(JOB)
     def forget_signals(self, d: Dialect) -> str:
-        """Remove the signals of jobs that are no more."""
+        """Remove the signals of deleted jobs."""
         return f"DELETE FROM {d.signals} WHERE {of_jobs(d)}"

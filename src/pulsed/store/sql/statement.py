@@ -1,7 +1,7 @@
-"""A verb without its I/O: a generator that yields statements and is sent their rows.
+"""Statements: SQL text for one engine, its parameters, and its batch of rows.
 
-The decisions of a verb are written once, in the modules named after verbs. Small runners carry them
-out on whatever connection there is: an async pool, a blocking connection, or the caller's own.
+The decisions of a verb are written once, in the modules named after verbs, which yield statements.
+Small runners execute those on any connection: an async pool, a blocking one, or the caller's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sql:
     counted: bool = False
     """Answers with one row that has the number of rows it changed, and with nothing else."""
     unpack: Callable[[str], Rows] | None = None
-    """Reads the one text that its rows come in, if they do."""
+    """Decodes the rows, if they come as one text."""
     single_row_text: str = ""
     """The text for a batch of one row, if that is cheaper; its columns are then parameters."""
 
@@ -48,12 +48,12 @@ ANY_NUMBER = 2**31 - 1
 
 
 def one_column(ids: Iterable[T]) -> list[tuple[T]]:
-    """Make a batch of ids, each once; they may be ours or the driver's."""
+    """Return a batch of ids, each once; they may be UUIDs or the driver's values."""
     return [(job_id,) for job_id in dict.fromkeys(ids)]
 
 
 STATEMENTS = 1_000
-"""Texts that are remembered once parsed, for all stores of a process: far more than there are."""
+"""Parsed texts that are cached for all stores of a process: far more than there are."""
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _CAST = re.compile(r"::[a-z0-9]+(\[\])?")

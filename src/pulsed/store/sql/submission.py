@@ -10,7 +10,7 @@ from pulsed.store.sql.prepared import StatementGroup
 from pulsed.store.sql.statement import Sql
 
 MOST_FORMS = 128
-"""How many forms of the insertion are kept; a program uses a few of those that there may be."""
+"""Forms of the insertion that are cached; a program uses few of the possible ones."""
 
 
 class SubmitStatements(StatementGroup):
@@ -23,8 +23,8 @@ class SubmitStatements(StatementGroup):
     def _submit(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
         """Return the insertion of jobs, naming only the columns that one of them fills.
 
-        What all have in common goes in once, what they have each of their ``own`` as a batch. An
-        id that exists is the same job submitted again.
+        ``shared`` columns have one value for all jobs and are parameters; ``own`` columns differ
+        and go in as a batch. An id that exists is the same job submitted again.
         """
         d = self.dialect
 

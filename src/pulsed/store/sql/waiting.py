@@ -1,10 +1,10 @@
-"""Jobs that wait without a slot, and the protocol of waking.
+"""Jobs that wait without a slot, and the protocol that wakes them.
 
-Two last children that each look before the other has committed would leave their parent asleep, and
-so would a look in the very statement that waited for the parent's lock: it sees what was there
-before it waited. So whoever ends a job *locks* first those who may wait for it, whatever their
-status, and *looks* in a statement of its own; and whoever suspends itself does so under its own
-row's lock, and looks once more in the statement after that. See docs/adr for the whole argument.
+Two last children that each check before the other has committed would leave their parent asleep. So
+would a check in the very statement that waited for the parent's lock: its snapshot is older than
+the lock. Therefore a transaction that ends a job first *locks* the jobs that may wait for it,
+whatever their status, and *checks* them in a separate statement. A run that suspends itself does so
+under its own row's lock, and checks again in the next statement. docs/adr has the whole argument.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OUTCOME_COLUMNS = "id, topic, status, result::text, last_error AS error"
 SUSPENSION = """job_id uuid, token bigint, worker uuid, kind text, wait_key text, wait_job uuid,
     enough int, too_many int, delay float8, until timestamptz"""
 
-# Written so that no planner takes the index of claimable jobs for it, and walks through that.
+# Worded so that no planner scans the index of claimable jobs for it.
 IS_WAITING = f"j.status NOT IN {words(tuple(one for one in Status if one is not Status.WAITING))}"
 
-# How a run ends that begins to wait; see ``jobs.REPORTED``.
+# The end of a run that begins to wait; see ``end_of_run.REPORTED``.
 _SUSPENDED = REPORTED | {
     "kind": "'WAITING'", "result": "NULL::json", "error": "NULL::text",
     "until": "r.until", "final": "1 = 0",
@@ -38,7 +38,7 @@ class WaitStatements(StatementGroup):
 
     @prepared(SUSPENSION)
     def suspend(self, d: Dialect) -> str:
-        """Let runs wait. One that was asked to stop does not, but ends: that is for ``settle``."""
+        """Suspend runs. One that was asked to stop is left out, for ``settle`` to end it."""
         return f"""UPDATE {self.jobs} SET {end_of_run(d, _SUSPENDED)},
                 wait_kind = r.kind, wait_key = r.wait_key, wait_job = r.wait_job,
                 wait_enough = r.enough, wait_too_many = r.too_many
@@ -47,7 +47,7 @@ class WaitStatements(StatementGroup):
 
     @prepared(CHECKPOINT, counted=True)
     def open_waits(self, d: Dialect) -> str:
-        """Write the beginning of their waits. Our own transaction has made them WAITING."""
+        """Insert the open checkpoints of jobs that this transaction has made WAITING."""
         return f"""INSERT INTO {d.checkpoints} AS s (job_id, name, nth, seq, kind, state,
                 input_hash, tries, until, started_at, lease_token)
             SELECT r.job_id, r.name, r.nth, r.seq, r.kind, 'OPEN', r.input_hash, r.tries,
@@ -59,7 +59,7 @@ class WaitStatements(StatementGroup):
 
     @prepared(JOB)
     def wake(self, d: Dialect) -> str:
-        """Wake those of these jobs that have what they wait for."""
+        """Wake those of these jobs whose wait is satisfied."""
         return f"""UPDATE {self.jobs} SET status = 'PENDING', next_run_at = {d.now},
                 updated_at = {d.now}
             FROM {d.rows_of(JOB)} WHERE {self.this_job} AND {IS_WAITING} AND {has_come(d)}
@@ -67,16 +67,16 @@ class WaitStatements(StatementGroup):
 
     @prepared(JOB)
     def waiters(self, d: Dialect) -> str:
-        """Read who waits for one of these jobs."""
+        """Read the jobs that wait for one of these."""
         return f"""SELECT j.id, j.wait_job FROM {d.jobs} AS j
             WHERE {d.id_among("j.wait_job", f"SELECT r.job_id FROM {d.rows_of(JOB)}")}
               AND j.{IS_LIVING}"""
 
     @prepared(LEASE)
     def about_to_wait(self, d: Dialect) -> str:
-        """Write whom a run is about to wait for, in a transaction of its own.
+        """Write which job a run is about to wait for, in a transaction of its own.
 
-        So whoever sees that a job is watched sees by whom.
+        So a transaction that sees that a job is watched also sees by which jobs.
         """
         return f"""UPDATE {self.jobs} SET wait_job = :target::uuid
             FROM {d.rows_of(LEASE, lock="wait")} WHERE {self.held} RETURNING id"""
@@ -89,12 +89,12 @@ class WaitStatements(StatementGroup):
 
     @prepared(JOB)
     def outcomes(self, d: Dialect) -> str:
-        """Read how far jobs are, and what they came to."""
+        """Read the status and the outcome of jobs."""
         return f"SELECT {OUTCOME_COLUMNS} FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"
 
 
 def has_come(d: Dialect) -> str:
-    """Return whether what ``j`` waits for is there: a sleeper waits for nothing but its time."""
+    """Return whether the wait of ``j`` is satisfied; a sleep never is, but becomes due."""
     signal = f"""EXISTS (SELECT 1 FROM {d.signals} AS s
                 WHERE s.job_id = j.id AND s.name = j.wait_key AND s.consumed_at IS NULL)"""
     job = f"""NOT EXISTS (SELECT 1 FROM {d.jobs} AS t {d.by_id}
@@ -106,12 +106,12 @@ def has_come(d: Dialect) -> str:
 def _is_decided(d: Dialect) -> str:
     """Return whether the fan-out that ``j`` waits for is decided.
 
-    Counted only where a number decides, for thousands of children are looked at with every batch: a
-    CASE stops at what is true, where SQLite works out both sides of an OR.
+    It counts only where a number decides, because every batch checks up to thousands of children. A
+    CASE stops at the first true branch, where SQLite evaluates both sides of an OR.
     """
 
-    # One status at a time: of a list PostgreSQL makes a filter, and goes through all children. As
-    # a subquery, or a planner may take an index of jobs in that status, whoever their parents are.
+    # One status at a time: PostgreSQL turns a list into a filter, and scans all children. In a
+    # subquery, or a planner may use an index of jobs in that status, whatever their parents are.
     def children(status: Status) -> str:
         return f"""FROM {d.jobs} AS c {d.by_family}
                 WHERE {d.same_id("c.parent_id", "j.id")} AND c.parent_step = j.wait_key
@@ -129,7 +129,7 @@ def _is_decided(d: Dialect) -> str:
 
 
 def is_aimless(d: Dialect) -> str:
-    """Return whether ``j``, which is WAITING, does not say what could ever wake it."""
+    """Return whether ``j``, which is WAITING, names nothing that could wake it."""
     return f"""CASE WHEN j.wait_kind IN ('FAN_OUT', 'SIGNAL') THEN j.wait_key IS NULL
                 WHEN j.wait_kind = 'JOB' THEN j.wait_job IS NULL
                 WHEN j.wait_kind = 'SLEEP' THEN j.next_run_at >= {d.forever} ELSE 1 = 1 END"""

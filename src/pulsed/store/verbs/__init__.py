@@ -1,1 +1,1 @@
-"""Transitions of the state machine, as scripts of statements without I/O."""
+"""Verbs: whole transitions of the state machine, as scripts of statements without I/O."""

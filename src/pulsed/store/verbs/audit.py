@@ -28,7 +28,7 @@ REMOVED_AT_ONCE = 1_000
 
 
 class Done(NamedTuple):
-    """What an act has done, for its entry. An act that did nothing has none."""
+    """What an act did, for its entry. An act that affected nothing gets no entry."""
 
     affected: int
     detail: str
@@ -46,7 +46,7 @@ def audited(
                 :affected::int, :detail::text)
         ON CONFLICT (id) DO NOTHING"""
     )
-    # One id for all tries: a commit whose answer was lost leaves one entry.
+    # One id for all tries: a retry after an unacknowledged commit adds no second entry.
     values: dict[str, Any] = {"id": new_job_id(), "act": act}
     for name in ("actor", "role", "claimed"):
         values[name] = printable(getattr(by, name), LONGEST_NAME)
@@ -88,7 +88,7 @@ def read(
 
 
 def trim(d: Dialect) -> Script[None]:
-    """Remove entries that are too old or too many, some at a time."""
+    """Remove a batch of the entries that are too old or too many."""
     cutoff = f"{d.now} - {d.seconds(':age::float8')}"
     last_kept = f"(SELECT at FROM {d.audit} ORDER BY at DESC LIMIT 1 OFFSET :kept::int)"
     sql = d.sql(

@@ -18,7 +18,7 @@ from pulsed.store.verbs.script import Kind, Script, Verb
 
 
 def history(engine: Engine, job_id: UUID, skip: int = 0, limit: int | None = None) -> Verb[History]:
-    """Read what a job has done so far, or a page of it."""
+    """Read a job's checkpoints, or a page of them."""
     wanted = Statement(engine.checkpoints.read_checkpoints, {"job": job_id})
     if skip or limit is not None:
         page = {"job": job_id, "skip": skip, "most": ANY_NUMBER if limit is None else limit}
@@ -35,7 +35,7 @@ def history(engine: Engine, job_id: UUID, skip: int = 0, limit: int | None = Non
 
 
 def record(engine: Engine, records: Sequence[Record]) -> Verb[set[Lease]]:
-    """Write checkpoints; the answer has the leases that were held."""
+    """Write checkpoints; returns the leases that were held."""
 
     def script() -> Script[set[Lease]]:
         leases = {record.lease for record in records}
@@ -44,7 +44,7 @@ def record(engine: Engine, records: Sequence[Record]) -> Verb[set[Lease]]:
         )
         if count == len(records):
             return leases
-        # Stored before, by a try whose answer was lost; or not ours any more.
+        # Stored before, by an unacknowledged try; or the lease is lost.
         return {
             decode.lease(engine.dialect, row)
             for row in (yield Statement(engine.leases.still_held, {}, list(leases)))
@@ -54,12 +54,12 @@ def record(engine: Engine, records: Sequence[Record]) -> Verb[set[Lease]]:
 
 
 def recording(engine: Engine, lease: Lease, checkpoint: Checkpoint) -> Statement:
-    """Return the statement that writes one checkpoint, for a transaction that ends with it."""
+    """Return the statement that writes one checkpoint, the last of a step's transaction."""
     return Statement(engine.checkpoints.record, {}, [checkpoint_values(lease, checkpoint)])
 
 
 def was_recorded(engine: Engine, lease: Lease, key: StepKey) -> Verb[bool]:
-    """Whether a run has written a checkpoint; waits for a transaction that may just be doing so."""
+    """Whether a run has written a checkpoint; waits for a transaction in flight that may do so."""
     params = {"job": lease.job_id, "name": key.name, "nth": key.nth}
 
     def script() -> Script[bool]:

@@ -1,4 +1,4 @@
-"""The claim: due jobs are leased, best first, from where the last look ended."""
+"""The claim: due jobs are leased, best first, from the floors that earlier claims have set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def claim(
 
     def script() -> Script[list[Assignment]]:
         nonlocal tried
-        if tried:  # and undone: what it claimed lies below the floors again
+        if tried:  # and rolled back: what it claimed lies below the floors again
             floors.forget()
         tried = True
         walk = floors.walk()
@@ -45,7 +45,7 @@ def claim(
 def _look(
     engine: Engine, wanted: Claim, limit: int, floors: Floors, walk: Walk
 ) -> Script[list[Row]]:
-    """Claim from all there is, without regard to the floors; a suspect comes last."""
+    """Claim by a full scan, which ignores the floors; a suspect comes last."""
     walk.begin_look()
     levels = yield Statement(engine.claiming.levels, {"queue": wanted.queue})
     found = [priority for priority, _ in levels if priority is not None]
@@ -56,9 +56,9 @@ def _look(
         suspect = yield from _claim_suspect(engine, wanted, found)
     if found and limit > len(suspect):
         claimed = yield from _visit(engine, wanted, limit - len(suspect), walk)
-    elif not found:  # the queue is empty, as it mostly is for an idle worker: that was all
+    elif not found:  # the queue is empty, as it mostly is for an idle worker: the scan is complete
         walk.claimed([level.priority for level in walk.levels()], None, full=False)
-    if walk.took > LONG_LOOK:  # to a far database that may have been the way there
+    if walk.took > LONG_LOOK:  # which may be the latency of a remote database: subtract it
         asked = floors.clock()
         yield Statement(engine.reading.read_clock, {})
         walk.took -= (2 if found else 1) * (floors.clock() - asked)
@@ -69,8 +69,9 @@ def _look(
 def _claim_suspect(engine: Engine, wanted: Claim, priorities: list[int]) -> Script[list[Row]]:
     """Claim one suspect, unless the worker runs one.
 
-    It has no floors, for there are few, and goes before the others: the next look is a while away.
-    On PostgreSQL it commits by itself. If the rest then fails, it is a claim whose answer was lost.
+    There are few, so they need no floors. It is claimed before other jobs, because the next full
+    scan may be far off. On PostgreSQL it commits by itself: if the rest then fails, it is a claim
+    that was not acknowledged.
     """
     walk = Floors().walk()
     walk.look(priorities)
@@ -80,7 +81,7 @@ def _claim_suspect(engine: Engine, wanted: Claim, priorities: list[int]) -> Scri
 def _visit(
     engine: Engine, wanted: Claim, limit: int, walk: Walk, *, suspects: bool = False
 ) -> Script[list[Row]]:
-    """Claim from all priorities, beginning at their floors, and raise those."""
+    """Claim from all priorities, beginning at their floors, and raise the floors."""
     claimed, visited = yield from engine.claim_due(wanted, limit, walk, suspects=suspects)
     walk.claimed(visited, _worst(engine, claimed), full=len(claimed) == limit)
     return claimed

@@ -1,6 +1,6 @@
-"""What the end of a job does to others: parents and waiters wake, children are told.
+"""What the end of a job does to others: parents and waiters wake, children are cancelled.
 
-Part of every transaction that ends jobs; ``sql/waiting.py`` says why it is in this order.
+It is part of every transaction that ends jobs; ``sql/waiting.py`` explains the order of its steps.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pulsed.store.verbs.script import Script
 
 
 class Effects(NamedTuple):
-    """What has to happen once the transaction has committed."""
+    """What has to happen after the transaction has committed: notifications and a cascade."""
 
     queues: frozenset[str] = frozenset()
-    """Jobs in these were woken, or are due again."""
+    """Queues with jobs that were woken, or are due again: their workers are notified."""
     cascades: bool = False
-    """There are children that have yet to be told."""
+    """There are children that are still to be cancelled."""
 
 
 class Settled(NamedTuple):
-    """Which reports were accepted, and what that did to others."""
+    """The leases whose reports were accepted, and the effects on other jobs."""
 
     accepted: set[Lease]
     effects: Effects
 
 
 def effects(engine: Engine, ended: Iterable[Row], *, locked: bool = False) -> Script[Effects]:
-    """Tell all who have to hear of the end of jobs: of each, ENDED_COLUMNS and perhaps more.
+    """Wake the parents and waiters of ended jobs, and mark those with children to cancel.
 
-    ``locked`` says that their parents are locked already.
+    Each row begins with ENDED_COLUMNS. ``locked`` says that the parents are locked already.
     """
     over = [
         (job_id, status, parent_id, watched)
@@ -53,9 +53,9 @@ def effects(engine: Engine, ended: Iterable[Row], *, locked: bool = False) -> Sc
 
 
 def run_effects(engine: Engine, ended: Sequence[Row], *, locked: bool = False) -> Script[Effects]:
-    """Tell all who have to hear of the end of runs; of each, the last column is a queue or None.
+    """Do what ``effects`` does, for ended runs: the last column of each is a queue or None.
 
-    That is the queue of a job which is due again at once: it must not wait for a poll.
+    That is the queue of a job that is due again at once: it must not wait for a poll.
     """
     told = yield from effects(engine, ended, locked=locked)
     again = frozenset(queue for *_, queue in ended if queue is not None)
@@ -63,7 +63,7 @@ def run_effects(engine: Engine, ended: Sequence[Row], *, locked: bool = False) -
 
 
 def wake_waiters(engine: Engine, watched: Sequence[Any]) -> Script[frozenset[str]]:
-    """Wake those who wait for jobs that are no more; returns their queues."""
+    """Wake the jobs that wait for deleted jobs; returns their queues."""
     return (yield from wake(engine, (yield from _waiters(engine, watched))))
 
 
@@ -75,7 +75,7 @@ def _waiters(engine: Engine, watched: Sequence[Any]) -> Script[set[Any]]:
 
 
 def wake(engine: Engine, ids: Iterable[Any], *, locked: bool = False) -> Script[frozenset[str]]:
-    """Wake those of these jobs that have what they wait for; returns their queues."""
+    """Wake those of these jobs whose wait is satisfied; returns their queues."""
     jobs = one_column(ids)
     if not jobs:
         return frozenset()

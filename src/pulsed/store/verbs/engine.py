@@ -1,4 +1,4 @@
-"""One database engine as verbs see it: its statements, and the steps that it takes its own way."""
+"""One database engine as verbs see it: its statements, and the steps that differ by engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Claim:
 
 by_time = assigned_columns("next_run_at", "id")
 by_priority = assigned_columns("priority")
-"""The order of claimed rows, by what the driver has read: that compares faster than our values."""
+"""The order of claimed rows, by the driver's values: they compare faster than decoded ones."""
 
 
 class Claimed(NamedTuple):
@@ -61,7 +61,7 @@ SuccessRow: TypeAlias = tuple[UUID, int, str | None]
 
 
 class EndedChildren(NamedTuple):
-    """How many runs of children have ended, and the parents that may have been waiting for them."""
+    """The number of children's runs that have ended, and the parents that may wait for them."""
 
     number: int
     parents: Sequence[Any]
@@ -100,7 +100,7 @@ class Engine(ABC):
 
     @abstractmethod
     def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
-        """Extend leases. What was not extended is lost, unless its row is only locked just now."""
+        """Extend leases. One that was not extended is lost, unless its row is only locked."""
 
     @abstractmethod
     def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:
@@ -108,15 +108,15 @@ class Engine(ABC):
 
     @abstractmethod
     def reap(self, limit: int, expiries: Sequence[tuple[int, datetime]]) -> Script[Rows]:
-        """End the runs of silent workers, and lock who has to hear of it.
+        """End the runs of silent workers, and lock the jobs that this may wake.
 
         An expiry is a length in milliseconds, and the instant before which leases of that length
-        must have ended. A family that another session has locked is left for a later tick, or it
-        would hold up the recovery of all others.
+        must have ended. A family that another session has locked is left for a later tick, or its
+        lock would delay the recovery of all others.
         """
 
     def lock(self, ids: Iterable[Any]) -> Script[None]:  # noqa: ARG002
-        """Lock jobs until the transaction ends. With one writer at a time there is no need to."""
+        """Lock jobs until the transaction ends. An engine with a single writer need not."""
         yield from ()
 
     def lock_families(self, ids: Iterable[Any]) -> Script[None]:  # noqa: ARG002
@@ -124,9 +124,9 @@ class Engine(ABC):
         yield from ()
 
     def lock_free(self, ids: Iterable[Any]) -> Script[set[Any]]:  # noqa: ARG002
-        """Lock jobs, their parents and who waits for them, but wait for no lock of other sessions.
+        """Lock jobs, their parents and their waiters, without waiting for other sessions' locks.
 
-        Returns the jobs of which something is locked elsewhere.
+        Returns the jobs of which some row is locked by another session.
         """
         yield from ()
         return set()

@@ -1,19 +1,19 @@
-"""Where in a queue the next claim may begin.
+"""Floors: where in a queue the next claim may begin its scan.
 
 The claim index has the due jobs of a queue, best first. Some of its entries only cost time: jobs of
-topics that nobody here handles, and entries of jobs that have long been claimed but that PostgreSQL
-must keep, because some session still looks at an old snapshot. So a store remembers, for each
-priority, how far it has just seen that nothing is left for its topics, and begins the next claim
+topics that this worker does not handle, and entries of jobs claimed long ago that PostgreSQL must
+keep, because some session still holds an old snapshot. So a store keeps a *floor* for each
+priority, a watermark below which it found nothing left for its topics, and begins the next claim
 there.
 
-What appears below a floor would be missed: a transaction may take long to commit a job that was due
-when it began, and a claim of somebody else may be rolled back. Therefore
+A job that appears below a floor would be missed: a transaction may take long to commit a job that
+was due when it began, and another worker's claim may be rolled back. Therefore
 
 - a floor stays ``SLACK`` behind the time of the claim that set it: what commits within that time
-  is seen at once;
-- every now and then a claim *looks*, which is to say that it ignores the floors: each
-  ``LOOK_EVERY`` seconds, and also when there is nothing to do above them; but so rarely that
-  looking takes no more than a twentieth of the time, however long the stretch that it walks.
+  is found by the next claim;
+- from time to time a claim makes a *look*, a full scan that ignores the floors: every
+  ``LOOK_EVERY`` seconds, and also when nothing is due above them; but so rarely that looks take no
+  more than a twentieth of the time, however many index entries they visit.
 """
 
 from __future__ import annotations
@@ -31,41 +31,42 @@ SLACK = 0.25
 """Seconds that a floor stays behind the time of its claim."""
 
 LOOK_EVERY = 0.8
-"""Seconds after which the next claim looks; less than a poll, so that every poll may."""
+"""Seconds after which the next claim is a look; less than the polling interval, so that every poll
+may be one."""
 
 LOOK_SHARE = 20
-"""A look waits until it has been this many times its own duration since the last one."""
+"""The time between two looks is at least this many times the duration of one."""
 
 LONG_LOOK = 0.05
-"""Seconds after which it is worth to find out why a first look took so long."""
+"""Seconds after which it is worth finding out why a first look took so long."""
 
 MANY = 10_000
-"""Due jobs at the head of a queue: if most of them are not for us, a long walk is explained."""
+"""Due jobs at the head of a queue: if most are of other topics, that explains a long scan."""
 
 BELIEVED = 0.25
-"""Seconds of a first look that are believed at most: the second one then comes after five."""
+"""Seconds that a first look counts for at most: the second one then comes after five."""
 
 NEVER = 1e9
-"""The age in seconds of what did not happen."""
+"""The age in seconds of an event that has not happened."""
 
 
 @dataclass(slots=True)
 class Floor:
-    """How far one priority is done."""
+    """The watermark of one priority: how far claims have scanned it."""
 
     at: Any = EPOCH
     id: Any = LOWEST_ID
-    """The last job claimed: its instant and its id, as the engine's driver has them…"""
+    """The last job claimed: its due time and its id, as the engine's driver has them…"""
     claimed: float | None = None
-    """…and when that was."""
+    """…and when it was claimed."""
     walked: float | None = None
-    """When everything that was due had been seen."""
+    """When a claim last scanned everything that was due."""
 
 
 class Level(NamedTuple):
-    """A priority to claim from, and where to begin.
+    """A priority to claim from, and where its scan begins.
 
-    That is behind the job ``at`` and ``id``, but no later than ``claimed`` seconds ago; and no
+    That is after the job ``at`` and ``id``, but no later than ``claimed`` seconds ago; and no
     earlier than ``walked`` seconds ago.
     """
 
@@ -91,12 +92,12 @@ class Floors:
         return Walk(self, self.clock())
 
     def forget(self) -> None:
-        """Let the next claim look, because the last one failed and nobody knows how far it got."""
+        """Make the next claim a look: the last one failed, and how far it got is unknown."""
         self.looked = None
 
 
 class Walk:
-    """One claim's way through the priorities of a queue."""
+    """One claim's scan of the priorities of a queue."""
 
     def __init__(self, floors: Floors, began: float) -> None:
         self._floors = floors
@@ -105,24 +106,24 @@ class Walk:
         self.took = 0.0
         """Seconds that the look has taken."""
         self.is_surprising = False
-        """It was a first look, and took long: a long walk, or a moment in which nothing moved?"""
+        """It was a first look and took long: either a long scan, or a transient stall."""
 
     @property
     def must_look(self) -> bool:
-        """Whether the last look is too long ago."""
+        """Whether the last look was too long ago."""
         return self._since_look() >= max(LOOK_EVERY, LOOK_SHARE * self._floors.look_took)
 
     @property
     def may_look(self) -> bool:
-        """Whether a look is affordable, if there is nothing else to do."""
+        """Whether a look is affordable, if nothing is due above the floors."""
         return self._since_look() >= LOOK_SHARE * self._floors.look_took
 
     def begin_look(self) -> None:
-        """Start the clock: what is asked from now on is the look."""
+        """Start to time the look."""
         self._look_began = self._floors.clock()
 
     def look(self, priorities: Iterable[int]) -> None:
-        """Forget the floors. These priorities, and those known before, are to be claimed from."""
+        """Reset the floors of these priorities and of those known before."""
         known = self._floors.by_priority
         self._floors.by_priority = {priority: Floor() for priority in {*known, *priorities}}
 
@@ -146,8 +147,8 @@ class Walk:
     ) -> None:
         """Raise the floors of the priorities visited.
 
-        ``last`` is the worst job claimed: priority, instant and id. In a full batch there may be
-        more behind it; otherwise everything that is due has been seen.
+        ``last`` is the worst job claimed: priority, due time and id. After a full batch more may be
+        due behind it; otherwise the claim has scanned everything that is due.
         """
         floors = self._floors.by_priority
         if last is not None:
@@ -160,16 +161,16 @@ class Walk:
             self.took = self._floors.clock() - self._look_began
 
     def end_look(self) -> None:
-        """Note how long the look has ``took``, which decides when the next one may be."""
+        """Store how long the look ``took``, which decides when the next one may be."""
         floors, took = self._floors, max(0.0, self.took)
         floors.looked = self._began
         self.is_surprising = floors.last_took == 0.0 and took > LONG_LOOK
-        # Of two looks the shorter: a busy loop or a network that stood still is no long walk.
+        # The shorter of the last two: a busy event loop or a network stall is no long scan.
         floors.look_took = min(took, floors.last_took)
         floors.last_took = took
 
     def was_long(self) -> None:
-        """Believe a surprising look: there is a reason for it."""
+        """Count the duration of a surprising look: the scan really was long."""
         self._floors.look_took = min(self._floors.last_took, BELIEVED)
 
     def _since_look(self) -> float:

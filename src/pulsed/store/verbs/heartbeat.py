@@ -1,4 +1,4 @@
-"""What a worker does under its leases: heartbeats and progress."""
+"""A worker's writes under its leases: heartbeats and progress."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pulsed.store.verbs.script import Kind, Script, Verb
 
 
 def beat(engine: Engine, leases: Sequence[Lease]) -> Verb[dict[Lease, Beat]]:
-    """Extend leases. What was not extended is lost, unless its row is only locked just now."""
+    """Extend leases. One that was not extended is lost, unless its row is only locked."""
     return Verb("beat", Kind.SINGLE, lambda: engine.extend(leases), urgent=True)
 
 
 def held(engine: Engine, worker_id: UUID, *, asked_to_stop: bool) -> Verb[list[Lease]]:
-    """List a worker's leases as the database has them."""
+    """List a worker's leases as stored, or only those of jobs that were asked to stop."""
     sql = engine.leases.asked_to_stop if asked_to_stop else engine.leases.held_by
 
     def script() -> Script[list[Lease]]:
@@ -29,7 +29,7 @@ def held(engine: Engine, worker_id: UUID, *, asked_to_stop: bool) -> Verb[list[L
 
 
 def set_progress(engine: Engine, lease: Lease, progress: str) -> Verb[bool]:
-    """Store a run's progress under its lease."""
+    """Store a run's progress; False if its lease is lost."""
 
     def script() -> Script[bool]:
         return bool((yield Statement(engine.leases.set_progress, {"progress": progress}, [lease])))

@@ -1,8 +1,8 @@
 """Ending runs, and acting on jobs, while other sessions have locked some of their rows.
 
-``settle`` waits for a locked row, and its whole batch with it. Here everything that the end of a
-run changes is locked first, without waiting: its own row, its parent's, and those of jobs that wait
-for it. Runs of which all could be locked end in the same transaction; the others are left.
+``settle`` waits for a locked row, and so does its whole batch. Here every row that the end of a run
+changes is locked first, without waiting: its own, its parent's, and those of jobs that wait for it.
+Runs whose rows could all be locked end in the same transaction; the others are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def settle_free(engine: Engine, reports: Sequence[Report]) -> Verb[tuple[Partly, Effects]]:
-    """End runs in any way, but for those that somebody else holds a lock on."""
+    """End runs in any way, except those that another session has locked: these are returned."""
 
     def script() -> Script[tuple[Partly, Effects]]:
         locked = yield from engine.lock_free({report.lease.job_id for report in reports})
@@ -45,7 +45,7 @@ def settle_free(engine: Engine, reports: Sequence[Report]) -> Verb[tuple[Partly,
 def around_locked(
     engine: Engine, ids: Sequence[UUID], act: Callable[[Sequence[UUID]], Verb[T]]
 ) -> Verb[tuple[T, list[UUID]]]:
-    """Act on jobs, but for those that another session holds a lock on: these are returned."""
+    """Act on jobs, except those that another session has locked: these are returned."""
 
     def script() -> Script[tuple[T, list[UUID]]]:
         locked = yield from engine.lock_free(ids)

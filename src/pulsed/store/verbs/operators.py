@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status], Effects]]:
-    """Cancel waiting jobs, ask running ones to stop."""
+    """Cancel jobs that are not running, ask running ones to stop; returns the status of each."""
 
     def script() -> Script[tuple[dict[UUID, Status], Effects]]:
         yield from engine.lock_families(ids)
@@ -34,9 +34,10 @@ def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status]
 def replay(
     engine: Engine, ids: Sequence[UUID], *, fresh: bool
 ) -> Verb[tuple[dict[UUID, tuple[bool, Status]], set[str]]]:
-    """Send parked jobs back to PENDING with fresh attempts, and what failed in them with them.
+    """Send unsuccessful jobs and their failed children back to PENDING, with fresh attempts.
 
-    The answer has the queues in which jobs are due again, too.
+    Failed steps run again; with ``fresh`` all steps do, and stored children are left alone. Returns
+    whether this call replayed each job, its status, and the queues with jobs due again.
     """
     act = uuid.uuid4()
     params = {"act": act, "fresh": int(fresh)}
@@ -70,10 +71,10 @@ def replay(
 def delete(
     engine: Engine, ids: Sequence[UUID]
 ) -> Verb[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
-    """Remove jobs that are not running, and that no other job needs; wake those who wait for one.
+    """Remove jobs that are not running and that no other job needs; wake jobs that wait for them.
 
-    A repeated try remembers what an earlier one saw: a job that has gone since then was removed
-    by the try whose answer was lost.
+    A retry remembers the jobs that an earlier try saw: one that is gone since then was removed by
+    that try, which was not acknowledged.
     """
     seen: dict[UUID, Status] = {}
     to_uuid = engine.dialect.uuid

@@ -1,4 +1,4 @@
-"""Reading jobs and how things stand."""
+"""Reading jobs, backlogs and the audit of invariants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_QUEUES = 100
 """Queues that one check reads."""
 
 MOST_WAITS = 5_000
-"""Jobs among which one check looks for lost wake-ups: each of them is looked up several times."""
+"""Jobs that one check scans for lost wake-ups: each costs several look-ups."""
 
 LEAST_EACH = 100
 """Jobs of each priority of each queue that a check reads, however many of those there are."""
@@ -57,7 +57,7 @@ def get(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
 
 
 def places(engine: Engine, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
-    """Read where jobs belong."""
+    """Read the topic, queue and parent of jobs."""
     to_uuid = engine.dialect.uuid
 
     def script() -> Script[dict[UUID, JobPlace]]:
@@ -114,7 +114,7 @@ def audit(engine: Engine, slack: float) -> Verb[Audit]:
 
 
 def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
-    """Find the queues that have claimable jobs, each with its priorities: stretches of an index."""
+    """Find the queues with claimable jobs, each with its priorities: ranges of the claim index."""
     found = yield Statement(engine.checks.queues, {})
     stretches: list[tuple[str, int]] = []
     for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
@@ -124,13 +124,13 @@ def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
 
 
 def _shared(stretches: list[tuple[str, int]], most: int) -> list[dict[str, Any]]:
-    """Share out so many jobs among stretches, as the parameters of a statement for each."""
+    """Divide ``most`` jobs among stretches; returns the parameters of a statement for each."""
     each = max(LEAST_EACH, most // max(1, len(stretches)))
     return [{"queue": queue, "priority": level, "most": each} for queue, level in stretches]
 
 
 def backlog(engine: Engine) -> Verb[list[Backlog]]:
-    """Count the due jobs by queue and topic, the longest waiting first and up to a bound."""
+    """Count the due jobs by queue and topic, the longest due first and up to a bound."""
 
     def script() -> Script[list[Backlog]]:
         backlogs: dict[tuple[str, str], Backlog] = {}

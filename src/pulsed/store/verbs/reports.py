@@ -41,21 +41,21 @@ def report_values(report: Report) -> tuple[Any, ...]:
 
 
 def storable(delay: float | None) -> float | None:
-    """Bring a delay into range: an absurd one must not fail the batch that it is in."""
+    """Return a delay within range: one outside must not fail its whole batch."""
     if delay is None or math.isnan(delay):
         return None
     return min(max(delay, 0.0), LONGEST_DELAY)
 
 
 def settled_before(engine: Engine, reports: Sequence[Report]) -> Script[set[Lease]]:
-    """Find those whose very report went through, in this try or in an earlier one."""
+    """Find the leases for which the same report is stored, by this try or by an earlier one."""
     values = [report_values(report) for report in reports]
     before = yield Statement(engine.settling.settled_before, {}, values)
     return {decode.lease(engine.dialect, row) for row in before}
 
 
 def record_failures(engine: Engine, found: Iterable[tuple[Any, ...]]) -> Script[None]:
-    """Keep one row for each failed attempt."""
+    """Insert one row for each failed attempt."""
     values = list(found)
     if values:
         yield Statement(engine.settling.record_failures, {}, values)

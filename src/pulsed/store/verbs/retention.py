@@ -17,7 +17,7 @@ from pulsed.store.verbs.script import Kind, Script, Verb
 
 
 def take_turn(engine: Engine, length: float) -> Verb[bool]:
-    """Take the turn at pruning, if nobody has it. A repeated try may lose it: the next is near."""
+    """Take the turn at pruning, if it is free. A retry may lose it: the next turn is near."""
 
     def script() -> Script[bool]:
         return bool((yield Statement(engine.retention.take_turn, {"length": length})))
@@ -31,7 +31,7 @@ def prune(
     limit: int,
     since: Mapping[Status, datetime],
 ) -> Verb[Pruned]:
-    """Remove finished jobs that ended too long ago, with all that belongs to them."""
+    """Remove jobs that ended too long ago, with their failures, checkpoints and signals."""
     share = -(-limit // max(1, len(ages)))
 
     def script() -> Script[Pruned]:
@@ -51,7 +51,7 @@ def prune(
             if left := min(share, limit - sum(removed.values())):
                 yield from remove(status, left)
         for status in [each for each in ages if removed[each] == share]:
-            if left := limit - sum(removed.values()):  # of what others left of their share
+            if left := limit - sum(removed.values()):  # what other statuses left of their share
                 yield from remove(status, left)
         if not since:
             yield from trim(engine.dialect)
@@ -74,7 +74,7 @@ def prunable(engine: Engine, ages: Mapping[Status, float]) -> Verb[Counts]:
 
 
 def forget(engine: Engine, removed: list[Any]) -> Script[None]:
-    """Remove what belongs to jobs that are no more."""
+    """Remove the failures, checkpoints and signals of deleted jobs."""
     if removed:
         for statement in (
             engine.retention.delete_failures,

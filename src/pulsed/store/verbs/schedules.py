@@ -33,29 +33,29 @@ from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 SPEC_BYTES = 400
-"""About what a schedule takes besides its payload."""
+"""The approximate size of a schedule without its payload."""
 
 NO_ID = UUID(int=0)
 """Smaller than every id."""
 
 
 class Wanted(NamedTuple):
-    """A schedule as somebody wants it to be."""
+    """A schedule as a caller or a declaration wants it to be."""
 
     app: str
     name: str
     spec: ScheduleSpec
     declared: bool
     new_id: UUID
-    """For a schedule that is not there yet."""
+    """The id of the schedule if it has to be created."""
     seen: Version | None = None
-    """The only version of it that may be changed."""
+    """The only version that may be changed; None for any."""
 
 
 def put(engine: Engine, wanted: Wanted) -> Verb[Put]:
-    """Create a schedule or change it; one that says the same already is left alone.
+    """Create a schedule or change it; one that is already as wanted is left alone.
 
-    A repeated try remembers what the lost one meant to do.
+    A retry remembers what an unacknowledged try was about to do.
     """
     meant = "unchanged"
 
@@ -81,15 +81,15 @@ def put(engine: Engine, wanted: Wanted) -> Verb[Put]:
 
 
 def size(wanted: Wanted) -> int:
-    """Return about what it takes to write a schedule, in bytes."""
+    """Return the approximate size of a schedule in bytes."""
     return text_size(wanted.spec.payload) + SPEC_BYTES
 
 
 def declare(engine: Engine, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
-    """Write what a program declares; returns what that did to each, by name.
+    """Write the schedules that a program declares; returns the effect on each, by name.
 
-    One that another process inserts or changes at the same time is left out: look at it again.
-    A repeated try remembers what the lost one meant to do.
+    One that another process inserts or changes at the same time is left out: declare it again.
+    A retry remembers what an unacknowledged try was about to do.
     """
     app = {"app": wanted[0].app}
     meant: dict[str, str] = {}
@@ -137,7 +137,7 @@ def _says(row: ScheduleRow, wanted: Wanted) -> bool:
 
 
 def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
-    """Return a new row. A declaration may outlive its end; workers must start all the same."""
+    """Return a new row. A declaration whose end has passed is valid: workers must still start."""
     spec = wanted.spec
     anchor = spec.start or now
     cursor = first_occurrence(
@@ -178,7 +178,7 @@ def _change(engine: Engine, row: ScheduleRow, wanted: Wanted, now: datetime) -> 
 
 
 def changed_meanwhile(wanted: Wanted) -> ScheduleChanged:
-    """Say that another process was faster."""
+    """Return the error for a schedule that another process has changed or deleted."""
     return ScheduleChanged(
         f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted by somebody else "
         "since it was read. Nothing was written: read it again, and decide on that."
@@ -197,7 +197,7 @@ def _phase_after_change(
     """Return anchor and cursor. While the timetable stays, an occurrence that is due stays due."""
     try:
         old = row.spec
-    except InvalidOption:  # written by somebody else
+    except InvalidOption:  # written by another program
         old = None
     if old is not None and old.times == spec.times:
         return row.anchor, row.next_run_at
@@ -209,7 +209,7 @@ def _phase_after_change(
 def _cursor_after(
     row: ScheduleRow, spec: ScheduleSpec, now: datetime, anchor: datetime
 ) -> datetime | None:
-    """Return the next occurrence later than everything that was fired, whatever the clock says."""
+    """Return the next occurrence after all that were fired, even if the clock was set back."""
     if isinstance(spec.timetable, Once):
         fired = row.last_occurrence is not None and spec.timetable.at <= row.last_occurrence
         return None if fired else spec.timetable.at
@@ -275,7 +275,7 @@ def pause(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
 
 
 def resume(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
-    """Go on with the next occurrence to come; what passed meanwhile is not made up for."""
+    """Resume at the next occurrence; those that passed while paused are not made up for."""
 
     def script() -> Script[ScheduleRow | None]:
         now = yield from clock(engine)
@@ -290,13 +290,13 @@ def resume(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
 
 
 def _locked(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
-    """Read a schedule that nobody else changes until this transaction ends."""
+    """Read a schedule, and lock it until this transaction ends."""
     found = yield Statement(engine.schedules.get, {"app": app, "name": name})
     return decode.schedule(engine.dialect, found[0]) if found else None
 
 
 def park(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
-    """Take a schedule that cannot be fired out of the way, with the reason."""
+    """Stop a schedule that cannot be fired, and store the reason."""
 
     def script() -> Script[None]:
         read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
@@ -324,7 +324,7 @@ def _set_state(
 
 
 def delete(engine: Engine, app: str, name: str) -> Verb[bool]:
-    """Remove a schedule; the jobs it made stay. A repeated try remembers that it was there."""
+    """Remove a schedule; the jobs it made stay. A retry remembers that it existed."""
     existed = False
 
     def script() -> Script[bool]:
@@ -339,7 +339,7 @@ def delete(engine: Engine, app: str, name: str) -> Verb[bool]:
 
 
 def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
-    """Remove schedules that were put by hand and have been done for so many seconds."""
+    """Remove schedules that were not declared and have been done for ``age`` seconds."""
 
     def script() -> Script[int]:
         [(count,)] = yield Statement(engine.schedules.prune, {"age": age, "most": limit})
@@ -349,7 +349,7 @@ def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
 
 
 def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
-    """Read what is due, and when the next one will be."""
+    """Read the due schedules, and when the next one is due."""
 
     def script() -> Script[Due]:
         found = yield Statement(engine.schedules.due, {"most": limit})
@@ -365,7 +365,7 @@ def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
 
 
 def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
-    """Move the cursors that nobody else has moved, and insert their jobs; returns the jobs."""
+    """Move the cursors that no other process has moved, and insert their jobs; returns the jobs."""
     careful = [(f.row.id,) for f in fires if f.overlap is Overlap.SKIP and f.jobs]
 
     def script() -> Script[list[NewJob]]:
@@ -385,7 +385,7 @@ def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
 
 
 def _without_overlap(fire: Fire, busy: set[UUID]) -> Fire:
-    """Pass over what would run beside an unfinished job of the same schedule."""
+    """Leave out jobs that would run beside an unfinished job of the same schedule."""
     if fire.overlap is not Overlap.SKIP or not fire.jobs:
         return fire
     kept = [] if fire.row.id in busy else fire.jobs[-1:]

@@ -1,4 +1,4 @@
-"""A verb without its I/O: a generator that yields statements and is sent their rows."""
+"""A verb without its I/O: its script is a generator, which yields statements and is sent rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Script: TypeAlias = Generator[Statement, Rows, T]
 
 
 class Kind(Enum):
-    """What a runner has to put around a verb."""
+    """What a runner has to put around a verb: a transaction or not."""
 
     READ = "read"
     SINGLE = "single"
@@ -25,19 +25,19 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verb(Generic[T]):
-    """A transition, ready to run, and to run again after a lost connection."""
+    """A whole transition of the store, ready to run, and to retry after a lost connection."""
 
     name: str
     kind: Kind
     script: Callable[[], Script[T]]
     urgent: bool = False
-    """Goes before everything that waits: a heartbeat must not queue behind bulk work."""
+    """Goes before all queued verbs: a heartbeat must not queue behind bulk work."""
     within: float | None = None
-    """Seconds until an urgent verb is of no use any more."""
+    """Seconds after which an urgent verb is of no use."""
     short_lock_wait: bool = False
     """Waits for a locked row for two seconds and is not retried: its caller sends less instead."""
     claim_lane: bool = False
-    """Uses the connections kept for claims: the next jobs do not wait behind reports."""
+    """Uses the connections reserved for claims, so that they do not queue behind reports."""
 
     @property
     def action(self) -> str:

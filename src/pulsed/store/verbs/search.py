@@ -1,8 +1,8 @@
 """Lists and counts of jobs, each at a bounded cost.
 
-A list goes by id, newest first. What an index finds (the running, the dead letters, the children of
-a job) is taken from there; every other filter is looked for among the next ``SEARCHED`` jobs, and
-the answer says where that ended. Counts end at the same bound.
+A list goes by id, newest first. Running jobs, dead letters and the children of a job come from an
+index; every other filter scans the next ``SEARCHED`` jobs, and the answer says where the scan
+ended. Counts stop at the same bound.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 SKEW = timedelta(hours=1)
-"""How far the clock of a producer, which an id begins with, may be ahead of the database's."""
+"""How far a producer's clock, whose time an id begins with, may be ahead of the database's."""
 
 END = datetime.max.replace(tzinfo=UTC)
-"""The last instant that there is."""
+"""The last possible instant."""
 
 FUTURE = timedelta(days=1)
 """An id that begins with a later time than this was not made from a clock."""
@@ -70,7 +70,7 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
 
 
 def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
-    """Count jobs by nothing but their status: from the index that has those."""
+    """Count jobs by their status alone, from the index of each status."""
     d = engine.dialect
 
     def script() -> Script[Counts]:
@@ -100,26 +100,26 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
 
 
 class _Search:
-    """One filter: the index that it is answered from, and its conditions."""
+    """One filter: the index that answers it, and its conditions."""
 
     def __init__(self, engine: Engine, where: JobFilter) -> None:
         self._d = engine.dialect
         self._where = where
         self._conditions, self._params = _conditions(engine, where)
         self._has_own_index = where.parent is not None or where.status == _RUNNING
-        """An index has few jobs more than those that match, but not by id."""
+        """An index has little more than the matching jobs, but not in the order of ids."""
         if where.status == _RUNNING:
             self._conditions.append("lease_until IS NOT NULL")
         self._in_turn = f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
-        """Jobs that an index has by id, and no others."""
+        """The condition of an index that has just these jobs, in the order of ids."""
 
     @property
     def _is_exact(self) -> bool:
-        """Whether all that a walk by id meets do match."""
+        """Whether every job that a scan by id visits matches."""
         return self._where in (JobFilter(), JobFilter(status=_DEAD))
 
     def bounds(self, before: UUID | None) -> Script[tuple[UUID | None, UUID | None]]:
-        """Return where the search begins, and where it ends if there are more jobs than that."""
+        """Return where the scan begins, and where it stops if there are more jobs after that."""
         if self._has_own_index:
             return before, None
         start = before
@@ -142,7 +142,7 @@ class _Search:
     def _skip(self, until: datetime, before: UUID | None) -> Script[UUID | None]:
         """Return where to begin for jobs that were submitted before an instant.
 
-        Our ids begin with the time that they were made. If there are others, all have to be met.
+        Generated ids begin with their time. If there are ids of another kind, it skips nothing.
         """
         sql = self._d.sql(
             f"SELECT 1 FROM {self._d.jobs} WHERE id >= :future::uuid ORDER BY id LIMIT 1"
@@ -165,12 +165,12 @@ class _Search:
         return conditions, params
 
     def page(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
-        """Return the jobs that match: their ids first, for a whole row may be large."""
+        """Return the query of matching jobs: it finds their ids first, for a row may be large."""
         conditions, params = self._range(start, floor)
         by_id = "" if self._has_own_index or self._in_turn else self._d.by_id
         matching = f"FROM {self._d.jobs} AS j {by_id} WHERE {_all(conditions + self._conditions)}"
         ids = f"SELECT id {matching}"
-        if self._has_own_index:  # an ORDER BY would have the planner walk the ids of all jobs
+        if self._has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
             ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
         among = self._d.id_among("id", f"{ids} ORDER BY id DESC LIMIT :most::int")
         sql = self._d.sql(
@@ -180,7 +180,7 @@ class _Search:
         return Statement(sql, self._params | params | {"most": limit})
 
     def count(self, start: UUID | None, floor: UUID | None) -> Statement:
-        """Return how many match, by status."""
+        """Return the query that counts matching jobs by status."""
         conditions, params = self._range(start, floor)
         sql = self._d.sql(
             f"""SELECT status, count(*) FROM {self._d.jobs} AS j
@@ -214,21 +214,21 @@ def _conditions(engine: Engine, where: JobFilter) -> tuple[list[str], dict[str, 
     tagged = f"EXISTS (SELECT 1 FROM {engine.dialect.elements('tags')} WHERE e.value = :tag::text)"
     add(f"tags IS NOT NULL AND {tagged}", "tag", where.tag)
     pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
-    # Both sides are lowered by the database, which may know fewer letters than Python does.
+    # The database lowers both sides, because it may know fewer letters than Python does.
     like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
     add(f"{like} ESCAPE '~'", "pattern", pattern)
     return conditions, params
 
 
 def _indexed(status: Status) -> str:
-    """Return a condition in the words of an index that has these, and of no job more."""
+    """Return the condition of jobs in a status, worded as that of the index that has just those."""
     if status is Status.RUNNING:
         return f"{_one_of((status,))} AND lease_until IS NOT NULL"
     return f"{_one_of((status,))} AND completed_at IS NOT NULL"
 
 
 def _one_of(statuses: Sequence[Status]) -> str:
-    """Return whether a job has one of these. SQLite takes a list for no index of one of them."""
+    """Return whether a job has one of these. SQLite uses the index of one status only for ``=``."""
     if len(statuses) == 1:
         return f"status = '{statuses[0]}'"
     return f"status IN {words(tuple(statuses))}"

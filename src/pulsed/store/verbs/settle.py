@@ -1,10 +1,10 @@
 """Which statement ends which run: decided here, by the report alone, before anything is sent.
 
-Nearly all runs succeed, and nearly all of those are of jobs without a parent: they end by one
-counted statement for a worker's batch. Children that succeeded have a statement of their own, which
-also finds the parents to wake. A run that begins to wait is suspended. Every other end goes the way
-that is right for all, and so does every run that one of those statements left out because of what
-its row says. Whether a job is a child is known from its assignment; where it is not, the row tells.
+Nearly all runs succeed, and nearly all of those are of jobs without a parent: one counted statement
+ends a worker's batch of them. Children that succeeded have a statement of their own, which also
+finds the parents to wake. A run that begins to wait is suspended. ``settle_any`` ends every other
+run, and every run that one of those statements left out because of its row. Whether a job is a
+child is known from its assignment or, if not, from its row.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ ByWorker: TypeAlias = dict[UUID, list[Report]]
 
 
 class Ways(NamedTuple):
-    """Reports by the way in which they end their runs."""
+    """Reports by the statement that ends their runs."""
 
     succeeded: ByWorker
-    """Of jobs that are not known to be children. The statement leaves out those that are."""
+    """Successes of jobs not known to be children. The statement leaves out those that are."""
     children: ByWorker
     waiting: list[Report]
     others: list[Report]
@@ -67,9 +67,10 @@ def ways(reports: Iterable[Report]) -> Ways:
 def settle(
     engine: Engine, reports: Iterable[Report]
 ) -> Generator[Verb[Settled], Settled, set[Lease]]:
-    """Yield the verbs that end runs, and be sent what each came to; returns the accepted leases.
+    """Yield the verbs that end runs, and be sent the result of each; returns the accepted leases.
 
-    Not in one transaction: each locks its own jobs in order, but would wait for the other's.
+    Not in one transaction: each verb locks its own jobs in order, but would hold those locks while
+    the next one waits for its own.
     """
     found = ways(reports)
     accepted: set[Lease] = set()
@@ -94,7 +95,7 @@ def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Ver
 
 
 def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
-    """End runs of one worker that succeeded, of jobs that nobody waits for."""
+    """End successful runs of one worker, of jobs that no other job waits for."""
     values = _successes(reports)
 
     def script() -> Script[Settled]:
@@ -107,10 +108,10 @@ def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report])
 
 
 def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
-    """End runs of one worker that succeeded, of children, and wake their parents.
+    """End successful runs of one worker, of children, and wake their parents.
 
-    Left out are those that have waited, and perhaps have children of their own, and those that
-    another job waits for.
+    It leaves out jobs that have waited, which may have children of their own, and jobs that another
+    job waits for.
     """
     values = _successes(reports)
 
@@ -131,14 +132,14 @@ def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
 
 
 def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[set[Lease]]:
-    """Return whose success is stored, if that of so many was just now."""
+    """Return the leases whose success is stored, after a statement that ended ``count`` runs."""
     if count == len(reports):
         return {report[0] for report in reports}
     return (yield from settled_before(engine, reports))
 
 
 def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
-    """End runs in any way, and tell those who wait.
+    """End runs in any way, and wake the jobs that wait for them.
 
     Families are locked first, unless all of these jobs are known to have no parent.
     """
@@ -169,7 +170,7 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
 
 
 def _ended_runs(engine: Engine, ended: Iterable[Row]) -> Iterator[tuple[Lease, int, Any]]:
-    """Read the leases of runs that ``settle`` has just ended, their attempts and their starts."""
+    """Read the leases, attempts and start times of runs that ``settle`` has ended."""
     uuid = engine.dialect.uuid
     for job_id, _, _, _, token, attempts, started_at, worker_id, *_ in ended:
         yield Lease(uuid(job_id), token, uuid(worker_id)), attempts, started_at

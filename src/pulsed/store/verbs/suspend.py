@@ -18,9 +18,9 @@ from pulsed.store.verbs.script import Kind, Script, Verb
 
 
 def suspend(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
-    """Let runs wait without a slot. What has come meanwhile wakes them at once.
+    """Suspend runs, which then wait without a slot. A wait that is satisfied already wakes at once.
 
-    The answer has the accepted ones; those that were asked to stop are for ``settle``.
+    Returns the accepted leases; runs that were asked to stop are left to ``settle``.
     """
     waits = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Waiting)

@@ -1,13 +1,14 @@
 """What the watchdogs' ticks say about outages, and which expired leases may be reaped. Pure.
 
-An expired lease is the sign of a dead worker only if a living one could have beaten. Each look of a
-watchdog leaves a tick, with the instant of the tick before it: for as long as that, nobody is known
-to have reached the database. A *gap* of more than a third of a lease can have made that lease
-expire while its worker was alive, and earns it a grace; a shorter one cannot, because a worker
-beats every third of a lease. docs/adr/0011 has the whole argument.
+An expired lease is the sign of a dead worker only if a living one could have sent a heartbeat. Each
+poll of a watchdog leaves a *tick*, with the instant of the tick before it: in the *gap* between the
+two, no process is known to have reached the database. A gap of more than a third of a lease can
+have made that lease expire while its worker was alive, and earns it a *grace*, time to send a
+heartbeat before it is reaped. A shorter gap cannot, because a worker sends a heartbeat every third
+of a lease. docs/adr/0011 has the whole argument.
 
-Every watchdog inserts a tick of its own and judges by what it has read and by that. So it does not
-matter which of several wakes first, and one that is frozen in its transaction holds up nobody.
+Every watchdog inserts its own tick and decides by that and by the ticks it has read. So it does not
+matter which of several wakes first, and one that is frozen in its transaction blocks no other.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from pulsed.model.timetable import EPOCH
 BEATS_PER_LEASE = 3
 
 MOST_SLACK = timedelta(seconds=5)
-"""What a grace is longer than the time between two beats, at the most: workers whose beats fail
-try again at least that often."""
+"""The most by which a grace exceeds the heartbeat interval: workers retry failed heartbeats at
+least that often."""
 
 MOST_GRACES = 3
-"""Gaps since a lease expired that it is spared for. More of them are no outages but watchdogs that
-look rarely, and must not keep a dead worker's job for ever."""
+"""Gaps since its expiry for which a lease gets a grace. More of them are not outages but watchdogs
+that poll rarely, and must not keep a dead worker's job for ever."""
 
 CLOCK_STEP = timedelta(seconds=1)
 """A tick that is further in the future was made before the clock was set back."""
@@ -35,46 +36,46 @@ CLOCK_STEP = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One look of a watchdog."""
+    """One poll of a watchdog."""
 
     id: UUID
     previous: datetime | None
-    """The look before it, by anybody; None if that is not known."""
+    """The poll before it, by any watchdog; None if unknown."""
     at: datetime
 
     @property
     def gap(self) -> timedelta:
-        """For how long nobody had looked."""
+        """The time before it in which no watchdog polled."""
         return timedelta.max if self.previous is None else self.at - self.previous
 
 
 def harmless_gap(lease: timedelta) -> timedelta:
-    """Return the longest gap in which no lease of a living worker runs out."""
+    """Return the longest gap in which no lease of a living worker expires."""
     return lease / BEATS_PER_LEASE
 
 
 def grace(lease: timedelta) -> timedelta:
-    """Return how long after a gap a worker may need to beat."""
+    """Return how long after a gap a worker may need to send a heartbeat."""
     return lease / BEATS_PER_LEASE + min(MOST_SLACK, lease / BEATS_PER_LEASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """The ticks as one watchdog finds them and, as the last one, its own."""
+    """The ticks that one watchdog has read and, as the last one, its own."""
 
     ticks: tuple[Tick, ...]
     now: datetime
     stale: tuple[UUID, ...] = ()
-    """Those that say nothing any more that the others do not say."""
+    """Ticks to remove: no decision depends on them any more."""
     set_back: bool = False
     """Whether the clock has been set back since the last tick."""
 
     @classmethod
     def look(cls, found: Iterable[Tick], now: datetime, clock: datetime) -> Ticks:
-        """Add a tick to those found.
+        """Return the ticks found, with one added for this poll.
 
-        ``now`` is the instant that the look is for, ``clock`` the time at which the ticks were
-        read, which is later if the transaction was held up.
+        ``now`` is the instant of the poll, ``clock`` the time at which the ticks were read, which
+        is later if the transaction had to wait.
         """
         known = [tick for tick in found if tick.at <= now]
         future = [tick.id for tick in found if tick.at > clock + CLOCK_STEP]
@@ -87,12 +88,12 @@ class Ticks:
 
     @classmethod
     def known(cls, found: Iterable[Tick], now: datetime) -> Ticks:
-        """Return the ticks found, without one for this look."""
+        """Return the ticks found, without adding one."""
         return cls(tuple(_telling(tick for tick in found if tick.at <= now)), now)
 
     @property
     def own(self) -> Tick:
-        """The tick of this look."""
+        """The tick of this poll."""
         return self.ticks[-1]
 
     def reaped_before(self, lease: timedelta) -> datetime:
@@ -107,8 +108,8 @@ class Ticks:
 def _telling(ticks: Iterable[Tick]) -> list[Tick]:
     """Return the ticks that ``reaped_before`` can depend on, oldest first.
 
-    Of those that ended the same gap, the last; and none that has ``MOST_GRACES + 1`` later ones
-    with gaps at least as long. The last of all is always kept.
+    Of ticks that ended the same gap, only the last; and none with ``MOST_GRACES + 1`` later ones
+    whose gaps are at least as long. The last of all is always kept.
     """
     ordered = sorted(ticks, key=lambda tick: tick.at)
     last_of = {tick.previous: tick for tick in ordered}

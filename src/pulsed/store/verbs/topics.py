@@ -1,4 +1,4 @@
-"""What a worker's handlers say about their topics, in the forms that a claim needs."""
+"""Topics and their policies, as a worker's handlers declare them, in the forms a claim needs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Topics:
         different = {tuple(fills.values()): fills for fills in policies.values()}
         numbers = {values: number for number, values in enumerate(different)}
         self.policies = list(different.values())
-        """Those that differ. Most topics have the same one."""
+        """The distinct policies. Most topics have the same one."""
         self.policy_of = {name: numbers[tuple(fills.values())] for name, fills in policies.items()}
-        """Which of them a topic has."""
+        """The index of each topic's policy in ``policies``."""
 
 
 def _policy(topic: TopicPolicy) -> dict[str, Any]:
@@ -35,4 +35,4 @@ def _policy(topic: TopicPolicy) -> dict[str, Any]:
 
 
 topics_of = functools.lru_cache(maxsize=64)(Topics)
-"""Of a tuple, made once."""
+"""Return the Topics of a tuple, cached."""

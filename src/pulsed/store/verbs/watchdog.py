@@ -1,4 +1,4 @@
-"""The watchdog: a failure report that the worker did not live to make."""
+"""The watchdog: it ends the runs of dead workers, in place of their failure reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
 
 
 def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
-    """Leave a tick, then end the runs of silent workers as failures."""
+    """Insert a tick, then end the runs of silent workers as failures."""
 
     def script() -> Script[tuple[WatchdogTick, Effects]]:
         ticks = yield from _look(engine)
@@ -49,7 +49,7 @@ def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
 
 
 class _ReapedRun(NamedTuple):
-    """What the reap answers with, as the driver reads it."""
+    """A row of the reap's answer, with the driver's values."""
 
     job_id: Any
     status: str
@@ -65,7 +65,7 @@ class _ReapedRun(NamedTuple):
 
 
 def _failure(run: _ReapedRun) -> tuple[Any, ...]:
-    """Return what to keep of a run that the reap has just ended."""
+    """Return a row of FAILURE for a reaped run."""
     job_id, worker_id, began = run.job_id, run.worker_id, run.started_at
     if run.outcome == INTERRUPTED:  # its attempt has been given back
         return job_id, run.token, run.attempts + 1, worker_id, began, LEASE_EXPIRED_TOGETHER, None
@@ -73,7 +73,7 @@ def _failure(run: _ReapedRun) -> tuple[Any, ...]:
 
 
 def _look(engine: Engine) -> Script[Ticks]:
-    """Add a tick to those of the others, and remove what it makes stale."""
+    """Read all ticks, insert one for this poll, and remove those that it makes stale."""
     found, now, clock = yield from read_ticks(engine)
     ticks = Ticks.look(found, now, clock)
     own = ticks.own
@@ -88,7 +88,7 @@ def _look(engine: Engine) -> Script[Ticks]:
 
 
 def read_ticks(engine: Engine) -> Script[tuple[list[Tick], datetime, datetime]]:
-    """Read the ticks, the instant of the transaction and that of the reading."""
+    """Read the ticks, the instant of the transaction and that of the read."""
     rows, d = (yield Statement(engine.recovery.read_ticks, {})), engine.dialect
     found = [
         Tick(d.uuid(tick_id), None if previous is None else d.time(previous), d.time(at))

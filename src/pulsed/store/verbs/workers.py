@@ -1,4 +1,4 @@
-"""Workers' presence."""
+"""The presence rows of workers."""
 
 from __future__ import annotations
 

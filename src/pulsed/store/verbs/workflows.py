@@ -23,7 +23,7 @@ from pulsed.store.workflows import Signalled
 
 
 class Cascaded(NamedTuple):
-    """How many parents were looked after, how many children told, and what that did to others."""
+    """The numbers of parents handled and of children cancelled, and the effects on other jobs."""
 
     parents: int
     told: int
@@ -36,9 +36,9 @@ class Cascaded(NamedTuple):
 def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Verb[int]:
     """Insert the children of a run.
 
-    The parent is locked last, and so for a short time: each batch of children that ends waits for
-    it. Children are stored in the order in which they will be claimed, so that those of one claim
-    lie side by side.
+    The parent is locked last, and so for a short time: every batch of children that ends waits for
+    that lock. Children are stored in the order in which they will be claimed, so that those of one
+    claim are adjacent.
     """
 
     def script() -> Script[int]:
@@ -50,7 +50,7 @@ def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Verb[i
 
 
 def outcomes(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, Ended]]:
-    """Read how far jobs are."""
+    """Read the status and the outcome of jobs."""
 
     def script() -> Script[dict[UUID, Ended]]:
         found = yield Statement(engine.waiting.outcomes, {}, one_column(ids))
@@ -61,7 +61,7 @@ def outcomes(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, Ended]]:
 
 
 def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
-    """Tell the children of some parents that ended without success."""
+    """Cancel the children of a batch of parents that ended without success."""
 
     def script() -> Script[Cascaded]:
         parents = yield Statement(engine.families.pick_cascades, {"most": limit})
@@ -86,7 +86,7 @@ def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
             [(done,)] = yield Statement(
                 engine.families.unmark_cascades, {}, [tuple(row) for row in parents]
             )
-        looked_after = len(parents) if told or done else 0  # else all is held by somebody else
+        looked_after = len(parents) if told or done else 0  # 0: other sessions have them locked
         return Cascaded(looked_after, len(told), (yield from effects(engine, told)))
 
     return Verb("cascade", Kind.TRANSACTION, script)
@@ -96,7 +96,7 @@ def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
 
 
 def about_to_wait(engine: Engine, lease: Lease, target: UUID) -> Verb[None]:
-    """Say whose end a run is going to wait for."""
+    """Store which job a run is about to wait for."""
 
     def script() -> Script[None]:
         if not (yield Statement(engine.waiting.about_to_wait, {"target": target}, [lease])):
@@ -106,7 +106,7 @@ def about_to_wait(engine: Engine, lease: Lease, target: UUID) -> Verb[None]:
 
 
 def watch(engine: Engine, target: UUID) -> Verb[Ended | None]:
-    """Have the end of a job wake those who wait for it, and read how far it is."""
+    """Mark a job so that its end wakes its waiters; returns its status and outcome."""
 
     def script() -> Script[Ended | None]:
         found = yield Statement(engine.waiting.watch, {"target": target})
@@ -128,7 +128,7 @@ def signal(engine: Engine, sent: Signal) -> Verb[tuple[Signalled, frozenset[str]
         found = yield Statement(engine.signals.lock_status, params)
         status = Status(found[0][0]) if found else None
         if status is None or status in TERMINAL:
-            before = yield Statement(engine.signals.sent, params)  # its answer may have been lost
+            before = yield Statement(engine.signals.sent, params)  # by an unacknowledged try
             return Signalled(bool(before), status), frozenset()
         yield Statement(engine.signals.send, params)
         woken = frozenset[str]()
@@ -142,7 +142,7 @@ def signal(engine: Engine, sent: Signal) -> Verb[tuple[Signalled, frozenset[str]
 def take_signal(
     engine: Engine, lease: Lease, name: str, checkpoint: Checkpoint
 ) -> Verb[Checkpoint | None]:
-    """Consume a signal as the value of a checkpoint, or let the wait for it end."""
+    """Consume a signal as the value of a checkpoint, or time out; None if the wait goes on."""
     job = {"job": lease.job_id}
     key = job | {"name": checkpoint.name, "nth": checkpoint.nth}
 
@@ -169,7 +169,7 @@ def take_signal(
 
 
 def _stored(engine: Engine, key: dict[str, Any]) -> Script[tuple[Checkpoint | None, bool]]:
-    """Read a checkpoint, and whether the time of its wait is over."""
+    """Read a checkpoint, and whether the deadline of its wait has passed."""
     found = yield Statement(engine.checkpoints.read_checkpoint, key)
     if not found:
         return None, False
