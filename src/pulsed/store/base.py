@@ -1,8 +1,8 @@
-"""What a store can do, whatever it is made of.
+"""The store's interface, whatever database is behind it.
 
-A verb is a whole transition of the state machine in one transaction, takes lists first, and is
-idempotent under its lease or its client-made id: after a lost connection the same call may be made
-again. All verbs are coroutines; ``store.blocking`` runs them in threads without a loop.
+A verb is a whole transition of the state machine in one transaction. It takes a batch where it can,
+and is idempotent under its lease or its client-made id: after a lost connection, the caller may
+repeat the call. All verbs are coroutines; ``store.blocking`` runs them in threads without a loop.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from pulsed.store.schedules import ScheduleStore
 from pulsed.store.workflows import WorkflowStore
 
 SCHEDULES = ",schedules"
-"""What to listen for besides queues: a schedule was added or changed. No queue has a comma."""
+"""A notification besides those of queues: a schedule was added or changed. No queue has a comma."""
 
 
 CANCELS = ",cancels"
-"""Likewise: running jobs were asked to stop."""
+"""Likewise: cancellation of running jobs was requested."""
 
 
 class Reaped(NamedTuple):
-    """A job whose worker went silent, and where it went."""
+    """A job whose lease expired, and the status it went to."""
 
     job_id: UUID
     topic: str
@@ -50,19 +50,19 @@ class Reaped(NamedTuple):
 
 
 class WatchdogTick(NamedTuple):
-    """What one look of the watchdog did."""
+    """What one scan for expired leases did."""
 
     reaped: list[Reaped]
     in_grace: bool
-    """Some expired leases were left alone, because their workers may have been cut off."""
+    """Some expired leases were not reaped yet, because their workers may have been cut off."""
 
 
 class Pruned(NamedTuple):
-    """What one prune removed, and how far it came."""
+    """The jobs that one prune removed, by status, and its watermarks."""
 
     removed: dict[Status, int]
     reached: dict[Status, datetime]
-    """When the last of them had ended; where the next batch may begin."""
+    """The watermark: when the last of them ended. The next batch may begin there."""
 
     @property
     def total(self) -> int:
@@ -71,7 +71,7 @@ class Pruned(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """What came of reports of which some could not be decided."""
+    """The result of settling reports some of which could not be decided."""
 
     accepted: set[Lease]
     locked: set[Lease]
@@ -79,23 +79,23 @@ class Partly(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """How many jobs break what must always hold, and when a watchdog last looked."""
+    """How many jobs break an invariant, and when a watchdog last scanned."""
 
     running: int
     leaseless: int
-    """RUNNING without a lease, or with one and not RUNNING."""
+    """RUNNING without a lease, or not RUNNING but with a lease."""
     overspent: int
     """With more attempts than allowed."""
     overdue: int
-    """RUNNING under a lease that expired so long ago that a watchdog should have seen it."""
+    """RUNNING under a lease that expired so long ago that a watchdog should have reaped it."""
     last_tick: datetime | None
     in_grace: bool
     reasonless: int = 0
-    """WAITING without saying for what."""
+    """WAITING without a recorded reason."""
     overslept: int = 0
-    """WAITING for what is there already: nobody woke them."""
+    """WAITING for what has already happened: their wake-up was lost."""
     untold: int = 0
-    """Ended without success, and somebody should have told their children by now."""
+    """Ended without success, so long ago that their children should have been cancelled."""
 
 
 class Backlog(NamedTuple):
@@ -106,7 +106,7 @@ class Backlog(NamedTuple):
     due: int
     oldest: datetime
     at_least: bool = False
-    """There may be more: only so many jobs were read."""
+    """``due`` is a lower bound: the scan stopped at its limit."""
 
 
 class Submitter(ABC):
@@ -114,7 +114,7 @@ class Submitter(ABC):
 
     @abstractmethod
     async def submit(self, jobs: Sequence[NewJob]) -> int:
-        """Insert jobs; ids that exist already are left alone. Returns how many were new."""
+        """Insert jobs, skipping ids that already exist. Returns how many were new."""
 
 
 class Store(Submitter):
@@ -124,17 +124,17 @@ class Store(Submitter):
     workflows: WorkflowStore
 
     doubtful_claims: int = 0
-    """How many tries of a claim ended without an answer: each may have leased jobs."""
+    """How many claim attempts ended without an answer: each may have leased jobs."""
 
     is_remote: bool = False
-    """Whether others may go on while we cannot reach it: a network lies between, not a database
-    that is away for everybody."""
+    """Whether the store is behind a server. If this process cannot reach it, others still may;
+    a database that is down is down for every process."""
 
     # -- producers ------------------------------------------------------------------------------
 
     @abstractmethod
     def joined(self, connection: Any) -> Submitter:
-        """Return what submits inside the caller's own transaction, without retries."""
+        """Return a submitter inside the caller's own transaction, without retries."""
 
     # -- workers --------------------------------------------------------------------------------
 
@@ -153,21 +153,22 @@ class Store(Submitter):
         *,
         seconds: float,
     ) -> list[Assignment]:
-        """Lease the next jobs that arrive in queues which were just found empty.
+        """Lease the next jobs that arrive in queues which the last claim found empty.
 
-        That saves a round trip to a store that is far away. Others return at once, with nothing.
+        This long poll saves a round trip to a remote store. Other stores return an empty list at
+        once.
         """
         del worker_id, queues, topics, limit, seconds
         return []
 
     def withdraw(self, worker_id: UUID) -> None:
-        """Let ``await_jobs`` return: this worker claims nothing more."""
+        """Make ``await_jobs`` return: this worker claims nothing more."""
 
     @abstractmethod
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
     ) -> dict[Lease, Beat]:
-        """Extend leases; answers for each of them. ``within`` bounds the storage retries."""
+        """Extend leases; returns an answer for each. ``within`` bounds the storage retries."""
 
     @abstractmethod
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
@@ -177,16 +178,16 @@ class Store(Submitter):
         """
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        """End runs like ``settle``, but leave out those whose rows somebody else has locked.
+        """End runs like ``settle``, but skip those whose rows another session has locked.
 
-        For when ``settle`` was StorageBusy. It waits for no row; a store without such locks has
-        nothing to leave out.
+        For use after ``settle`` raised StorageBusy. It waits for no row lock; a store without row
+        locks skips nothing.
         """
         return Partly(await self.settle(reports), set())
 
     @abstractmethod
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
-        """List the leases that a worker holds, or only those of jobs that were asked to stop."""
+        """List a worker's leases, or only those of jobs whose cancellation was requested."""
 
     @abstractmethod
     async def set_progress(self, lease: Lease, progress: str) -> bool:
@@ -204,15 +205,15 @@ class Store(Submitter):
 
     @abstractmethod
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
-        """Put jobs whose lease expired on the retry path, ``limit`` at the most.
+        """Put up to ``limit`` jobs whose lease expired on the retry path.
 
-        A lease that expired while nobody is known to have reached the database is left alone for
-        a while, so that a worker which lived through the same outage can beat first.
+        A lease that expired while no process is known to have reached the database gets a grace
+        period, so that a worker which survived the same outage can send a heartbeat first.
         """
 
     @abstractmethod
     async def take_turn(self, *, length: float) -> bool:
-        """Take the turn at pruning for ``length`` seconds; False if somebody has it."""
+        """Take the pruning turn for ``length`` seconds; False if another process has it."""
 
     @abstractmethod
     async def prune(
@@ -223,11 +224,11 @@ class Store(Submitter):
         since: Mapping[Status, datetime] | None = None,
         by: Operator | None = None,
     ) -> Pruned:
-        """Remove jobs that ended more than so many seconds ago, ``limit`` at the most.
+        """Remove up to ``limit`` jobs that ended more than their status's age in seconds ago.
 
-        Their failures go with them; of a status, those that ended first go first. With ``since``,
-        what ended before that is not looked for again; without it, the audit log is trimmed, too.
-        Any number of processes may prune at once; the turn is there so that they do not.
+        Their failures go with them; within a status, the first that ended go first. ``since``
+        holds the watermarks: jobs that ended before them are not scanned again. Without it, the
+        audit log is trimmed, too. Concurrent prunes are safe; the turn only avoids the waste.
         """
 
     # -- operators ------------------------------------------------------------------------------
@@ -238,10 +239,10 @@ class Store(Submitter):
 
     @abstractmethod
     async def get(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
-        """Read jobs by id; those that do not exist are missing from the answer."""
+        """Read jobs by id; ids that do not exist are missing from the result."""
 
     async def places(self, ids: Sequence[UUID], *, urgent: bool = False) -> dict[UUID, JobPlace]:
-        """Read where jobs belong, without their payloads; those that do not exist are missing.
+        """Read the topic, queue and parent of jobs; ids that do not exist are missing.
 
         ``urgent`` is for a read that a heartbeat waits for.
         """
@@ -253,10 +254,10 @@ class Store(Submitter):
     async def list_jobs(
         self, where: JobFilter, *, limit: int = 100, before: UUID | None = None
     ) -> Page[JobRow]:
-        """Read jobs, newest id first. ``before`` is what the page before calls ``next``.
+        """Read jobs, newest id first. ``before`` is the previous page's ``next``.
 
-        A page may have fewer jobs than ``limit`` though there are more: where no index helps, a
-        search ends after so many jobs, and the page is cut.
+        A page may have fewer jobs than ``limit`` although there are more: where no index helps,
+        the scan stops after a number of rows, and the page is cut.
         """
 
     @abstractmethod
@@ -269,20 +270,20 @@ class Store(Submitter):
     ) -> list[Failure]:
         """Read the failed attempts of a job, oldest first.
 
-        ``after`` is the lease token of the last one of the page before.
+        ``after`` is the lease token of the previous page's last failure.
         """
 
     @abstractmethod
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, Status]:
-        """Cancel waiting jobs and ask running ones to stop. Returns each job's status now.
+        """Cancel waiting jobs and request that running ones stop. Returns each job's status now.
 
-        A RUNNING answer means the request was recorded; a terminal one other than CANCELLED
-        means that it came too late. Jobs that do not exist are missing from the answer.
+        RUNNING means that the request was recorded; a terminal status other than CANCELLED, that
+        it came too late. Jobs that do not exist are missing from the result.
 
-        ``by``, here and in other verbs, is the operator whose act this is: it is recorded in the
-        audit log, in the same transaction. What workers do by themselves has none.
+        ``by``, here and in other verbs, is the operator who acts: the act is recorded in the
+        audit log, in the same transaction. It is None for what workers do by themselves.
         """
 
     @abstractmethod
@@ -291,10 +292,10 @@ class Store(Submitter):
     ) -> dict[UUID, tuple[bool, Status]]:
         """Send dead-lettered and cancelled jobs back to PENDING with fresh attempts.
 
-        A workflow goes on from its checkpoints: what failed in it is tried again, and so are the
+        A workflow resumes from its checkpoints: its failed steps are retried, and so are the
         children of a fan-out that did not succeed. ``fresh`` starts it from the beginning, with
-        children of its own. Returns, for each job that exists, whether it was replayed, and its
-        status now.
+        new children. Returns, for each job that exists, whether it was replayed, and its status
+        now.
         """
 
     @abstractmethod
@@ -315,7 +316,7 @@ class Store(Submitter):
         until: datetime | None = None,
         actor: str | None = None,
     ) -> list[AuditEntry]:
-        """Read what operators did, the newest first; ``actor`` also finds a claimed name."""
+        """Read what operators did, newest first; ``actor`` also matches a claimed name."""
 
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
@@ -330,30 +331,30 @@ class Store(Submitter):
     async def audit(self, *, slack: float) -> Audit:
         """Count the jobs that break an invariant.
 
-        Looks at the running jobs, the newest and those that wait without a deadline, up to a number
-        of each. A lease is overdue when its own length and ``slack`` seconds have passed since its
-        end.
+        Scans the running jobs, the newest jobs and those that wait without a deadline, up to a
+        limit for each. A lease is overdue when its own length plus ``slack`` seconds have passed
+        since it expired.
         """
 
     @abstractmethod
     async def backlog(self) -> list[Backlog]:
         """Count the jobs that are due, by queue and topic, the longest waiting first.
 
-        Reads the heads of the queues, so of a long one the numbers are lower bounds.
+        Reads only the heads of the queues, so for a long queue the counts are lower bounds.
         """
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
-        """Find the queues that have due jobs, but for some, and since when the oldest is due.
+        """Return the queues that have due jobs, without ``besides``, and when the oldest was due.
 
-        Reads a few index entries for each queue. Behind a server the answer is empty: the server
-        checks by itself.
+        Reads a few index entries for each queue. Behind a server the result is empty: the server
+        runs this check itself.
         """
         del besides
         return {}
 
     @abstractmethod
     async def now(self) -> datetime:
-        """Read the only clock that decides."""
+        """Return the database's time: the only clock that decides what is due or expired."""
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -361,15 +362,18 @@ class Store(Submitter):
     def listen(
         self, queues: Sequence[str], wake: Callable[[], None]
     ) -> AbstractAsyncContextManager[Listener]:
-        """Call ``wake`` in this loop when jobs may have arrived; a hint, polling is the truth."""
+        """Call ``wake`` in this loop when jobs may have arrived.
+
+        A notification may be lost or spurious (a "hint"): polling finds every job without it.
+        """
 
     @abstractmethod
     async def check(self) -> Mapping[str, str]:
-        """Say what a doctor wants to know about the database: version, settings, schema."""
+        """Return the facts that ``doctor`` checks: the database's version, settings, schema."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Give back what belongs to the running loop, and the blocking connections."""
+        """Close the running loop's connections and the blocking ones."""
 
 
 class Listener(ABC):
@@ -378,10 +382,10 @@ class Listener(ABC):
     @property
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether hints arrive just now; without them, jobs start at the next poll."""
+        """Whether notifications arrive now; without them, jobs start at the next poll."""
 
     def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
-        """Wake for more queues from now on, without a moment in which nothing is heard."""
+        """Subscribe to more queues, without a gap in the notifications of the others."""
 
     def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
-        """Wake for these queues no more: nobody waits for their jobs."""
+        """Unsubscribe from queues whose jobs no worker here waits for any more."""

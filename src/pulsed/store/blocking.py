@@ -1,9 +1,9 @@
 """One implementation for blocking and async callers.
 
 Every public method is a coroutine function; its blocking form drives that coroutine by hand. That
-works because in blocking mode no ``await`` of ours really suspends: the store runs the statement
-on a connection in the calling thread, and ``pause`` sleeps. There is no hidden event loop and no
-helper thread, so blocking calls are cheap, survive a fork and can join the caller's transaction.
+works because in blocking mode no ``await`` in pulsed suspends: the store runs the statement on a
+connection in the calling thread, and ``pause`` sleeps. There is no hidden event loop and no helper
+thread, so blocking calls are cheap, survive a fork and can join the caller's transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _blocking: ContextVar[bool] = ContextVar("pulsed_blocking", default=False)
 
 
 def is_blocking() -> bool:
-    """Whether the current call came in through a blocking method; the others need asyncio."""
+    """Whether the current call came through a blocking method; any other needs asyncio."""
     if _blocking.get():
         return True
     if asyncio._get_running_loop() is None:  # noqa: SLF001 - see below
@@ -38,7 +38,7 @@ def is_blocking() -> bool:
 
 
 async def pause(seconds: float) -> None:
-    """Sleep, in the way that suits the caller."""
+    """Sleep: in the thread for a blocking call, else in the event loop."""
     if is_blocking():
         time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
     else:

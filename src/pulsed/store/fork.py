@@ -1,7 +1,8 @@
-"""Forks: what is under way comes to rest first, and a child takes over nothing of its parent.
+"""Fork safety: work in flight drains before a fork, and a child uses nothing of its parent.
 
 A connection belongs to the process that opened it. Closing the copy in the child would end the
-parent's server session, or roll back its transaction; so the copy is kept and never used again.
+parent's server session, or roll back its transaction; so the child leaks the copy and never uses
+it.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 
 PATIENCE = 5.0
-"""Seconds that a fork waits for what is under way."""
+"""Seconds that a fork waits for work in flight to drain."""
 
 LONGEST_IMPORT = 30.0
-"""Seconds that it waits for another thread's imports, at which a busy machine is slow."""
+"""Seconds that a fork waits for another thread's imports, which are slow on a busy machine."""
 
 
 class ForkAware(ABC):
-    """Something with connections, threads or locks."""
+    """An owner of connections, threads or locks, which has to prepare for a fork."""
 
     def pause(self, give_up_at: float) -> None:  # noqa: B027 - most have no need to
-        """Come to rest before a fork, until ``resume``; not later than this monotonic time."""
+        """Drain before a fork and stay idle until ``resume``; give up at this monotonic time."""
 
     def resume(self) -> None:  # noqa: B027
-        """Go on in the parent."""
+        """Continue in the parent after the fork."""
 
     @abstractmethod
     def forget_inherited(self) -> list[object]:
-        """Start afresh in a forked child; return what must not be closed."""
+        """Reset the state in a forked child; return the inherited objects, not to be closed."""
 
 
 class Gate:
-    """Every use of a connection passes through it; a fork shuts it, and waits for those inside.
+    """A gate that a fork shuts: it blocks new uses of a connection and drains those in flight.
 
     Its lock is reentrant because a signal handler may fork in the middle of a method here.
     """
@@ -46,7 +47,7 @@ class Gate:
         self.reset()
 
     def reset(self) -> None:
-        """Start afresh in a forked child, where nobody is inside."""
+        """Reset in a forked child, where no thread is inside."""
         self._changed = threading.Condition()
         self._inside = 0
         self._is_shut = False
@@ -64,14 +65,14 @@ class Gate:
                 self._changed.notify_all()
 
     def shut(self, give_up_at: float) -> bool:
-        """Let nobody in any more; whether everybody was out in time."""
+        """Block new entries and wait; returns whether all threads inside left in time."""
         with self._changed:
             self._is_shut = True
             left = give_up_at - time.monotonic()
             return self._changed.wait_for(lambda: self._inside == 0, max(left, 0))
 
     def open(self) -> None:
-        """Let everybody in again."""
+        """Admit the threads that wait, and new ones."""
         with self._changed:
             self._is_shut = False
             self._changed.notify_all()
@@ -83,10 +84,10 @@ _forking = threading.RLock()
 
 
 class _Forks(threading.local):
-    """The forks that a thread is in the middle of.
+    """The number of nested forks in progress in a thread.
 
     More than one if a signal handler forks while hooks of another fork run: the inner fork must
-    not let others go on before the outer one is over.
+    not resume the owners before the outer one is over.
     """
 
     depth = 0
@@ -96,7 +97,7 @@ _forks = _Forks()
 
 
 def watch_forks(owner: ForkAware) -> None:
-    """Tell ``owner`` of every fork, for as long as it lives."""
+    """Call the hooks of ``owner`` at every fork, for as long as it lives."""
     with _forking:
         _aware.add(owner)
 
@@ -111,7 +112,7 @@ def _before() -> None:
 
 
 def _in_parent() -> None:
-    if not _forks.depth:  # the lock was another thread's
+    if not _forks.depth:  # another thread held the lock, and _before gave up on it
         return
     _forks.depth -= 1
     if not _forks.depth:
@@ -125,7 +126,7 @@ def _in_child() -> None:
     global _forking  # noqa: PLW0603 - another thread of the parent may have had the lock
     _forking = threading.RLock()
     _forks.depth = max(_forks.depth - 1, 0)
-    for _ in range(_forks.depth):  # an outer fork is still to come, in this process too
+    for _ in range(_forks.depth):  # the outer fork is still pending, in this process too
         _forking.acquire()
     for owner in list(_aware):
         for inherited in owner.forget_inherited():
@@ -133,7 +134,7 @@ def _in_child() -> None:
 
 
 def keep_for_ever(inherited: object) -> None:
-    """Leave an object alone even when the interpreter ends and clears everything else."""
+    """Leak an object, so that not even the interpreter's exit finalizes it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 

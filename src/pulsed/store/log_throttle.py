@@ -1,4 +1,4 @@
-"""Log lines that would come by the hundred: one now and then, with the number of the others."""
+"""Rate limit for repeated log lines: one per interval, with the number that were suppressed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsed.errors import TooManyConnections
 
 
 class Throttle:
-    """Lets one line through, and then none for ``quiet`` seconds."""
+    """Passes one line, then suppresses lines for ``quiet`` seconds."""
 
     def __init__(self, quiet: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet
@@ -20,7 +20,7 @@ class Throttle:
         self._kept_back = 0
 
     def add(self) -> int | None:
-        """Return how many were kept back since the last line; None: keep this one back as well."""
+        """Return how many lines were suppressed since the last one; None: suppress this one."""
         if self._clock() < self._until:
             self._kept_back += 1
             return None
@@ -30,5 +30,5 @@ class Throttle:
 
 
 def level_of(error: BaseException) -> int:
-    """Return how loudly a loop reports an error; a full server is reported where it refuses."""
+    """Return the log level for an error in a loop; the pools report a full server themselves."""
     return logging.DEBUG if isinstance(error, TooManyConnections) else logging.WARNING

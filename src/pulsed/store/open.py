@@ -1,4 +1,4 @@
-"""From a URL to a store. Engines are imported only when a URL asks for them."""
+"""Opens the store that a URL names. An engine is imported only when a URL names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsed.model.backoff import RetryPolicy
 from pulsed.store.base import Store
 
 URL_VARIABLE = "PULSED_URL"
-"""Names the database of an app, or of a command, that is told of none."""
+"""The variable with the default database URL of apps and commands."""
 
 FORMS = (
     "sqlite:///relative/path.db, sqlite:////absolute/path.db, sqlite:// (in memory) or "
@@ -29,13 +29,13 @@ _PASSWORD = re.compile(r"password\s*=\s*('(\\.|[^'\\])*'?|\S+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """How an app wants its store, whichever engine the URL names."""
+    """The store options of an app, for every engine."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
     migrate: bool = True
     create: bool = True
-    """SQLite: whether a file that does not exist is made."""
+    """SQLite: whether to create a file that does not exist."""
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     schema: str | None = None
     pool_size: int | None = None
@@ -46,7 +46,7 @@ class StoreSettings:
 
 
 def open_store(url: str, settings: StoreSettings | None = None) -> Store:
-    """Return the store a URL names; nothing is opened before its first use."""
+    """Return the store that a URL names; it opens no connection before its first use."""
     settings = settings or StoreSettings()
     scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
@@ -64,8 +64,8 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
 def redacted(url: str) -> str:
     """Return a URL without its password, for messages and logs.
 
-    A password may have been written as it is, with characters that end a host's name: so it ends
-    at the last @, and of what cannot be told apart nothing is shown.
+    A password may be unescaped, with characters that end a host name. So it is taken to end at
+    the last @, and where the parts are ambiguous nothing is shown.
     """
     scheme, slashes, rest = url.partition("://")
     if not slashes or rest.startswith("/"):  # keywords, or a file
@@ -78,7 +78,7 @@ def redacted(url: str) -> str:
 
 
 def where(url: str) -> str:
-    """Return a URL for people: without its password, and with the whole path of a file.
+    """Return a URL for display: without its password, and with the absolute path of a file.
 
     Two processes in two directories read ``sqlite:///jobs.db`` as two databases.
     """
@@ -88,7 +88,7 @@ def where(url: str) -> str:
 
 
 def sqlite_path(url: str) -> str | None:
-    """Return the file an ``sqlite:`` URL names; None is a database in memory."""
+    """Return the file that an ``sqlite:`` URL names; None for a database in memory."""
     rest = url.partition(":")[2]
     if rest in ("//", "", "///:memory:"):
         return None
@@ -148,13 +148,13 @@ def _hint(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if scheme.startswith(("postgresql+", "postgres+", "sqlite+")):
         return f" Leave out {scheme[scheme.index('+') :]!r}: pulsed brings its own drivers."
-    if not separator and url and "=" not in url:  # libpq's keywords are no file's name
+    if not separator and url and "=" not in url:  # libpq's keywords are not a file name
         return f" For a file, write sqlite:///{url}."
     return ""
 
 
 def require(url: str, extra: str, *modules: str) -> None:
-    """Refuse a URL for which packages are missing."""
+    """Raise MissingDriver if a package that the URL needs is not installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDriver(

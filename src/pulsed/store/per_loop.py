@@ -1,4 +1,4 @@
-"""One thing for each event loop, such as a pool: what belongs to a loop works in no other."""
+"""One object for each event loop, such as a pool, which cannot be used in another loop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """Keeps one for each event loop that asks; those of loops that were closed are dropped."""
+    """Keeps one object for each event loop, and drops those of closed loops."""
 
     def __init__(self) -> None:
         self._kept: dict[asyncio.AbstractEventLoop, T] = {}
 
     def here(self, make: Callable[[], T]) -> T:
-        """Return the running loop's; the first time, what ``make`` makes."""
+        """Return the running loop's object; the first call creates it with ``make``."""
         loop = asyncio.get_running_loop()
         kept = self._kept.get(loop)
         if kept is None:
@@ -25,23 +25,23 @@ class PerLoop(Generic[T]):
         return kept
 
     def forget_here(self) -> T | None:
-        """Return the running loop's, if there is one, and keep it no longer."""
+        """Remove and return the running loop's object, if it has one."""
         return self._kept.pop(asyncio.get_running_loop(), None)
 
     def forget_ended(self) -> None:
-        """Keep nothing of loops that were closed: it can only be dropped."""
+        """Drop the objects of closed loops, which nothing can close any more."""
         for loop in list(self._kept):
             if loop.is_closed():
                 self._kept.pop(loop, None)
 
     def forget_all(self) -> list[T]:
-        """Return all that are kept, and keep none."""
+        """Remove and return all objects."""
         kept = list(self._kept.values())
         self._kept.clear()
         return kept
 
     def known(self) -> T | None:
-        """Return the running loop's, if there is a loop that has one."""
+        """Return the running loop's object; None if it has none, or if no loop runs."""
         try:
             return self._kept.get(asyncio.get_running_loop())
         except RuntimeError:

@@ -1,7 +1,7 @@
-"""Storage retry: a database that blinks is not a job that failed.
+"""Storage retry: a transient failure of the database is not a failure of the job.
 
-Only ``TransientStorageError`` is tried again. A cancelled task, a deadline and every other error
-pass through at once. Verbs are idempotent, so a try whose answer was lost does no harm.
+Only ``TransientStorageError`` is retried. A cancelled task, a deadline and every other error pass
+through at once. Verbs are idempotent, so retrying one whose answer was lost does no harm.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ log = logging.getLogger("pulsed.store")
 
 
 QUIET = 10.0
-"""Seconds between two lines about retries, in one process."""
+"""Seconds between two log lines about retries, in one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
-    """How patient every store is."""
+    """The retry policies of a store."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
 
 
 class OwnRetry(NamedTuple):
-    """What a worker has instead of its store's policies; None: as the store has it."""
+    """A worker's own retry policies; None: its store's."""
 
     retry: RetryPolicy | None = None
     dequeue_retry: RetryPolicy | None = None
@@ -45,38 +45,38 @@ class OwnRetry(NamedTuple):
 _STORES_OWN = OwnRetry()
 
 _own: ContextVar[OwnRetry] = ContextVar("pulsed_own_retry", default=_STORES_OWN)
-"""A worker's policies go with its tasks and threads, because its store is also the producers'."""
+"""A worker's policies follow its tasks and threads, because producers may share its store."""
 
 
 def use_own_retry(own: OwnRetry) -> None:
-    """Retry by these policies for the rest of this task, and in all tasks that it starts."""
+    """Use these policies for the rest of this task, and in all tasks that it starts."""
     _own.set(own)
 
 
 def retry_of(options: RetryOptions) -> RetryPolicy:
-    """Return how an operation is retried here."""
+    """Return the retry policy of an operation in this task."""
     return _own.get().retry or options.retry
 
 
 def dequeue_retry_of(options: RetryOptions) -> RetryPolicy:
-    """Return how a claim is retried here."""
+    """Return the retry policy of a claim in this task."""
     return _own.get().dequeue_retry or options.dequeue_retry
 
 
 class Complaints:
-    """Logs retries, but not each of them.
+    """Logs retries, rate limited.
 
-    While a database is away, every loop of a worker tries several times a second. One line tells
-    that; the others are there for those who look at DEBUG.
+    While a database is down, every loop of a worker retries several times a second. One line is
+    logged as a warning; the others only at DEBUG.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lines = Throttle(QUIET, clock)
 
     def add(self, what: str, error: TransientStorageError, delay: float) -> None:
-        """Log that ``what`` is tried again after ``delay`` seconds."""
+        """Log that ``what`` is retried after ``delay`` seconds."""
         reason = str(error).removesuffix(".")
-        # Most errors say themselves what has failed.
+        # Most messages already name the operation that failed.
         told = reason if reason.startswith(what) else f"{what} failed ({reason})"
         level = level_of(error)
         if level < logging.WARNING or (kept_back := self._lines.add()) is None:
@@ -97,9 +97,9 @@ async def retrying(
     within: float | None = None,
     busy: bool = True,
 ) -> T:
-    """Await ``attempt()`` until it succeeds, the policy gives up, or the time is over.
+    """Return what ``attempt()`` returns, retrying until the policy or ``within`` is exhausted.
 
-    Without ``busy``, a database that answers but does not get through is not asked again.
+    Without ``busy``, StorageBusy (a lock or statement timeout) is not retried.
     """
     give_up_at = None if within is None else time.monotonic() + within
     failures = 0

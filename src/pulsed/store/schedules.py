@@ -1,4 +1,4 @@
-"""What a store can do with schedules."""
+"""The store's interface for schedules."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from pulsed.model.schedule import (
 )
 
 SCHEDULE_PAGE = 1_000
-"""Schedules that are listed at a time."""
+"""Schedules in one page of a listing."""
 
 
 EVERY_SCHEDULE = ScheduleFilter()
 
 
 class Put(NamedTuple):
-    """A schedule after it was declared, and what that did: created, changed or unchanged."""
+    """A schedule after a put, and the effect: created, changed or unchanged."""
 
     row: ScheduleRow
     effect: str
 
 
 class Due(NamedTuple):
-    """The schedules that are due, when the next one will be, and the instant that decided it."""
+    """The schedules that are due, when the next one will be, and the database's time."""
 
     rows: list[ScheduleRow]
     next_run_at: datetime | None
@@ -46,7 +46,7 @@ class Due(NamedTuple):
 
 
 class Fire(NamedTuple):
-    """What is to happen with a due schedule: its plan, and the jobs of the occurrences in it."""
+    """A due schedule to fire: its plan, and the jobs of the occurrences in the plan."""
 
     row: ScheduleRow
     plan: Plan
@@ -68,9 +68,9 @@ class ScheduleStore(ABC):
         seen: Version | None = None,
         by: Operator | None = None,
     ) -> Put:
-        """Create a schedule or change it; one that says the same already is left alone.
+        """Create or change a schedule; an identical one is not written again.
 
-        With ``seen``, only that version of it is changed: raises ScheduleChanged if somebody has
+        With ``seen``, only that version is changed: raises ScheduleChanged if another caller has
         changed or deleted it meanwhile.
         """
 
@@ -80,7 +80,7 @@ class ScheduleStore(ABC):
     ) -> dict[str, str]:
         """Put the schedules that a program declares, in a few transactions.
 
-        Returns what that did to each, by name: created, changed or unchanged.
+        Returns the effect on each, by name: created, changed or unchanged.
         """
 
     @abstractmethod
@@ -99,10 +99,10 @@ class ScheduleStore(ABC):
         limit: int = SCHEDULE_PAGE,
         after: ScheduleKey | None = None,
     ) -> list[ScheduleRow]:
-        """Read a page of schedules, by app and name; ``after`` is the key before its first."""
+        """Read a page of schedules, by app and name; ``after`` is the previous page's last key."""
 
     async def each(self, where: ScheduleFilter = EVERY_SCHEDULE) -> AsyncIterator[ScheduleRow]:
-        """Go through schedules, by app and name, reading a page at a time."""
+        """Iterate over schedules, by app and name, reading a page at a time."""
         after: ScheduleKey | None = None
         while True:
             rows = await self.list_page(where, limit=SCHEDULE_PAGE, after=after)
@@ -120,7 +120,7 @@ class ScheduleStore(ABC):
     async def resume(
         self, app: str, name: str, *, by: Operator | None = None
     ) -> ScheduleRow | None:
-        """Go on with the next occurrence to come; also after an error."""
+        """Fire again from the next occurrence on; also after an error."""
 
     @abstractmethod
     async def delete(self, app: str, name: str, *, by: Operator | None = None) -> bool:
@@ -128,35 +128,35 @@ class ScheduleStore(ABC):
 
     @abstractmethod
     async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:
-        """Remove schedules that were put by hand and have been done for ``age`` seconds.
+        """Remove up to ``limit`` undeclared schedules that have been done for ``age`` seconds.
 
-        One of whose jobs any is left stays, and so does one that a program declares. Returns how
-        many were removed, ``limit`` at the most.
+        A schedule stays while any of its jobs exists, or while a program declares it. Returns how
+        many were removed.
         """
 
     @abstractmethod
     async def run_now(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:
-        """Insert the job of a schedule out of turn, unless its id exists already."""
+        """Insert a job of a schedule outside its plan, unless the job's id already exists."""
 
     @abstractmethod
     async def due(self, limit: int, *, skip: int = 0) -> Due:
         """Read the schedules whose cursor is due, the longest waiting first.
 
-        ``skip`` of those that are due are left to others: the next one to wait for is behind them.
+        ``next_run_at`` ignores the first ``skip`` schedules, which are left to other processes.
         """
 
     @abstractmethod
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
-        """Move cursors and insert jobs in one transaction, for those nobody else has fired.
+        """Advance cursors and insert jobs in one transaction; returns the jobs inserted.
 
-        Returns the jobs inserted.
+        Schedules that another process has fired meanwhile are skipped.
         """
 
     @abstractmethod
     async def park(self, row: ScheduleRow, reason: str) -> None:
-        """Put a schedule that cannot be fired into its error state, unless it changed meanwhile."""
+        """Put a schedule that cannot fire into its error state, unless it changed meanwhile."""
 
     @abstractmethod
     async def fires(
@@ -167,8 +167,8 @@ class ScheduleStore(ABC):
         before: datetime | None = None,
         before_id: UUID | None = None,
     ) -> list[JobRow]:
-        """Read the jobs that a schedule made, the latest ``moment`` first.
+        """Read the jobs that a schedule created, the latest ``moment`` first.
 
-        With ``before``, only those of an earlier moment; with ``before_id`` also those of the very
-        same one that come behind this job.
+        With ``before``, only those of an earlier moment; with ``before_id``, also those of the same
+        moment that follow this job.
         """

@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class StepThread:
-    """Makes blocking calls, one after the other.
+    """Runs blocking calls in a thread of its own, one after the other.
 
-    Not on the loop's own threads: a step that holds locks must not wait for one of those, where
-    handlers, or others who wait for these very locks, may sit on all of them.
+    The loop's default executor would risk a deadlock: a step that holds locks would wait for one
+    of its threads while handlers, or calls that wait for these locks, occupy all of them.
     """
 
     def __init__(self) -> None:
@@ -26,19 +26,19 @@ class StepThread:
 
     @property
     def rest(self) -> float:
-        """Seconds until the next one may begin."""
+        """Seconds until the next transaction may begin."""
         return max(self._rest_until - time.monotonic(), 0)
 
     def leave_alone_for(self, seconds: float) -> None:
-        """Let the next one begin only after so long."""
+        """Delay the next transaction by ``seconds``."""
         self._rest_until = time.monotonic() + seconds
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
-        """Call a function there."""
+        """Return the result of a function called in the thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, fn, *args)
 
     async def open(self, fn: Callable[[], T], close: Callable[[T], object]) -> T:
-        """Open something there; if nobody wants it any more by then, it is closed at once."""
+        """Return what ``fn`` opens in the thread; if the caller is cancelled, it is closed."""
         opening = self._threads.submit(fn)
         try:
             return await asyncio.shield(asyncio.wrap_future(opening))
@@ -47,7 +47,7 @@ class StepThread:
             raise
 
     def end(self) -> None:
-        """Let the thread go when it has done what it was given."""
+        """Stop the thread after its queued calls, without waiting for it."""
         self._threads.shutdown(wait=False)
 
 

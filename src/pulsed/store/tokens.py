@@ -1,7 +1,7 @@
 """The tokens of a server's callers, kept in the database that it serves.
 
-A token is 256 bits of chance, so its plain SHA-256 cannot be guessed back; a slow hash, which
-protects passwords that people think up, would only cost the server time on every call.
+A token is 256 random bits, so its plain SHA-256 cannot be brute-forced. A slow hash protects
+passwords that people choose; here it would only cost the server time on every call.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ COLUMNS = "name, digest, roles, topics, queues, created_at"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Somebody who may call the server."""
+    """A caller of the server, with its credentials and permissions."""
 
     name: str
     digest: str | None
-    """None: the name is that of a client certificate."""
+    """None if the caller authenticates with a client certificate of this name."""
     roles: tuple[str, ...]
     topics: tuple[str, ...] | None
     queues: tuple[str, ...] | None
     created_at: datetime | None = None
 
     def is_proven_by(self, secret: str) -> bool:
-        """Whether this is the secret; takes the same time for every wrong one."""
+        """Whether this is the secret, compared in constant time."""
         return self.digest is not None and hmac.compare_digest(self.digest, digest_of(secret))
 
 
 def new_secret() -> str:
-    """Return a token that nobody has."""
+    """Return a new random token."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest_of(secret: str) -> str:
-    """Return what is kept of a token."""
+    """Return the digest of a token, which is all that is stored."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -65,7 +65,7 @@ async def read(store: SqlStore) -> list[Token]:
 
 
 async def remove(store: SqlStore, name: str, *, by: Operator | None = None) -> bool:
-    """Forget a token; False if there is none of that name."""
+    """Revoke a token; False if there is none of that name."""
     verb = _remove(store.dialect, name)
     return await store.act(verb, by, "revoke token", lambda gone: Done(int(gone), name))
 
@@ -88,7 +88,7 @@ def _add(d: Dialect, token: Token) -> Verb[bool]:
     def script() -> Script[bool]:
         if (yield Statement(sql, values)):
             return True
-        # After a lost answer it is there already, and it is ours.
+        # A retry after a lost answer finds its own row: the digest is the same.
         there = yield Statement(again, {"name": token.name})
         return token.digest is not None and bool(there) and there[0][0] == token.digest
 

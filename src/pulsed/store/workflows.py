@@ -1,4 +1,4 @@
-"""What a store can do for workflows: checkpoints, children, signals, and steps that write."""
+"""The store's interface for workflows: checkpoints, children, signals, step transactions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pulsed.model.workflow import Ended, History, Record, Signal
 
 
 class Signalled(NamedTuple):
-    """Whether a signal is stored, and the status its job had; None: there is no such job."""
+    """Whether a signal was stored, and the status of its job; None: there is no such job."""
 
     stored: bool
     status: Status | None
 
 
 class CommitUnknown(TransientStorageError):
-    """A step's COMMIT was sent, and its answer is lost: ask ``was_committed``."""
+    """A step's COMMIT was sent, but its answer is lost: ask ``was_committed``."""
 
 
 class Transaction(ABC):
-    """A transaction of the jobs' database, in a step's hands."""
+    """A transaction in the jobs' database, for a step's own writes."""
 
     @property
     @abstractmethod
@@ -39,64 +39,64 @@ class Transaction(ABC):
 
     @property
     def limit(self) -> float | None:
-        """How many seconds the step may take, because everybody else waits for it; None: any."""
+        """How many seconds the step may take, because all other writers wait; None: no limit."""
         return None
 
     @abstractmethod
     async def commit(self, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint and commit both, if the lease is still held; else LeaseLost.
+        """Commit the step's writes and the checkpoint; raises LeaseLost if the lease is lost.
 
-        Left without this, the transaction is rolled back. CommitUnknown says that it may or may not
-        have been committed; any other TransientStorageError, that nothing was written.
+        Without this call, the transaction is rolled back. CommitUnknown means that it may or may
+        not have been committed; any other TransientStorageError, that nothing was written.
         """
 
     @abstractmethod
     async def was_committed(self, checkpoint: Checkpoint) -> bool:
-        """Ask the database about a commit whose answer was lost, when the transaction is left."""
+        """Whether a commit whose answer was lost took effect; call it after the transaction."""
 
     async def was_lost(self, error: Exception) -> bool:  # noqa: ARG002 - most cannot be lost
-        """Whether a step raised this because the database ended the transaction's session."""
+        """Whether a step raised this error because the database ended its session."""
         return False
 
-    async def revoke(self) -> None:  # noqa: B027 - most keep nobody waiting
-        """Let others write who wait for a step whose time is over; it cannot write any more."""
+    async def revoke(self) -> None:  # noqa: B027 - most block no other writer
+        """Release the locks of a step that exceeded its limit; it cannot write any more."""
 
 
 class WorkflowStore(ABC):
-    """Where workflows keep what they have done."""
+    """Where workflows keep their checkpoints, children and signals."""
 
     @abstractmethod
     async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
-        """Read the checkpoints of a job in the order of their calls: all of them, or a page."""
+        """Read the checkpoints of a job in call order: all of them, or a page."""
 
     @abstractmethod
     async def record(self, records: Sequence[Record]) -> set[Lease]:
-        """Write checkpoints. Returns the leases that were held; the others' were not written.
+        """Write checkpoints. Returns the leases still held; those of the others were not written.
 
-        What is stored already stays as it is, unless it is OPEN.
+        A stored checkpoint is not overwritten, unless it is OPEN.
         """
 
     @abstractmethod
     async def add_children(self, lease: Lease, jobs: Sequence[NewJob]) -> None:
-        """Insert the children of a running job; those that exist are left alone.
+        """Insert the children of a running job, skipping ids that already exist.
 
-        Raises LeaseLost if the run is no longer the job's.
+        Raises LeaseLost if the run no longer holds the job's lease.
         """
 
     @abstractmethod
     async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
-        """Read how far jobs are; those that do not exist are missing from the answer."""
+        """Read the status and outcome of jobs; ids that do not exist are missing."""
 
     @abstractmethod
     async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
-        """Read how far another job is, and have its end wake the run that is going to wait for it.
+        """Read another job's outcome, and have its end wake the run that is about to wait for it.
 
-        None: there is no such job. Raises LeaseLost if the run is no longer its job's.
+        None: there is no such job. Raises LeaseLost if the run no longer holds its lease.
         """
 
     @abstractmethod
     async def signal(self, signal: Signal) -> Signalled:
-        """Store a signal, and wake the job if it waits for it. A job that has ended takes none."""
+        """Store a signal, and wake the job if it waits for it. A job that has ended refuses it."""
 
     @abstractmethod
     async def take_signal(
@@ -105,17 +105,17 @@ class WorkflowStore(ABC):
         """Consume the oldest signal of a name, as the value of a checkpoint, in one transaction.
 
         If there is none and the checkpoint's ``until`` has passed, the time-out is stored instead.
-        Returns what is stored, or None if there is nothing yet. Raises LeaseLost if the run is no
-        longer the job's.
+        Returns the stored checkpoint, or None if there is nothing yet. Raises LeaseLost if the run
+        no longer holds the job's lease.
         """
 
     @abstractmethod
     async def cascade(self, *, limit: int = 500) -> int:
-        """Cancel the living children of jobs that failed or were cancelled, one level down.
+        """Cancel the unfinished children of jobs that failed or were cancelled, one level down.
 
-        Cancel and settle do so already, for the first ten thousand; this is for the rest, and for
-        what they left when a process died. Returns how many parents it looked after: call it until
-        that is 0, which it also is while others hold what is left. Any number of processes may.
+        Cancel and settle already do this for the first ten thousand; this is for the rest, and for
+        those left when a process died. Returns how many parents it processed: call it until that
+        is 0, which it also is while other sessions lock the rest. Concurrent calls are safe.
         """
 
     @abstractmethod

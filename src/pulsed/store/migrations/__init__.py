@@ -1,8 +1,8 @@
-"""Numbered migrations: read from the package, applied in order, safe to run from anywhere at once.
+"""Numbered migrations: read from the package, applied in order, safe to run concurrently.
 
-Whoever comes first holds the database's lock; the others find the work done. A database that is
-ahead of this code is fine as long as its newest migration says that code of our age can live with
-it, so that a rolling deploy does not stop the processes it has not reached yet.
+The first process takes the database's lock; the others find the migrations applied. A schema newer
+than this code is accepted as long as all its migrations are compatible with code of this version,
+so that a rolling deploy does not stop the processes it has not reached yet.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.script import Kind, Script, Verb
 
 FOLDER = resources.files(__name__)
-"""Found now: it imports modules, and a process that forks at the first use must not meet that."""
+"""Resolved at import: resolving imports modules, and a fork at first use must not interrupt it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema."""
+    """One version of the schema, as the statements that lead to it."""
 
     version: int
     name: str
@@ -39,7 +39,7 @@ class Migration:
 
 
 class Applied(NamedTuple):
-    """A migration that the database has."""
+    """A migration that was applied to the database."""
 
     version: int
     name: str
@@ -47,12 +47,12 @@ class Applied(NamedTuple):
     oldest_code: int
 
 
-# What code of an older schema version can live with; a migration not named here breaks it.
+# For each migration, the oldest code compatible with it; one not listed here breaks older code.
 # Code from before workflows (5) ends a child without waking its parent.
-# Code from before the ticks of watchdogs (6) reads columns that are gone.
-# Code from before 7 leaves `updated_at` as it was, which nothing depends on.
+# Code from before the ticks of watchdogs (6) reads columns that were dropped.
+# Code from before 7 does not set `updated_at`, which nothing depends on.
 # Code from before 8 keeps no audit log.
-# Code from before 10 claims suspects like any other job, and charges what it reaps.
+# Code from before 10 claims suspects like any other job, and charges an attempt for all it reaps.
 OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6}
 
 
@@ -72,12 +72,12 @@ def _read(file: str, text: str) -> Migration:
 
 
 def newest(engine: str) -> int:
-    """Return the schema version this code was written for."""
+    """Return the schema version that this code was written for."""
     return migrations(engine)[-1].version
 
 
 def read_applied(d: Dialect) -> Verb[list[Applied]]:
-    """Read which migrations the database has; none if it has no tables of ours."""
+    """Read the applied migrations; an empty list if the database has no pulsed tables."""
     exists = d.sql(d.has_migrations)
     select = d.sql(
         f"SELECT version, name, applied_at, oldest_code FROM {d.migrations} ORDER BY version"
@@ -95,7 +95,7 @@ def read_applied(d: Dialect) -> Verb[list[Applied]]:
 
 
 def migrate(d: Dialect) -> Verb[list[Migration]]:
-    """Apply what is missing, under the database's lock; returns what was applied."""
+    """Apply the missing migrations, under the database's lock; returns those applied."""
     record = d.sql(
         f"""INSERT INTO {d.migrations} (version, name, applied_at, oldest_code)
         VALUES (:version::int, :name::text, {d.now}, :oldest_code::int)"""
@@ -124,7 +124,7 @@ def migrate(d: Dialect) -> Verb[list[Migration]]:
 
 
 def script(d: Dialect, *, since: int = 0) -> str:
-    """Return the migrations after ``since`` as one transaction, for those who apply it by hand."""
+    """Return the migrations after ``since`` as one transaction, to be applied by hand."""
     parts = ["BEGIN", *d.before_migrating]
     for migration in migrations(d.engine):
         if migration.version > since:
@@ -138,7 +138,7 @@ def script(d: Dialect, *, since: int = 0) -> str:
 
 
 def is_behind(applied: list[Applied], engine: str) -> bool:
-    """Whether the database lacks something that this code needs."""
+    """Whether the database lacks a migration that this code needs."""
     return newest(engine) > max((row.version for row in applied), default=0)
 
 

@@ -1,7 +1,7 @@
-"""Where a PostgreSQL database is, said so that both drivers understand the same.
+"""The address of a PostgreSQL database, with the same meaning for both drivers.
 
-libpq's reading of the URL is the truth. asyncpg takes the keywords it knows and sends all others to
-the server as settings, which then refuses the connection; so those are left out for it.
+libpq parses the URL. asyncpg takes the keywords it knows and sends all others to the server as
+settings, which then refuses the connection; so those are left out for asyncpg.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pulsed.store.sql_store.store import StoreOptions
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_PORT = 5432
 HOST_WITHIN = 3.0
-"""Seconds that one of several hosts may take to answer, before the next is tried."""
+"""Connect timeout in seconds for one of several hosts, before the next is tried."""
 LONGEST_SCHEMA = 48
-"""PostgreSQL cuts names at 63 bytes; the schema's is part of the notification channel's."""
+"""PostgreSQL truncates names at 63 bytes, and the channel's name contains the schema's."""
 
 POOLS = 4
 """Pools of ``pool_size``: an event loop's work, its reports, its steps; blocking callers."""
 RESERVED = 4
-"""Connections beside them: for claims 2, for wake-ups and heartbeats 1 each."""
+"""Connections outside these pools: 2 for claims, 1 for notifications, 1 for heartbeats."""
 FEWEST_CONNECTIONS = 9
-"""One of each pool; a server has none for steps, but 4 for the heartbeats of remote workers."""
+"""One for each pool; a server has none for steps, but 4 for the heartbeats of remote workers."""
 
 _ASYNCPG_READS = (
     *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslnegotiation", "sslcrl", "sslpassword"),
@@ -42,29 +42,29 @@ _ASYNCPG_READS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOptions(StoreOptions):
-    """How to use the database."""
+    """The options of a PostgreSQL store."""
 
     schema: str | None = None
     """The schema of pulsed's tables; without one, the first of the role's search path."""
     pool_size: int = 10
-    """Connections for each event loop, and as many for blocking callers; opened when needed.
+    """Connections for each event loop, and as many for blocking callers; opened on demand.
 
-    As many again are for a loop's reports, and for transactions of its steps. Claims (2),
-    heartbeats through a server (4) and a listener (1) have their own beside a loop's, a worker's
-    heartbeats (1) beside the blocking ones.
+    A loop has as many again for its reports, and for the transactions of its steps. Added to a
+    loop's are those for claims (2), heartbeats through a server (4) and a listener (1); added to
+    the blocking ones, that for a worker's heartbeats (1).
     """
     max_connections: int | None = None
-    """The most connections of this process, with all that are named above; pool_size follows."""
+    """The limit on this process's connections, all of the above included; it lowers pool_size."""
     prepared_statements: bool = True
-    """False behind a PgBouncer in transaction mode: nothing is then kept in a session."""
+    """False behind a PgBouncer in transaction mode: sessions then keep no state."""
     listen_url: str | None = None
-    """A direct URL for wake-ups when the main one leads to a pooler; else workers only poll."""
+    """A direct URL for LISTEN when the main one leads to a pooler; without it, workers poll."""
     connect_timeout: float = 10.0
     statement_timeout: float = 30.0
     idle_in_transaction_timeout: float = 60.0
-    """Seconds after which the server ends a session of ours that stopped inside a transaction."""
+    """Seconds after which the server ends a pulsed session that is idle in a transaction."""
     application_name: str = "pulsed"
-    """What ``pg_stat_activity`` shows, followed by what the session is for: ``pulsed/claim``."""
+    """The name in ``pg_stat_activity``, followed by the session's lane: ``pulsed/claim``."""
 
     def __post_init__(self) -> None:
         if self.pool_size < 1:
@@ -86,7 +86,7 @@ class PostgresOptions(StoreOptions):
 
     @property
     def size(self) -> int:
-        """How many connections each of the pools may have."""
+        """The connection limit of each pool."""
         if self.max_connections is None:
             return self.pool_size
         return min(self.pool_size, (self.max_connections - RESERVED) // POOLS)
@@ -118,17 +118,17 @@ class Address:
         if not _is_plausible(keywords):
             raise _not_understood()
         address = cls(keywords)
-        if len(address.hosts) > 1:  # all but one of them are standbys
+        if len(address.hosts) > 1:  # all but one are standbys
             keywords.setdefault("target_session_attrs", "read-write")
         return address
 
     @property
     def hosts(self) -> list[str]:
-        """The servers to try, in this order."""
+        """The hosts, in the order to try them."""
         return (self.keywords.get("host") or self.keywords.get("hostaddr") or "").split(",")
 
     def alternatives(self) -> list[Address]:
-        """Return the address of each host by itself."""
+        """Return a separate address for each host."""
         if len(self.hosts) == 1:
             return [self]
         name = "host" if self.keywords.get("host") else "hostaddr"
@@ -149,7 +149,7 @@ class Address:
         return Address(self.keywords | moved)
 
     def place_of(self, host: str, port: int) -> int:
-        """Return which of the hosts this one is, by what libpq says of a connection."""
+        """Return the index of a host, given the host and port that libpq reports."""
         ports = self.keywords.get("port", "").split(",")
         known = [(h, int(p or DEFAULT_PORT)) for h, p in zip_longest_last(self.hosts, ports)]
         return known.index((host, port)) if (host, port) in known else 0
@@ -169,7 +169,7 @@ class Address:
         return f"PostgreSQL database {database!r} at {self.at}"
 
     def connect_timeout(self, default: float) -> float:
-        """Return how long one host may take: what the URL says, if it says so."""
+        """Return the timeout in seconds for one host: the URL's, if it has one."""
         said = self.keywords.get("connect_timeout", "")
         if said.isdecimal() and int(said) > 0:
             return float(said)
@@ -180,8 +180,8 @@ class Address:
     ) -> dict[str, Any]:
         """Return the arguments of ``psycopg.connect``, with settings for the session.
 
-        ``most`` bounds the time to connect, whatever the URL says; libpq knows only whole seconds,
-        and takes 1 for 2.
+        ``most`` bounds the connect timeout, whatever the URL says. libpq takes only whole seconds,
+        and treats 1 as 2.
         """
         arguments: dict[str, Any] = dict(self.keywords)
         arguments["application_name"] = settings["application_name"]
@@ -194,8 +194,8 @@ class Address:
         ]
         if said or ours:
             arguments["options"] = " ".join(said + ours)
-        # A server that vanished without a word is noticed within a minute, not in two hours; and
-        # one that does not acknowledge what it was sent, in half a minute, not in fifteen.
+        # Keepalives detect a server that vanished within a minute instead of two hours. The user
+        # timeout detects unacknowledged data in half a minute instead of fifteen.
         for name, value in (("keepalives_idle", 20), ("keepalives_interval", 10)):
             arguments.setdefault(name, value)
         arguments.setdefault("keepalives_count", 4)
@@ -221,14 +221,14 @@ class Address:
 
 
 def zip_longest_last(hosts: list[str], ports: list[str]) -> list[tuple[str, str]]:
-    """Pair hosts with ports; a single port is for all of them, as libpq has it."""
+    """Pair hosts with ports; as in libpq, a single port is for all hosts."""
     return list(
         zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True)
     )
 
 
 def _is_plausible(keywords: dict[str, str]) -> bool:
-    """Whether the parts look right; an unescaped password ends up in any of them."""
+    """Whether the parts are plausible; parts of an unescaped password may be in any of them."""
     ports = keywords.get("port", "").split(",")
     return (
         all(port == "" or (port.isdecimal() and int(port) < 65_536) for port in ports)
@@ -238,7 +238,7 @@ def _is_plausible(keywords: dict[str, str]) -> bool:
 
 
 def _not_understood(reason: str = "") -> InvalidURL:
-    """Say what a URL should look like, without repeating any of it: it may be a password."""
+    """Return the error for an invalid URL, without quoting it: any part may be a password."""
     parameter = re.search(r'invalid URI query parameter: "(\w+)"', reason)
     if parameter:
         return InvalidURL(f"PostgreSQL URLs have no parameter {parameter[1]!r}; remove it.")

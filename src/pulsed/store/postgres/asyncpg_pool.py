@@ -1,9 +1,9 @@
 """asyncpg connections of one event loop, by lane.
 
-A small pool of our own: a verb takes the connection that was used last and gives it back, without
-the extra round trip that a general pool spends on resetting the session. A connection that raised
-is never used again: it may be in a broken transaction, hold a stale plan or belong to a server that
-was demoted, and errors are rare enough for that to be cheap.
+Unlike a general pool, this one spends no extra round trip on resetting a session: a verb takes the
+most recently used connection and gives it back. A connection that raised is never reused: it may be
+in a broken transaction, hold a stale plan or belong to a demoted server, and errors are rare enough
+for that to be cheap.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
     """A connection that knows its host."""
 
     place = 0
-    """Which of the hosts of its URL it leads to."""
+    """The index of its host in the URL."""
 
 
 async def connect(
     hosts: Hosts, options: PostgresOptions, sessions: Sessions, lane: Lane
 ) -> Connection:
-    """Open a connection for a lane, to the first host that will do."""
+    """Open a connection for a lane, to the first suitable host."""
     if lane is not Lane.URGENT:
         sessions.crowding.check()
     try:
@@ -57,7 +57,7 @@ async def connect(
 async def _connect_to_one(
     hosts: Hosts, options: PostgresOptions, settings: dict[str, str]
 ) -> Connection:
-    """Try one host after the other: asyncpg has one time limit for all of them."""
+    """Try one host after the other: asyncpg itself has one timeout for all of them."""
     within = hosts.address.connect_timeout(options.connect_timeout)
     failed: Exception | None = None
     for place in hosts.in_order():
@@ -86,11 +86,11 @@ _NEXT_HOST = (
     asyncpg.TargetServerAttributeNotMatched,
     asyncpg.CannotConnectNowError,
 )
-"""A host that hangs, is away, hangs up, starts up or follows another one."""
+"""Errors after which the next host is tried: time-out, down, disconnected, starting, standby."""
 
 
 class LanePool:
-    """The connections of one lane, the last used first."""
+    """The connections of one lane, most recently used first."""
 
     keep_idle = KEEP_IDLE
 
@@ -100,7 +100,7 @@ class LanePool:
         self._idle: list[tuple[Connection, float]] = []
         self._open_one = open_one
         self._unclaimed: list[asyncio.Task[Connection]] = []
-        """Connections that are being opened, and whose callers have been cancelled since."""
+        """Connections being opened whose callers have been cancelled."""
         self._trimming: asyncio.TimerHandle | None = None
 
     async def take(self, within: float | None = None) -> Connection:
@@ -116,10 +116,10 @@ class LanePool:
         return connection
 
     async def _opened(self) -> Connection:
-        """Open a connection, or wait for one that another caller did not.
+        """Return a new connection, or one that a cancelled caller began to open.
 
-        Opening one is not cancelled with its caller: asyncpg would leave a future behind, whose
-        error nobody gets to see but in the log. The next caller takes it over.
+        The opening is not cancelled with its caller: asyncpg would leave a future behind, whose
+        error is never retrieved and only logged. The next caller takes the connection over.
         """
         opening = self._unclaimed.pop() if self._unclaimed else asyncio.create_task(self._open())
         try:
@@ -134,7 +134,7 @@ class LanePool:
         return await self._open_one()
 
     def _adopt(self, opening: asyncio.Task[Connection]) -> None:
-        """Keep a connection for which nobody waits any more; its error is nobody's either."""
+        """Keep a connection whose caller was cancelled; an error in opening it is dropped."""
         failed = opening.cancelled() or opening.exception() is not None
         if opening in self._unclaimed:
             self._unclaimed.remove(opening)
@@ -156,7 +156,7 @@ class LanePool:
             self._trimming = loop.call_later(self.keep_idle, self._trim)
 
     def _trim(self) -> None:
-        """Close what a burst has left idle; the one that was used last is kept."""
+        """Close connections left idle after a burst, except the most recently used one."""
         self._trimming = None
         long_ago = time.monotonic() - self.keep_idle
         surplus = [one for one, since in self._idle[:-1] if since <= long_ago]
@@ -167,27 +167,28 @@ class LanePool:
         self._trim_later()
 
     def drop(self, connection: Connection) -> None:
-        """Let go of a connection without a word to the server."""
+        """Abort a connection, without a message to the server."""
         self.opened.discard(connection)
         connection.terminate()
 
     async def drop_cancelled(self, connection: Connection) -> None:
-        """Let go of a connection whose statement was cancelled, once the server has heard of that.
+        """Close a connection whose statement was cancelled, after the server got the cancellation.
 
-        Cut off at once, the statement would run on with its locks until its timeout.
+        If the connection were aborted at once, the statement would keep running, with its locks,
+        until its timeout.
         """
         self.opened.discard(connection)
         closing = asyncio.ensure_future(_close(connection))
         _keep(closing)
-        await asyncio.shield(closing)  # lest the loop ends before the server has been told
+        await asyncio.shield(closing)  # else the loop may end before the cancellation is sent
 
     def drop_idle(self) -> None:
-        """Let go of all that nobody uses."""
+        """Abort all idle connections."""
         while self._idle:
             self.drop(self._idle.pop()[0])
 
     async def close(self) -> None:
-        """Say goodbye on idle connections; those in use are ended when they are given back."""
+        """Close idle connections; those in use are aborted when they are given back."""
         idle, self._idle = [connection for connection, _ in self._idle], []
         unclaimed, self._unclaimed = self._unclaimed, []
         self.opened.clear()
@@ -201,7 +202,7 @@ class LanePool:
 async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=CLOSE_WITHIN)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is gone now
+    except Exception:  # noqa: BLE001 - whatever the error, the connection is dropped
         connection.terminate()
     except asyncio.CancelledError:  # the loop ends
         connection.terminate()
@@ -212,13 +213,13 @@ _closing: set[asyncio.Future[None]] = set()
 
 
 def _keep(task: asyncio.Future[None]) -> None:
-    """Hold on to a task that nobody waits for; the loop itself does not."""
+    """Keep a reference to a task that nothing awaits: the loop keeps only a weak one."""
     _closing.add(task)
     task.add_done_callback(_closing.discard)
 
 
 class LoopPool:
-    """All lanes of one event loop. Closes itself when the loop ends."""
+    """The connections of one event loop, by lane. Closes itself when the loop ends."""
 
     def __init__(
         self, hosts: Hosts, options: PostgresOptions, sessions: Sessions, clock: Clock | None
@@ -235,12 +236,12 @@ class LoopPool:
         self.is_open = False
 
     async def open(self) -> None:
-        """Tie the pool to the loop's life. Does not suspend."""
+        """Have the pool closed when the loop ends. Does not suspend."""
         self.is_open = True
         await anext(self._life)
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
-        """Wait to be closed: ``asyncio.run`` closes async generators as its last act."""
+        """Close the lanes when ``asyncio.run`` closes async generators, which it does last."""
         try:
             yield
         finally:
@@ -251,8 +252,8 @@ class LoopPool:
         await self._life.aclose()
 
     def close_soon(self) -> None:
-        """Close all connections from outside the loop, or from where nothing can be awaited."""
-        with suppress(RuntimeError):  # the loop is closed, and so are they
+        """Schedule closing all connections, from another thread or from synchronous code."""
+        with suppress(RuntimeError):  # the loop is closed, and so are the connections
             self.loop.call_soon_threadsafe(self._start_closing)
 
     def _start_closing(self) -> None:
@@ -263,17 +264,17 @@ class LoopPool:
         return [connection for lane in self._lanes.values() for connection in lane.opened]
 
     def session_pids(self) -> set[int]:
-        """Return which sessions of the server are ours."""
+        """Return the server's process ids of this pool's sessions."""
         return {connection.get_server_pid() for connection in self.connections()}
 
     async def run(self, verb: Verb[T]) -> T:
-        """Run a verb on a connection of its lane."""
+        """Run a verb on a connection of its lane; returns its value."""
         pool = self._lanes[lane_of(verb)]
         seconds = self._sessions.client_timeout(verb)
         if not verb.urgent:
             async with pool.slots:
                 return await self._run(pool, verb, lambda: seconds)
-        # All that it waits for counts: the slot, the connection, opening a transaction.
+        # The timeout covers every wait: for the slot, the connection, opening a transaction.
         end = time.monotonic() + seconds
         async with asyncio.timeout(seconds):
             await pool.slots.acquire()
@@ -306,7 +307,7 @@ class LoopPool:
 
     @contextmanager
     def watched(self, connection: Connection) -> Iterator[None]:
-        """Give a connection up when its host stays silent and another one has taken over."""
+        """Abort the connection if its host stops answering and another one has taken over."""
         if not self.hosts.several:
             yield
             return
@@ -317,23 +318,23 @@ class LoopPool:
             watch.end()
 
     def slot(self, lane: Lane) -> asyncio.Semaphore:
-        """Return the slots of a lane, for a connection that is made elsewhere."""
+        """Return the semaphore of a lane, for a connection that is opened elsewhere."""
         return self._lanes[lane].slots
 
     @asynccontextmanager
     async def borrowed(self, lane: Lane) -> AsyncIterator[Connection]:
-        """Lend a connection. It is not used again unless all went well."""
+        """Lend a connection. After an error it is not reused."""
         pool = self._lanes[lane]
         async with pool.slots:
             connection = await pool.take()
             try:
                 yield connection
-            except BaseException:  # perhaps in the middle of a statement, with its locks
+            except BaseException:  # a statement may still run, with its locks
                 await pool.drop_cancelled(connection)
                 raise
             try:
                 await connection.reset()
-            except DRIVER_ERRORS:  # what was done with it is done
+            except DRIVER_ERRORS:  # the borrower's work is complete, so this is no error
                 pool.drop(connection)
             except BaseException:
                 pool.drop(connection)
@@ -366,7 +367,7 @@ class LoopPool:
 
 
 class _Watch:
-    """Has a host checked for as long as a statement waits for it."""
+    """Checks a host periodically while a statement waits for its answer."""
 
     def __init__(self, hosts: Hosts, connection: Connection) -> None:
         self._hosts = hosts
@@ -395,5 +396,5 @@ class _Watch:
 
 
 def changed(status: str) -> int:
-    """Return how many rows a command changed, from what the server calls it: ``INSERT 0 5``."""
+    """Return how many rows a command changed, from its command tag: ``INSERT 0 5``."""
     return int(status.rpartition(" ")[2])

@@ -1,4 +1,4 @@
-"""What a doctor asks a PostgreSQL server."""
+"""The facts about a PostgreSQL server that ``doctor`` checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SERVER = """SELECT current_setting('server_version'), current_database(), curre
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::text,
     current_setting('autovacuum'), current_setting('transaction_isolation')"""
 
-# A transaction that is left open keeps dead rows of its own database from being removed.
+# An open transaction keeps vacuum from removing dead rows of its database.
 _IDLE = """SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint,
         coalesce(nullif(application_name, ''), 'unnamed'), coalesce(usename::text, '?')
     FROM pg_stat_activity
@@ -22,7 +22,7 @@ _IDLE = """SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::bigin
 
 
 def check(d: Dialect) -> Verb[dict[str, str]]:
-    """Read the server's version, settings, and the session that is most in the way."""
+    """Read the server's version, settings, and the session longest idle in a transaction."""
 
     def script() -> Script[dict[str, str]]:
         server = (yield Statement(d.sql(_SERVER), {}))[0]

@@ -9,7 +9,7 @@ from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
 
 HIGHEST, LOWEST = 100, -100
-"""Priorities."""
+"""The range of priorities."""
 
 
 def claim_due(

@@ -1,9 +1,9 @@
-"""A commit that waits for the standby, also when there was nothing left to write.
+"""A commit that waits for the standby, even when it has nothing to write.
 
-Under synchronous replication a COMMIT waits until the standby has its WAL; one without WAL waits
-for nobody. So a call that finds its work done, by an earlier try whose commit was cut short or by
-another caller, would vouch for rows that no standby may have. It writes an empty message instead:
-its own commit then waits, and what is waited for includes everything that was there before.
+Under synchronous replication, a COMMIT waits until the standby has its WAL; a commit without WAL
+does not wait. So a call that finds its work done, by another caller or by an earlier attempt whose
+commit was interrupted, would acknowledge rows that no standby may have. It writes an empty message
+instead: its own commit then waits, and that covers all earlier WAL.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _MESSAGE = "SELECT pg_logical_emit_message(true, 'pulsed', '')::text"
 
 COMMIT = "COMMIT"
 COMMIT_WRITTEN = f"{_MESSAGE} WHERE pg_current_xact_id_if_assigned() IS NULL; {COMMIT}"
-"""Commits, and waits for the standby whether or not the transaction has changed anything."""
+"""Commits, and waits for the standby whether or not the transaction wrote anything."""
 
 _CONFIRM = Statement(Sql(_MESSAGE, ()), {})
 
 
 def confirmed(verb: Verb[T]) -> Verb[T]:
-    """Return a verb that has no transaction of its own so that its answer, too, was waited for."""
+    """Return a verb whose answer waits for the standby, even without its own transaction."""
     if verb.kind is not Kind.SINGLE:
         return verb
     return replace(verb, script=lambda: _confirmed(verb.script()))
 
 
 def _confirmed(script: Script[T]) -> Script[T]:
-    """Behind a counted statement that changed nothing, write something."""
+    """After a counted statement that changed no row, write an empty message."""
     statement = next(script)
     while True:
         rows = yield statement

@@ -14,7 +14,7 @@ from pulsed.store.sql.statement import Sql, numbered
 
 
 class PostgresDialect(Dialect):
-    """``timestamptz``, ``uuid``, arrays. The server's clock decides; a test may bring its own."""
+    """``timestamptz``, ``uuid``, arrays. Time is the server's clock, or a test's own."""
 
     engine = "postgres"
     literal_now = "now()"
@@ -26,7 +26,7 @@ class PostgresDialect(Dialect):
     native = frozenset({Kind.UUID, Kind.INSTANT, Kind.FLAG})
     skip_locked = "FOR UPDATE SKIP LOCKED"
     for_update = "FOR NO KEY UPDATE"
-    # In logarithms, because power() overflows, and one such row would fail every batch it is in.
+    # In logarithms, because power() overflows, and one such row would fail its whole batch.
     backoff = (
         "CASE WHEN backoff_base > 0 THEN least(backoff_cap, exp(least(ln(backoff_base) "
         "+ backoff_power * ln(greatest(attempts, 1)) "
@@ -37,7 +37,7 @@ class PostgresDialect(Dialect):
     def __init__(self, schema: str | None = None, *, own_clock: bool = False) -> None:
         super().__init__(schema)
         self.now = ":now::timestamptz" if own_clock else "now()"
-        # In a subquery of their own, so that they are evaluated once and not for each row.
+        # In a subquery, so that it is evaluated once and not for each row.
         self.clock = ":now::timestamptz" if own_clock else "(SELECT clock_timestamp())"
         self.next_token = (
             "greatest(lease_token + 1, "
@@ -61,7 +61,7 @@ class PostgresDialect(Dialect):
         if not self.schema:
             return (lock, create)
         quoted = f'"{self.schema}"'
-        # Even where it exists, CREATE asks for a privilege on the database; so look first.
+        # CREATE needs a privilege on the database even if the schema exists; so check first.
         create_schema = (
             f"DO $$ BEGIN IF to_regnamespace('{quoted}') IS NULL THEN "
             f"CREATE SCHEMA IF NOT EXISTS {quoted}; END IF; END $$"
@@ -79,8 +79,8 @@ class PostgresDialect(Dialect):
         if lock == "order":
             return f"(SELECT * FROM {relation} ORDER BY {key}) AS r"
         if lock == "held":
-            # The guards are in the statement that locks: only there they are looked at again
-            # once the lock is ours.
+            # The guards are in the statement that locks: only there PostgreSQL rechecks them
+            # after the lock is acquired.
             return (
                 f"(WITH l AS MATERIALIZED (SELECT r.* FROM (SELECT * FROM {relation}) AS r "
                 f"JOIN {self.jobs} AS j ON {self.same_id('j.id', 'r.job_id')} AND {FENCE} "
@@ -100,7 +100,7 @@ class PostgresDialect(Dialect):
     def same_id(self, column: str, value: str) -> str:
         # A plain "=" may be planned as a scan of the whole index with the batch inside, and was,
         # when the statement was prepared while the table had ten rows. This form can only be
-        # looked up, once for each row of the batch.
+        # planned as one index lookup for each row of the batch.
         return f"{column} = ANY(ARRAY[{value}])"
 
     def id_among(self, column: str, ids: str) -> str:
@@ -130,8 +130,8 @@ class PostgresDialect(Dialect):
         return f"date_part('epoch', {instant})"
 
     def instant(self, number: Any) -> datetime:
-        # Exact for what is due before the year 2106: until then a double tells microseconds apart.
+        # Exact to the microsecond for instants before the year 2106: a double's precision.
         try:
             return datetime.fromtimestamp(number, UTC)
-        except (OverflowError, ValueError):  # '-infinity', in somebody's own INSERT
+        except (OverflowError, ValueError):  # '-infinity', from a user's own INSERT
             return EPOCH

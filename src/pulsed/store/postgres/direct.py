@@ -1,7 +1,7 @@
-"""A statement sent to libpq without a cursor, where only the number of its rows is asked for.
+"""Runs a statement on libpq without a cursor, where only the row count is needed.
 
 A cursor adapts parameters, describes columns and prepares loaders. For an insert of one job that
-costs more of this process's time than sending it and waiting for the answer does.
+costs this process more time than sending it and waiting for the answer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 Prepared: TypeAlias = dict[str, bytes]
-"""The names of what one connection has prepared here, beside the driver's own."""
+"""The names of one connection's prepared statements, by text; the driver keeps its own."""
 
 MOST_PREPARED = 256
-"""More than a program uses; what comes later is sent unprepared."""
+"""More than a program uses; further statements are sent unprepared."""
 
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
@@ -30,7 +30,7 @@ def count(
     values: Sequence[str | None],
     prepared: Prepared | None,
 ) -> int:
-    """Run a statement and return how many rows it changed; ``prepared`` is None for never."""
+    """Run a statement and return how many rows it changed; ``prepared`` None: do not prepare."""
     libpq, encoding = connection.pgconn, connection.info.encoding
     encoded = [None if value is None else _encoded(value, encoding) for value in values]
     if prepared is not None and (text in prepared or len(prepared) < MOST_PREPARED):
@@ -46,7 +46,7 @@ def count(
 
 
 def _encoded(value: str, encoding: str) -> bytes:
-    if "\0" in value:  # where libpq would take the text to end
+    if "\0" in value:  # libpq would end the text there
         raise psycopg.DataError("PostgreSQL text cannot contain NUL")
     return value.encode(encoding)
 

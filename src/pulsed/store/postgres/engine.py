@@ -1,4 +1,4 @@
-"""PostgreSQL as verbs see it: rows are locked, and a write answers with what it changed."""
+"""PostgreSQL's engine for the verbs: rows are locked, and a write returns what it changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pulsed.store.verbs.script import Script
 
 
 class PostgresEngine(Engine):
-    """Claims of all priorities at once, and locks in one order."""
+    """Claims of all priorities in one statement, and row locks in one order."""
 
     claiming: PostgresClaimStatements
     leases: PostgresLeaseStatements

@@ -1,4 +1,4 @@
-"""What PostgreSQL or its driver refused, in our words, and whether it is worth asking again."""
+"""Translates the errors of PostgreSQL and its drivers, transient ones apart from the others."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DRIVER_ERRORS: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
-    OSError,  # and with it TimeoutError: a connection that could not be made, or was lost
+    OSError,  # includes TimeoutError: a connection that could not be opened, or was lost
 )
-"""Everything that a call into a driver may raise, but for cancellation."""
+"""Everything that a call into a driver may raise, except cancellation."""
 
 _DISCONNECTED = {"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "25006"}
 _TRANSIENT = _DISCONNECTED | {
@@ -43,16 +43,16 @@ _BUSY = {
     "57014",  # query_canceled: the statement timeout
     "55P03",  # lock_not_available: the lock timeout
 }
-_TOOK_ITS_TIME = {"25P03", "25P04"}  # idle in its transaction, or in it for too long
+_TOOK_ITS_TIME = {"25P03", "25P04"}  # idle-in-transaction timeout, transaction timeout
 _ABOUT_THE_ROW = ("22", "23")  # data_exception, integrity_constraint_violation
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
-_PLAN_IS_STALE = "0A000"  # among other things that are "not supported"
+_PLAN_IS_STALE = "0A000"  # feature_not_supported, which has other causes, too
 _CACHED_PLAN = re.compile("cached (statement )?plan")
 _SESSION_LOST_ITS_STATEMENT = {"26000", "42P05"}
 _KEPT_OUT = {"28000", "28P01", "3D000"}
 _MAY_NOT = "42501"  # insufficient_privilege
 
-# libpq does not tell the SQLSTATE of a refused connection, only the server's words.
+# libpq does not report the SQLSTATE of a refused connection, only the server's message.
 _KEPT_OUT_WORDS = (
     "authentication failed",
     "no password supplied",
@@ -68,7 +68,7 @@ _CROWDED_WORDS = (
     "too many connections for",
 )
 
-# What libpq says around the reason: the address, which our errors name as well, and a question.
+# What libpq writes around the reason: the address, which pulsed's errors name, and a question.
 _BEFORE_THE_REASON = re.compile(
     r'^connection failed: connection to server at "[^"]*"( \([^)]*\))?, port \d+ failed: (FATAL: )?'
 )
@@ -76,7 +76,7 @@ _BEHIND_THE_REASON = re.compile(r" Is the server running .*\?$")
 
 
 def translate(error: BaseException, verb: str, where: str) -> StorageError:
-    """Turn a driver's error into one of ours."""
+    """Return the StorageError for a driver's error; a transient one if a retry may succeed."""
     state = _state(error)
     text = f"{verb} failed on the {where}: {_message(error)}"
     if is_crowded(error):
@@ -109,18 +109,18 @@ def translate(error: BaseException, verb: str, where: str) -> StorageError:
 
 
 def is_crowded(error: BaseException | None) -> bool:
-    """Whether the server has refused a connection because it has none left."""
+    """Whether the server refused a connection because it has no slot left."""
     if isinstance(error, TooManyConnections):
         return True
     if (state := getattr(error, "sqlstate", None)) is not None:
         return bool(state == _TOO_MANY_CONNECTIONS)
-    # libpq does not tell the state of a connection that was refused.
+    # libpq does not report the SQLSTATE of a refused connection.
     refused = isinstance(error, psycopg.OperationalError)
     return refused and any(words in str(error) for words in _CROWDED_WORDS)
 
 
 def lost_the_server(error: BaseException) -> bool:
-    """Whether the server went away or lost its role: then other idle connections did as well."""
+    """Whether the server is gone or was demoted: then idle connections are useless, too."""
     state = _state(error)
     if state is not None:
         return state.startswith("08") or state in _DISCONNECTED
@@ -128,7 +128,7 @@ def lost_the_server(error: BaseException) -> bool:
 
 
 def may_have_lost_its_session(error: BaseException) -> bool:
-    """Whether an error of a user's code goes back to the end of a session, and not by its fault."""
+    """Whether a lost session caused an error in a user's code; not if its transaction timed out."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, TimeoutError):
         if isinstance(cause, DRIVER_ERRORS) and lost_the_server(cause):
@@ -161,11 +161,11 @@ def _is_kept_out(error: BaseException) -> bool:
 def _is_about_the_row(error: BaseException, state: str | None) -> bool:
     if state is not None:
         return state.startswith(_ABOUT_THE_ROW)
-    return isinstance(error, psycopg.DataError | psycopg.IntegrityError)  # found by the driver
+    return isinstance(error, psycopg.DataError | psycopg.IntegrityError)  # raised by the driver
 
 
 def with_type(error: BaseException) -> str:
-    """Describe an error for a log, also one that has nothing to say."""
+    """Return an error's type and message for a log; only the type if it has no message."""
     said = _message(error)
     name = type(error).__name__
     return name if said == name else f"{name}: {said}"
@@ -177,12 +177,12 @@ def _state(error: BaseException) -> str | None:
 
 
 def _message(error: BaseException) -> str:
-    """Return what went wrong in one line; a server's DETAIL may hold a job's payload."""
+    """Return the message in one line, without DETAIL, which may hold a job's payload."""
     if isinstance(error, psycopg.Error) and error.diag.message_primary:
         return error.diag.message_primary
     if isinstance(error, asyncpg.PostgresError) and error.args:
         return str(error.args[0])
     text = " ".join(str(error).split())
-    if text.count("connection to server at") == 1:  # of several hosts, each has its own reason
+    if text.count("connection to server at") == 1:  # with several hosts, each has its own reason
         text = _BEHIND_THE_REASON.sub("", _BEFORE_THE_REASON.sub("", text))
     return text.rstrip(".") or type(error).__name__

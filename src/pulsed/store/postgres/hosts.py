@@ -1,8 +1,8 @@
-"""The hosts of a URL: in which order to try them, and whether a silent one has been replaced.
+"""Failover between the hosts of a URL: their order, and whether a silent one was replaced.
 
-A primary that hangs neither answers nor ends its connections. With one host there is nothing to do
-but wait. With several, another one may have become the primary meanwhile: then what waits for the
-silent one is given up. A host that still lets us connect is only slow, and is waited for.
+A primary that hangs neither answers nor ends its connections. With one host, callers can only wait.
+With several, another one may have become the primary: then statements in flight on the silent one
+are aborted. A host that still accepts connections is only slow, and callers keep waiting.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pulsed.store.postgres.address import Address
 log = logging.getLogger("pulsed.store")
 
 SILENT_AFTER = 2.0
-"""Seconds without an answer after which a host is checked…"""
+"""Seconds without an answer after which a host is checked."""
 CHECK_EVERY = 5.0
-"""…and between two checks of it, however many statements wait."""
+"""Least seconds between two checks of a host, however many statements wait."""
 AVOID_FOR = 30.0
-"""Seconds for which a host that was replaced is tried after all others."""
+"""Seconds for which a replaced host is tried last."""
 
 
 class Hosts:
-    """The hosts of one address. Threads and event loops share it."""
+    """The hosts of one address, shared by threads and event loops."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Hosts:
         accepts: Callable[[Address], bool | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``accepts`` connects: True if it could, None if the host answered but refused."""
+        """``accepts`` connects to a host: True if it can, None if the host answers but refuses."""
         self.address = address
         self.each = address.alternatives()
         self._accepts = accepts
@@ -45,17 +45,17 @@ class Hosts:
         self.forget_inherited()
 
     def forget_inherited(self) -> None:
-        """Start afresh in a forked child."""
+        """Reset the state in a forked child."""
         self._checking = threading.Lock()
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="pulsed-hosts")
 
     @property
     def several(self) -> bool:
-        """Whether there is another host to go to."""
+        """Whether there is more than one host."""
         return len(self.each) > 1
 
     def in_order(self) -> list[int]:
-        """Return the places of all hosts, those that were replaced a moment ago last."""
+        """Return the indexes of all hosts, those recently replaced last."""
         return sorted(range(len(self.each)), key=self._is_avoided)
 
     def preferred(self) -> Address:
@@ -64,11 +64,11 @@ class Hosts:
         return self.address if order == sorted(order) else self.address.reordered(order)
 
     def connected(self, place: int) -> None:
-        """Take note that a host has let us in."""
+        """Record that a host has accepted a connection."""
         self._avoid_until[place] = -math.inf
 
     def is_replaced(self, place: int) -> bool:
-        """Whether a silent host lets nobody in while another one does. Takes some seconds."""
+        """Whether a silent host accepts no connection while another does. Takes some seconds."""
         with self._checking:
             if self._clock() < self._checked_at[place] + CHECK_EVERY:
                 return self._is_avoided(place)
@@ -95,6 +95,6 @@ class Hosts:
         return self._clock() < self._avoid_until[place]
 
     def close(self) -> None:
-        """Let go of the thread; another one is there when it is needed."""
+        """Release the thread; a later check starts another one."""
         threads, self.threads = self.threads, ThreadPoolExecutor(1, "pulsed-hosts")
         threads.shutdown(wait=False)

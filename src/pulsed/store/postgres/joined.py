@@ -1,8 +1,8 @@
 """Submitting through the caller's own connection, inside the caller's own transaction.
 
-Nothing is begun, committed, tried again or announced here: the job appears if and when the caller
-commits. A connection that is not in a transaction and begins none by itself is refused: the job
-would survive the caller's rollback.
+It never begins, commits, retries or notifies: the job appears if and when the caller commits. A
+connection in autocommit mode and outside of a transaction is refused: the job would survive the
+caller's rollback.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = (
 
 
 class JoinedPostgres(Submitter):
-    """Submits through a connection of the caller, whatever its row and cursor factories are."""
+    """Submits through a connection of the caller, whatever its row and cursor factories."""
 
     def __init__(self, connection: Any, store: PostgresStore) -> None:
         if not isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection, *ASYNCPG)):

@@ -1,7 +1,8 @@
-"""Hearing that jobs have arrived: LISTEN on a connection of its own, which heals itself.
+"""Notifications of new jobs: LISTEN on a connection of its own, which reconnects by itself.
 
-A listener that lost its connection is only slower: the worker polls. So it never raises and never
-gives up; it comes back with a jittered pause and wakes the worker once, for what it missed.
+While the connection is lost, the worker polls and is only slower. So a listener never raises and
+never gives up; it reconnects with jittered backoff, then wakes the worker once, for notifications
+that it missed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = logging.getLogger("pulsed.store")
 
 
 class Wanted(Listener):
-    """A listener for some queues; others in this process look at the same set of them."""
+    """A listener for a set of queues; the set is shared with this process's own notifications."""
 
     def __init__(self, queues: set[str]) -> None:
         self._queues = queues
@@ -39,13 +40,13 @@ class Wanted(Listener):
 
 
 class Polling(Wanted):
-    """There is no connection that could listen: jobs start at the next poll."""
+    """The listener where no connection can LISTEN: jobs start at the next poll."""
 
     healthy = False
 
 
 class ChannelListener(Wanted):
-    """A LISTEN connection, kept up for ever."""
+    """A LISTEN connection that reconnects until it is cancelled."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class ChannelListener(Wanted):
                 await self._listen()
             except (*DRIVER_ERRORS, TooManyConnections) as error:
                 failures = 1 if self._healthy else failures + 1
-                is_known = failures > 1 or is_crowded(error)  # of the latter, the store tells
+                is_known = failures > 1 or is_crowded(error)  # the store logs the latter
                 level = logging.DEBUG if is_known else logging.WARNING
                 log.log(level, "wake-ups stopped, polling goes on: %s", with_type(error))
             finally:
@@ -94,12 +95,12 @@ class ChannelListener(Wanted):
         self._healthy = True
         self._wake()
         while not await _happens(lost, CHECK_EVERY):
-            # A network that went silent does not end a connection; an unanswered question does.
+            # A silent network does not end a connection; a query without an answer detects it.
             await connection.fetchval("SELECT 1", timeout=CHECK_WITHIN)
         raise ConnectionResetError("the server closed the listening connection")
 
     def _heard(self, _connection: object, pid: int, _channel: str, queue: str) -> None:
-        """Pass on what others say; this process has heard of its own jobs when they were stored."""
+        """Wake for other processes' notifications; this one woke for its own jobs on commit."""
         if queue in self._queues and pid not in self._ours():
             self._wake()
 
@@ -117,7 +118,7 @@ async def _happens(event: asyncio.Event, seconds: float) -> bool:
 
 @asynccontextmanager
 async def running(listener: ChannelListener) -> AsyncIterator[Listener]:
-    """Keep a listener running in a task."""
+    """Run a listener in a task, until the context is left."""
     task = asyncio.create_task(listener.run(), name="pulsed-listen")
     try:
         yield listener

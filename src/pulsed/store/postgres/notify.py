@@ -1,11 +1,11 @@
-"""Telling workers elsewhere that jobs have arrived: NOTIFY, and not too often.
+"""Debounced NOTIFY for workers in other processes.
 
-Every NOTIFY takes a lock of the whole server when it commits, so one per submit would more than
-halve what the server can take. The first submit to a queue is announced at once; what follows
-within 5 ms is announced together when they are over: by the next submit, or if none comes by a
-thread that exists only while there is something to announce. (In a burst a thread that wakes up
-every 5 ms would cost each submit a tenth of its time.) A lost announcement costs a worker one poll
-interval and nothing else.
+Every NOTIFY takes a server-wide lock when it commits, so one per submit would more than halve the
+server's throughput. The first submit to a queue is announced at once. Submits within the next 5 ms
+are announced together when these are over: by the next submit, or if none comes by a thread that
+exists only while there is something to announce. (In a burst, a thread that wakes up every 5 ms
+would cost each submit a tenth of its time.) A lost notification costs a worker one polling interval
+and nothing else.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pulsed.store.verbs.script import Kind, Script, Verb
 
 AT_MOST_EVERY = 0.005
 LATE_BY = 0.002
-"""How long the thread leaves it to the next submit of a burst to announce what came before."""
+"""Extra seconds that the thread leaves to the next submit of a burst to send what is owed."""
 LINGER = 1.0
-"""Seconds the thread waits for more to announce before it ends."""
+"""Seconds that the thread waits for more to announce before it ends."""
 FLUSH_WITHIN = 2.0
 REMEMBERED = 1_000
-"""Queues whose last announcement is kept in mind before those are forgotten that are long over."""
+"""Queues whose last announcement is remembered before the old ones are dropped."""
 
 log = logging.getLogger("pulsed.store")
 
-# A transaction that notifies has a commit record, and would wait for the disk for nothing.
+# A transaction that notifies has a commit record, and would needlessly wait for the disk.
 _NOTIFY = numbered(
     "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel::text, queue) "
     "FROM unnest(:queues::text[]) AS queue",
@@ -41,7 +41,7 @@ _NOTIFY = numbered(
 
 
 def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
-    """Wake whoever listens for one of the queues."""
+    """Notify the listeners of these queues."""
     statement = Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
 
     def script() -> Script[None]:
@@ -51,7 +51,7 @@ def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
 
 
 class Notifier:
-    """Debounces announcements, a queue at a time. Made for any number of threads and loops."""
+    """Debounces notifications for each queue. Safe for any number of threads and loops."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Notifier:
         self.forget_inherited()
 
     def forget_inherited(self) -> None:
-        """Start afresh, also after a fork: what is owed is the parent's to send."""
+        """Reset the state, also in a forked child: the parent sends what is owed."""
         self._changed = threading.Condition()
         self._last: dict[str, float] = {}
         self._forget_at = REMEMBERED
@@ -74,24 +74,24 @@ class Notifier:
         self._sending = False
 
     async def announce(self, queues: Iterable[str]) -> None:
-        """Announce jobs that were just committed, now or within 5 ms."""
+        """Announce the queues of committed jobs, now or within 5 ms."""
         if at_once := self._split(queues):
             await self._send(at_once)
 
     async def flush(self) -> None:
-        """Send what is owed."""
+        """Send the notifications that are owed: debounced and not sent yet."""
         with self._changed:
             owed, self._owed = self._owed, set()
         if owed:
             await self._send(owed)
 
     def wait_until_sent(self) -> None:
-        """Wait a moment for what the thread is just sending."""
+        """Wait up to ``FLUSH_WITHIN`` seconds for the thread's notification in flight."""
         with self._changed:
             self._changed.wait_for(lambda: not self._sending, FLUSH_WITHIN)
 
     def _split(self, queues: Iterable[str]) -> set[str]:
-        """Return the queues to announce now; owe the others, and see that they are sent."""
+        """Return the queues to announce now; the others are owed, and sent later."""
         now = self._clock()
         at_once = set()
         with self._changed:
@@ -107,18 +107,18 @@ class Notifier:
         return at_once
 
     def _forget(self, now: float) -> None:
-        """Forget announcements that hold nothing back any more; queues may have any names."""
+        """Drop announcements older than the debounce: the number of queue names is unbounded."""
         if len(self._last) > self._forget_at:
             recent = {name: at for name, at in self._last.items() if now - at < AT_MOST_EVERY}
             self._last = recent
-            self._forget_at = max(REMEMBERED, 2 * len(recent))  # not again with every submit
+            self._forget_at = max(REMEMBERED, 2 * len(recent))  # not at every submit
 
     def _see_to_it(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._serve, name="pulsed-notify", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # no more threads, or the program ends: then it flushes
+            except RuntimeError as error:  # no more threads, or at exit, where flush() follows
                 log.debug("workers are woken later: %s", error)
                 return
             self._thread = thread
@@ -135,7 +135,7 @@ class Notifier:
             self._leave()
 
     def _leave(self) -> None:
-        """Let the next announcement start a thread, whatever ended this one."""
+        """Have the next announcement start a new thread, whatever ended this one."""
         with self._changed:
             if self._thread is threading.current_thread():
                 self._thread = None
@@ -143,7 +143,7 @@ class Notifier:
                 self._changed.notify_all()
 
     def _next(self) -> set[str]:
-        """Wait for what is owed to be due; nothing for a while ends the thread."""
+        """Wait until owed queues are due; an empty set after ``LINGER`` seconds ends the thread."""
         while True:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._owed, LINGER):
@@ -168,5 +168,5 @@ class Notifier:
         except StorageError as error:
             log.debug("workers were not woken, they will find the jobs by polling: %s", error)
         except Exception:
-            # The jobs are stored: nothing that goes wrong here may say otherwise to a producer.
+            # The jobs are stored: no error here may make a producer believe otherwise.
             log.exception("workers were not woken, they will find the jobs by polling")

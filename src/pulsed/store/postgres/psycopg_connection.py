@@ -1,7 +1,7 @@
-"""One psycopg connection: how it is opened, and how long it waits for an answer.
+"""Opens psycopg connections, with a deadline for every answer.
 
-libpq waits for an answer as long as the network takes to say that there will be none, which may be
-for ever. So every wait has a deadline here; a connection that missed it is dropped.
+libpq waits for an answer until the network reports an error, which may be never. So every wait has
+a deadline here; a connection that misses it is dropped.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 
 class NoAnswer(psycopg.OperationalError):
-    """The server, or the network before it, was silent for too long."""
+    """The server, or the network before it, did not answer in time."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for an answer for only so long."""
+    """A connection with a deadline for every answer."""
 
     patience: float = math.inf
     """Seconds that a statement may take."""
     is_replaced: Callable[[], bool] | None = None
-    """Whether its host was replaced by another one, if there are several to go to."""
+    """Whether another host has replaced its own, if there are several."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -45,18 +45,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the server has sent nothing since: what an idle session hears is its end."""
+        """Whether there is no unread input, which on an idle session means that it was ended."""
         return not self.closed and not self._hears()
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
-        """Run a statement, or whatever else the driver waits for."""
+        """Run a statement, or any other wait of the driver, within the deadline."""
         return super().wait(_within(self.patience, gen, self.is_replaced), *args, **options)
 
 
 def _within(
     seconds: float, gen: Generator[Any, Any, T], is_replaced: Callable[[], bool] | None
 ) -> Generator[Any, Any, T]:
-    """Pass on a driver's generator, which hears ten times a second that nothing has come yet."""
+    """Wrap a driver's generator, which is resumed ten times a second, with a deadline."""
     now = time.monotonic()
     deadline, check_at = now + seconds, now + silence.SILENT_AFTER
     replaced = False
@@ -64,7 +64,7 @@ def _within(
         state = next(gen)
         while True:
             ready = yield state
-            if replaced and not ready:  # nothing has come while we looked either
+            if replaced and not ready:  # no answer came during the check either
                 raise NoAnswer("the host went silent, and another one has taken over")
             state = gen.send(ready)
             now = time.monotonic()
@@ -79,24 +79,24 @@ def _within(
 
 
 class Connector:
-    """Opens connections: none while a fork is under way, and none while the server is full."""
+    """Opens connections, but not during a fork or while the server has no slot left."""
 
     def __init__(self, address: Address, options: PostgresOptions, sessions: Sessions) -> None:
         self._options = options
         self._sessions = sessions
         self.hosts = Hosts(address, self._accepts)
         self.gate = Gate()
-        """libpq and what it loads have locks that are held while the first connection is made."""
+        """Shut by a fork: libpq and its libraries hold locks while they open a first connection."""
 
     def forget_inherited(self) -> None:
-        """Start afresh in a forked child."""
+        """Reset the state in a forked child."""
         self.gate.reset()
         self.hosts.forget_inherited()
 
     def open(
         self, lane: Lane, *, within: float, urgent: bool = False, **options: Any
     ) -> Connection:
-        """Open a connection to the first host that will do; one that is urgent asks in any case."""
+        """Open a connection to the first suitable host; ``urgent`` ignores the crowding backoff."""
         crowding = self._sessions.crowding
         if not urgent:
             crowding.check()
@@ -113,7 +113,7 @@ class Connector:
     def _watch(self, connection: Connection, *, urgent: bool) -> None:
         place = self.hosts.address.place_of(connection.info.host, connection.info.port)
         self.hosts.connected(place)
-        if not urgent:  # it gives up in its own time, and that is sooner
+        if not urgent:  # an urgent verb's own timeout is shorter
             connection.is_replaced = lambda: self.hosts.is_replaced(place)
 
     def _connect(self, address: Address, lane: Lane, within: float, **options: Any) -> Connection:
@@ -124,7 +124,7 @@ class Connector:
             )
 
     def _accepts(self, host: Address) -> bool | None:
-        """Whether a host lets us in as the URL wants it; None: it is there, but is full."""
+        """Whether a host accepts a connection as the URL requires; None: it is up, but full."""
         try:
             self._connect(host, Lane.CHECK, addresses.HOST_WITHIN).close()
         except psycopg.Error as error:
@@ -133,7 +133,7 @@ class Connector:
 
 
 def _ear(descriptor: int) -> Callable[[], object]:
-    """Return what tells whether the server has sent something that nobody has read."""
+    """Return a function that polls a socket for unread input."""
     if not hasattr(select, "poll"):  # Windows
         return lambda: select.select([descriptor], [], [], 0)[0]
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""psycopg connections for blocking callers: a verb runs in the calling thread, on one of them."""
+"""A pool of psycopg connections for blocking callers: a verb runs in the calling thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 class ThreadPool:
-    """The blocking connections of this process, the last used first."""
+    """The blocking connections of this process, most recently used first."""
 
     keep_idle = KEEP_IDLE
 
@@ -51,14 +51,14 @@ class ThreadPool:
         self._opened: set[Connection] = set()
 
     def forget_inherited(self) -> list[object]:
-        """Start afresh after a fork; returns the parent's connections."""
+        """Reset the state in a forked child; returns the parent's connections."""
         inherited: list[object] = list(self._opened)
         self._forget()
         return inherited
 
     def run(self, verb: Verb[T]) -> T:
-        """Run a verb from this thread."""
-        if verb.urgent:  # a heartbeat does not queue; it comes from one thread, so it is one more
+        """Run a verb in the calling thread; returns its value."""
+        if verb.urgent:  # heartbeats do not queue; one thread sends them: one extra connection
             return self._run(verb)
         if not self._slots.acquire(timeout=self._options.statement_timeout):
             raise TransientStorageError(
@@ -71,7 +71,7 @@ class ThreadPool:
             self._slots.release()
 
     def close(self) -> None:
-        """Close what is idle; the next verb opens anew."""
+        """Close idle connections; the next verb opens a new one."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
@@ -84,7 +84,7 @@ class ThreadPool:
             connection.patience = patience
             try:
                 answer = self._run_on(connection, verb)
-            except BaseException:  # as in postgres_async: never used again
+            except BaseException:  # as in asyncpg_pool: never reused
                 self._drop(connection)
                 raise
         except psycopg.Error as error:
@@ -95,7 +95,7 @@ class ThreadPool:
         return answer
 
     def _give_back(self, connection: Connection) -> None:
-        """Keep a connection, and close those that have long been idle."""
+        """Keep a connection for the next verb, and close those idle for too long."""
         now = time.monotonic()
         with self._lock:
             surplus = [one for one, since in self._idle if now - since > self.keep_idle]

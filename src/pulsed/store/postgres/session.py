@@ -1,7 +1,8 @@
-"""What a server session is told: what it is for, its limits, and plans that do not flip.
+"""The settings of a server session: its name, its timeouts, and planner settings for stable plans.
 
 A queue's table changes faster than its statistics, so for the hot statements the planner is left
-one choice: the index. Seen without this: a hash join over a sequential scan for a batch of settles.
+one choice: the index. Without this, a batch of settles was planned as a hash join over a sequential
+scan.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ from pulsed.store.verbs.script import Kind, Verb
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 PATIENCE = 86_400.0
-"""Seconds a migration may wait for another one."""
+"""Seconds that a migration may wait for another one."""
 
 URGENT_WITHIN = 5.0
-"""Seconds that one try of an urgent verb may take: a dead connection must not cost a lease."""
+"""Timeout in seconds of one attempt of an urgent verb: a dead connection must not cost a lease."""
 
 LOCK_WITHIN = 2.0
-"""Seconds that a verb with ``short_lock_wait`` waits: far longer than a transaction of ours."""
+"""Lock timeout in seconds for ``short_lock_wait``: far longer than pulsed's own transactions."""
 
 URGENT_CONNECTIONS = 4
-"""Of one event loop. Only a server has several urgent verbs at once, and each is short."""
+"""For one event loop. Only a server runs several urgent verbs at once, and each is short."""
 
 TRIES_IN_TIME = 3
-"""How many tries of an urgent verb must fit into the time that its caller has…"""
+"""Attempts of an urgent verb that must fit into its caller's time limit."""
 SHORTEST_TRY = 0.5
-"""…unless that is too short to tell a slow server from a dead one."""
+"""Least seconds of one attempt: less could not tell a slow server from a dead one."""
 
 KEEP_IDLE = 30.0
-"""Seconds that a pool keeps more idle connections than one, for the next burst."""
+"""Seconds that a pool keeps more than one idle connection, for the next burst."""
 
 REFUSALS_QUIET = 60.0
-"""Seconds between two lines about refused connections, in one process."""
+"""Seconds between two log lines about refused connections, in one process."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds in which nothing is opened after the server had no connection left, doubled each time."""
+"""Backoff in seconds after the server had no connection left, doubled each time."""
 
 IDLE_FOR_TOO_LONG = 300.0
 """Seconds after which a firewall may have forgotten a quiet connection."""
@@ -64,12 +65,12 @@ _ADVICE = "Raise its max_connections, or lower --max-connections of pulsed's pro
 
 
 class Lane(Enum):
-    """What a connection is for; one kind of work does not wait for another's connections."""
+    """The kind of work a connection is reserved for, so that no kind waits for another's."""
 
     WORK = "work"
     CLAIM = "claim"
     SETTLE = "settle"
-    """Does not wait long for a lock: one locked row must not hold up the reports of all others."""
+    """Has a short lock timeout: one locked row must not delay the reports of all other jobs."""
     URGENT = "urgent"
     """For heartbeats, which must not queue behind work that waits for a lock."""
     SYNC = "sync"
@@ -77,11 +78,11 @@ class Lane(Enum):
     STEP = "step"
     """For the statements of a user's own steps."""
     CHECK = "check"
-    """Asks whether a host lets us in."""
+    """Checks whether a host accepts connections."""
 
 
 def lane_of(verb: Verb[Any]) -> Lane:
-    """Choose an async verb's lane."""
+    """Return an async verb's lane."""
     if verb.urgent:
         return Lane.URGENT
     if verb.short_lock_wait:
@@ -95,11 +96,11 @@ _refusals = Throttle(REFUSALS_QUIET)
 
 
 class Crowding:
-    """Keeps a process from asking a full server for connections again and again.
+    """Jittered exponential backoff for connecting to a server that has no connection left.
 
-    A fleet that retries at its own pace keeps a full server busy with refusing. So after a refusal
-    a process opens nothing for a while, longer each time, and no two processes for the same time.
-    Only heartbeats ask on: the pause may be longer than a lease, and they need one connection.
+    A fleet that retries without backoff keeps a full server busy with refusals. So after a refusal
+    a process opens no connection for some seconds, longer each time and with jitter. Heartbeats
+    are exempt: the backoff may be longer than a lease, and they need only one connection.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Crowding:
         self._until = -math.inf
 
     def check(self) -> None:
-        """Raise if the server is to be left alone."""
+        """Raise TooManyConnections during the backoff."""
         left = self._until - self._clock()
         if left > 0:
             raise TooManyConnections(
@@ -120,7 +121,7 @@ class Crowding:
             )
 
     def note(self, error: BaseException | None) -> None:
-        """Take note of how an attempt to connect ended."""
+        """Record how an attempt to connect ended; None: it succeeded."""
         if error is None:
             self._pause = 0.0
         elif is_crowded(error):
@@ -142,7 +143,7 @@ class Crowding:
 
 
 class Sessions:
-    """The settings of a store's sessions, and what opens a verb's transaction in one."""
+    """The settings of a store's sessions, and the statements that open and close transactions."""
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
@@ -150,7 +151,7 @@ class Sessions:
         self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
-        """Return how many connections the lanes of an event loop may have."""
+        """Return the connection limit of each lane of an event loop."""
         size = self._options.size
         return {
             Lane.WORK: size,
@@ -161,14 +162,14 @@ class Sessions:
         }
 
     def at_connect(self, lane: Lane) -> dict[str, str]:
-        """Return what a new session is set to; a transaction pooler only takes its name."""
+        """Return the settings of a new session; behind a transaction pooler, only its name."""
         name = {"application_name": f"{self._options.application_name}/{lane.value}"}
         if lane in (Lane.LISTEN, Lane.STEP, Lane.CHECK) or not self._options.prepared_statements:
             return name
         return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
 
     def opening(self, verb: Verb[Any], session: Lane | None = None) -> str | None:
-        """Return what begins the verb's transaction, or None if its statements commit alone.
+        """Return the SQL that begins the verb's transaction; None if each statement autocommits.
 
         ``session`` is the lane of the connection, if that is not the verb's own.
         """
@@ -180,11 +181,11 @@ class Sessions:
         return self._openings[key]
 
     def closing(self, verb: Verb[Any]) -> str:
-        """Return what commits a verb's transaction."""
+        """Return the SQL that commits a verb's transaction."""
         return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
-        """Return when to stop waiting for a server that does not even time out."""
+        """Return the client's timeout in seconds, for a server that does not even time out."""
         if verb.name == "migrate":
             return PATIENCE
         most = self._options.statement_timeout + 5
@@ -200,7 +201,7 @@ class Sessions:
             local |= self._settings(lane)
         if hasty:
             local["lock_timeout"] = _milliseconds(LOCK_WITHIN)
-        if migrating:  # it may have to wait for another one, for as long as that takes
+        if migrating:  # it may wait for another migration, without a limit
             local |= {"statement_timeout": "0", "lock_timeout": "0"}
         if not local and kind is not Kind.TRANSACTION:
             return None

@@ -1,4 +1,4 @@
-"""The statements that PostgreSQL has in a shape of its own: what one round trip can do."""
+"""The statements that differ on PostgreSQL: each does its work in one round trip."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pulsed.store.sql.settling import SettleStatements
 class PostgresClaimStatements(ClaimStatements):
     """A claim in one statement: pick, then lease.
 
-    MATERIALIZED is correctness: a planner that re-runs the LIMIT for each outer row would claim
-    more than was asked for. The UPDATE's guard says "claimable" in words that do not imply the
-    claim index's condition, or a planner that knows a small table looks the picked jobs up there,
-    where an id cannot be looked up.
+    MATERIALIZED is required for correctness: a planner that re-runs the LIMIT for each outer row
+    would claim more than was asked for. The UPDATE's guard expresses "claimable" so that it does
+    not imply the claim index's condition. Otherwise a planner that knows a small table would use
+    that index for the picked jobs, and it has no lookup by id.
     """
 
     @prepared(LEVEL)
@@ -42,8 +42,8 @@ class PostgresClaimStatements(ClaimStatements):
     def _claim(self, d: Dialect, *, suspects: bool) -> str:
         """Return the claim.
 
-        Only the policies of topics that were picked are joined with the jobs: that is a nested
-        loop too.
+        Only the policies of picked topics are joined with the jobs, because that join is a nested
+        loop, too.
         """
         columns = "id AS picked_id, topic AS picked_topic"
         ours = "SELECT t_topic FROM topics"
@@ -61,9 +61,9 @@ class PostgresClaimStatements(ClaimStatements):
             RETURNING {assigned(d, {})}"""
 
     def _visited(self, d: Dialect) -> str:
-        """Return all priorities, highest first, each with where its stretch begins.
+        """Return all priorities, highest first, each with the position where its scan begins.
 
-        The known ones begin at their floors; every other is found in the gaps between them.
+        Known priorities begin at their floors; the others are found in the gaps between them.
         """
 
         def highest(above: str, below: str) -> str:
@@ -86,38 +86,38 @@ class PostgresClaimStatements(ClaimStatements):
 
 
 class PostgresLeaseStatements(LeaseStatements):
-    """Leases, with a heartbeat that answers."""
+    """Leases, with a heartbeat that returns the extended ones."""
 
     @prepared(LEASE)
     def beat(self, d: Dialect) -> str:
-        """Extend what is still held, and tell which that is."""
+        """Extend the leases still held, and return them."""
         return f"{self.extension(d)} RETURNING {ASKED_LEASE}, j.cancel_requested"
 
 
 class PostgresRecoveryStatements(RecoveryStatements):
-    """Recovery, with a reap that leaves out families which another session has locked."""
+    """Recovery, with a reap that skips families which another session has locked."""
 
     @prepared(EXPIRY)
     def expired_in_families(self, d: Dialect) -> str:
-        """Read the expired jobs whose end others have to hear of: these rows are locked first."""
+        """Read the expired jobs that have a parent or waiters: their rows are locked first."""
         return f"""SELECT e.id FROM {d.jobs} AS e, {d.rows_of(EXPIRY)}
             WHERE {has_expired(d)} AND (e.parent_id IS NOT NULL OR e.watched IS NOT NULL)"""
 
     @prepared(EXPIRY)
     def reap(self, d: Dialect) -> str:
-        """End the runs of silent workers, but for those that are left alone."""
+        """End the runs of silent workers, except those in ``left_alone``."""
         return self.reaping(d, "AND NOT e.id = ANY(:left_alone::uuid[])")
 
 
 class PostgresSettleStatements(SettleStatements):
-    """Ends of runs, with that of children locking their parents."""
+    """Ends of runs; the statement for children locks their parents."""
 
     @prepared(SUCCESS)
     def settle_children(self, d: Dialect) -> str:
         """End runs of one worker that succeeded, of children that have never waited.
 
-        Their parents are locked behind it. It answers with how many runs have ended, and with the
-        parents that wait.
+        Their parents are locked after them. It returns how many runs have ended, and the parents
+        that wait.
         """
         return f"""WITH ended AS ({self.success(d)} RETURNING j.parent_id),
                 parents AS MATERIALIZED (SELECT p.id, p.status FROM {d.jobs} AS p

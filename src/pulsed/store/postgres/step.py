@@ -1,6 +1,6 @@
-"""A step's transaction on PostgreSQL, on the driver that suits the step.
+"""A step's transaction on PostgreSQL: asyncpg for async steps, psycopg for plain functions.
 
-Its session has the server's own settings, not those of our hot statements.
+Its session has the server's own settings, not those for pulsed's hot statements.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ class PostgresTransaction(Transaction):
             await self._probe()
         except DRIVER_ERRORS as answer:
             return lost_the_server(answer) and self._is_closed()
-        return False  # it was another connection of the step's
+        return False  # the step lost another connection, of its own
 
     @abstractmethod
     async def _count(self, statement: Statement) -> int:
-        """Run a statement in the transaction, and return how many rows it wrote."""
+        """Run a statement in the transaction; returns how many rows it wrote."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """Commit."""
+        """Commit the transaction."""
 
     @abstractmethod
     async def _probe(self) -> None:
-        """Ask the session anything."""
+        """Run a trivial query, which fails if the session is lost."""
 
     @abstractmethod
     def _is_closed(self) -> bool:
@@ -169,7 +169,7 @@ class PlainTransaction(PostgresTransaction):
         return self._connection.closed
 
     async def revoke(self) -> None:
-        """Stop the statement that its thread waits for, and its locks with it."""
+        """Cancel the statement that its thread waits for, which releases its locks."""
         await self._thread.call(lambda: self._connection.cancel_safe(timeout=URGENT_WITHIN))
 
 
@@ -177,7 +177,7 @@ class PlainTransaction(PostgresTransaction):
 async def async_transaction(
     store: PostgresStore, pool: LoopPool, lease: Lease
 ) -> AsyncIterator[AsyncTransaction]:
-    """Open a transaction on asyncpg; what is not committed is undone."""
+    """Open a transaction on asyncpg; it is rolled back unless committed."""
     async with AsyncExitStack() as until_the_end:
         try:
             connection = await until_the_end.enter_async_context(pool.borrowed(Lane.STEP))
@@ -192,7 +192,7 @@ async def async_transaction(
 async def plain_transaction(
     store: PostgresStore, pool: LoopPool, lease: Lease
 ) -> AsyncIterator[PlainTransaction]:
-    """Open a transaction on psycopg; what is not committed is undone."""
+    """Open a transaction on psycopg; it is rolled back unless committed."""
     thread = StepThread()
     try:
         async with pool.slot(Lane.STEP):

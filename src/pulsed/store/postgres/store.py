@@ -1,7 +1,7 @@
 """The store for many machines: PostgreSQL, through asyncpg in event loops and psycopg in threads.
 
-The async side is what a worker and the ``a…`` methods use, one pool for each event loop; blocking
-methods run in the calling thread. Both speak the same verbs, so neither knows of the other.
+Workers and the ``a…`` methods use the async side, with one pool for each event loop; blocking
+methods run in the calling thread. Both run the same verbs, and neither depends on the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsed.extras import install_command
 from pulsed.store.base import Submitter
 
 try:
-    import asyncpg  # noqa: F401 - found missing here, with a message that helps
+    import asyncpg  # noqa: F401 - so that a missing driver is reported with a helpful message
     import psycopg
 except ImportError as error:
     raise MissingDriver(
@@ -124,8 +124,8 @@ class PostgresStore(SqlStore, ForkAware):
             if not wanted.isdisjoint(queues):
                 wake()
         if self._listeners and not is_blocking():
-            # Whoever is in this process goes first: hears it in one turn of the loop, and begins
-            # to claim in the next. The others are told while it waits for the database.
+            # Workers of this process go first: they wake in one turn of the loop, and begin to
+            # claim in the next. Other processes are notified while that claim is in flight.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await self._notifier.announce(queues)
@@ -239,7 +239,7 @@ def _at_exit() -> None:
 
 
 def _let_go(loops: PerLoop[LoopPool], threads: ThreadPool) -> None:
-    """Close what a forgotten store has open."""
+    """Close the connections of a store that was garbage collected."""
     threads.close()
     for pool in loops.forget_all():
         pool.close_soon()

@@ -1,9 +1,9 @@
 """A statement's parameters in the order of its numbers.
 
-A batch goes in as one array per column. asyncpg takes Python values; for psycopg everything is
-written as text whose type the server takes from the statement's casts. That makes one prepared
-statement for each text whatever the values are, and is four times faster than its list adapter,
-which also refuses a list of 1 and 2.5.
+A batch is passed as one array per column. asyncpg takes Python values; for psycopg all values are
+written as text, and the server infers their types from the statement's casts. That makes one
+prepared statement for each text whatever the values are, and is four times faster than psycopg's
+list adapter, which also refuses a list of 1 and 2.5.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def arguments(statement: Statement, clock: Callable[[], datetime] | None) -> lis
 
 
 def texts(values: Sequence[Any]) -> list[str | None]:
-    """Write values the way PostgreSQL reads them."""
+    """Return values in PostgreSQL's text format."""
     return [_array(value) if isinstance(value, list) else _text(value) for value in values]
 
 
@@ -41,7 +41,7 @@ def _array(values: list[Any]) -> str:
         elements = [_quoted(value) for value in values]
     elif kinds == {int}:
         elements = list(map(str, values))
-    elif all(issubclass(kind, UUID) for kind in kinds):  # a driver may have ids of its own make
+    elif all(issubclass(kind, UUID) for kind in kinds):  # a driver may have its own UUID class
         elements = [value.hex for value in values]
     else:
         elements = [_element(value) for value in values]

@@ -1,1 +1,1 @@
-"""The store over any SQL engine: verbs, retries, migrations; an engine adds how to run a verb."""
+"""The store over any SQL engine: verbs, retries, migrations. An engine only runs the verbs."""

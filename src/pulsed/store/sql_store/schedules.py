@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pulsed.store.sql_store.store import SqlStore
 
 DECLARE_TRIES = 5
-"""How often declarations are looked at again because other processes wrote them meanwhile."""
+"""Attempts to declare schedules that other processes keep writing concurrently."""
 
 
 class SqlSchedules(ScheduleStore):

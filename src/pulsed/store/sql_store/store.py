@@ -1,4 +1,4 @@
-"""The verbs over any SQL engine: which to run, when to try again, are the tables there."""
+"""The verbs over any SQL engine: dispatch, storage retries, the schema check on first use."""
 
 from __future__ import annotations
 
@@ -62,28 +62,28 @@ from pulsed.store.workflows import Transaction
 T = TypeVar("T")
 
 MOST_FLOORS = 1000
-"""Queues times sets of topics that one process remembers floors for."""
+"""Pairs of queue and topic set for which one process keeps floors (where a claim's scan begins)."""
 
 MOST_ROUNDS = 20
-"""Levels, or large parts of one, that are cancelled at once; upkeep does the rest."""
+"""Cascade batches that run right after a cancel or settle; upkeep does the rest."""
 
 NAMED = 10
-"""How many locked jobs an error names."""
+"""How many locked jobs an error message lists."""
 
 CASCADE = 500
-"""Children in one of these."""
+"""Children in one cascade batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions(RetryOptions):
-    """What both engines have to be told."""
+    """The options of both engines."""
 
     migrate: bool = True
     """Create or update the tables on first use; otherwise a missing one is an error."""
 
 
 class SqlStore(Store):
-    """A store made of verbs; an engine adds only how to run one."""
+    """A store made of verbs; an engine only adds how to run one."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class SqlStore(Store):
         self.dialect = engine.dialect
         self.options = options
         self.clock = clock
-        """A test's own; None is the engine's."""
+        """A test's clock; None: the engine's."""
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
         self._schema_is_good = False
@@ -107,10 +107,10 @@ class SqlStore(Store):
         """Run a verb once, in its own transaction, turning driver errors into StorageError."""
 
     async def hint(self, queues: set[str]) -> None:
-        """Wake whoever listens for one of these queues; polling makes up for a lost hint."""
+        """Notify the listeners of these queues; polling makes up for a lost notification."""
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
-        """Run a verb, trying again when the database blinks."""
+        """Run a verb, retrying transient failures of the database."""
         if not self._schema_is_good:
             await self._make_schema_good()
         return await self._retried(verb, retry_of(self.options), within=within)
@@ -129,7 +129,7 @@ class SqlStore(Store):
     async def act(
         self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], Done]
     ) -> T:
-        """Run a verb, recording it in the audit log if it is an operator's."""
+        """Run a verb, recording it in the audit log if an operator acts."""
         return await self.run(audit.audited(self.dialect, verb, by, act, done))
 
     # -- schema ---------------------------------------------------------------------------------
@@ -143,11 +143,11 @@ class SqlStore(Store):
         self._schema_is_good = True
 
     async def applied_migrations(self) -> list[migrations.Applied]:
-        """Read which migrations the database has."""
+        """Read the migrations that were applied to the database."""
         return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
 
     async def migrate(self) -> list[migrations.Migration]:
-        """Bring the schema up to date; returns what was applied."""
+        """Bring the schema up to date; returns the migrations applied."""
         return await self._retried(migrations.migrate(self.dialect), retry_of(self.options))
 
     # -- verbs ----------------------------------------------------------------------------------
@@ -160,11 +160,11 @@ class SqlStore(Store):
         return inserted
 
     async def hint_at(self, jobs: Sequence[NewJob]) -> None:
-        """Announce the queues of new jobs that are due soon."""
+        """Notify the listeners of new jobs that are due soon."""
         await self.hint_some({job.queue for job in jobs if job.delay < SOON})
 
     async def hint_some(self, queues: Collection[str]) -> None:
-        """Announce queues, if there are any."""
+        """Notify the listeners of these queues, if there are any."""
         if queues:
             await self.hint(set(queues))
 
@@ -180,7 +180,7 @@ class SqlStore(Store):
         async def attempt() -> list[Assignment]:
             try:
                 return await self.perform(verb)
-            except BaseException:  # whatever it is, the claim may have been committed
+            except BaseException:  # whatever the error, the claim may have been committed
                 self.doubtful_claims += 1
                 floors.forget()
                 raise
@@ -193,7 +193,7 @@ class SqlStore(Store):
         return self._floors.setdefault((queue, topics), Floors(self.seconds))
 
     def seconds(self) -> float:
-        """Return a time that only differences are taken of."""
+        """Return a monotonic time in seconds; only differences have a meaning."""
         return time.monotonic() if self.clock is None else self.clock().timestamp()
 
     async def beat(
@@ -216,13 +216,16 @@ class SqlStore(Store):
             return accepted
 
     async def follow(self, told: Effects) -> None:
-        """Do what is left to do after jobs have ended. Nothing is lost if we die before it."""
+        """Notify listeners and cascade after jobs have ended.
+
+        Nothing is lost if the process dies first: polling and upkeep do the same.
+        """
         await self.hint_some(told.queues)
         if told.cascades:
             await self._tell_children()
 
     async def _tell_children(self) -> None:
-        """Cancel the children of parents that have ended; those that somebody holds are left."""
+        """Cancel the children of ended parents, skipping rows that another session has locked."""
         for _ in range(MOST_ROUNDS):
             if not (await self.cascade_once(CASCADE)).told:
                 return
@@ -311,7 +314,7 @@ class SqlStore(Store):
         name: str,
         done: Callable[[T], Done],
     ) -> tuple[T, list[UUID]]:
-        """Act on jobs; those that another session has locked for too long are left, and named."""
+        """Act on jobs; returns the result, and the ids skipped because their rows stay locked."""
         try:
             return await self.act(act(ids), by, name, done), []
         except StorageBusy:
@@ -324,7 +327,7 @@ class SqlStore(Store):
         if not ids:
             return {}
         if fresh:
-            await self._tell_children()  # the first ones: those to come are not meant
+            await self._tell_children()  # the old children; the replay creates new ones
         (answers, queues), left = await self._act_on(
             ids,
             lambda some: operators.replay(self.engine, some, fresh=fresh),
@@ -390,14 +393,14 @@ class SqlStore(Store):
         """Open a transaction for a step's own writes; ``plain`` for a function that blocks."""
 
     async def cascade_once(self, limit: int) -> Cascaded:
-        """Cancel the children of ended parents, one level down and at most so many."""
+        """Cancel up to ``limit`` children of ended parents, one level down."""
         done = await self.run(workflows.cascade(self.engine, limit))
         await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
 
 
 def _check_locked(locked: Sequence[UUID], total: int) -> None:
-    """Raise if some of the jobs that were to be acted on were left."""
+    """Raise JobsLocked if some of the jobs were skipped because of a lock."""
     if not locked:
         return
     named = ", ".join(map(str, locked[:NAMED])) + (", …" if len(locked) > NAMED else "")
@@ -421,7 +424,7 @@ def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
 
 
 def outside_transaction(begin: str) -> ConfigError:
-    """Say that a caller's connection is not in a transaction, and how to begin one."""
+    """Return the error for a caller's connection outside of a transaction."""
     return ConfigError(
         "using(conn=...) needs a connection that is in a transaction. This one commits every "
         f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "

@@ -1,6 +1,6 @@
 """A claim on SQLite: one priority after the other, in two statements each.
 
-The write lock is held from the first to the last, so nothing comes in between.
+The transaction holds the write lock throughout, so no other write comes in between.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def claim_due(
     *,
     suspects: bool,
 ) -> Script[Claimed]:
-    """Claim from one priority after the other, until there is enough."""
+    """Claim from one priority after the other, until ``limit`` is reached."""
     claimed = Claimed([], [])
     params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
     pick = s.pick_suspect if suspects else s.pick
@@ -74,7 +74,7 @@ def _claim_level(
         [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in rows])
         count += leased
     uuid = s.dialect.uuid
-    if count != len(picked):  # impossible under the write lock; but only a lease counts
+    if count != len(picked):  # impossible under the write lock; but only leased jobs may run
         held = {(uuid(id_), token) for id_, token in (yield Statement(leases.held_by, params))}
         picked = {job_id: row for job_id, row in picked.items() if _id_and_token(row) in held}
     if long := [(job_id,) for job_id, row in picked.items() if _payload(row) is None]:
@@ -84,7 +84,7 @@ def _claim_level(
 
 
 def _filled(row: Row, policy: dict[str, Any]) -> Row:
-    """Return a picked row with what the job leaves to its topic."""
+    """Return a picked row, with its topic's policy where the job sets no value."""
     columns = list(row)
     for name, place in FILLED_PLACES.items():
         if columns[place] is None:
@@ -93,7 +93,7 @@ def _filled(row: Row, policy: dict[str, Any]) -> Row:
 
 
 def _with_texts(row: Row, texts: list[str | None]) -> Row:
-    """Return a picked row with its long texts, which are read apart."""
+    """Return a picked row with its long texts, which another statement has read."""
     columns = list(row)
     for place, text in zip(_LONG, texts, strict=True):
         columns[place] = text

@@ -38,7 +38,7 @@ class SqliteDialect(Dialect):
     least = "min"
     true = "1"
     false = "0"
-    # After an ANALYZE of an almost empty table it would go through all of it for each id.
+    # After an ANALYZE of an almost empty table, SQLite would scan the whole table for each id.
     by_id = "INDEXED BY sqlite_autoindex_pulse_jobs_1"
     by_family = "INDEXED BY pulse_jobs_family"
     by_cancelling = "INDEXED BY pulse_jobs_cancelling"
@@ -120,9 +120,9 @@ class SqliteDialect(Dialect):
 def _batch(columns: str) -> str:
     """Return a batch's rows as a relation.
 
-    Materialized, or every mention of a column would take it out of the JSON again; and said to be
-    short, or after an ANALYZE of an almost empty table the batch looks longer than the table, which
-    is then walked for it.
+    Materialized, or each use of a column would extract it from the JSON again. Marked as short by
+    ``likelihood``, or after an ANALYZE of an almost empty table the planner takes the batch to be
+    longer than the table, and scans the table.
     """
     fields = ", ".join(
         _json_field(place, *column.split()) for place, column in enumerate(columns.split(","))
@@ -133,6 +133,6 @@ def _batch(columns: str) -> str:
 
 
 def _json_field(place: int, name: str, kind: str) -> str:
-    """Return a column out of a row's JSON array, which has the place of an id, not the id."""
+    """Return a column of a row's JSON array; a UUID is stored as its offset in ``:ids``."""
     value = f"json_extract(value, '$[{place}]')"
     return f"substr(:ids, {value}, 16) AS {name}" if kind == "uuid" else f"{value} AS {name}"

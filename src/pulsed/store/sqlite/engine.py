@@ -1,4 +1,4 @@
-"""SQLite as verbs see it: one writer at a time, so nothing has to be locked."""
+"""SQLite's engine for the verbs: one writer at a time, so no row has to be locked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulsed.store.verbs.script import Script
 
 
 class SqliteEngine(Engine):
-    """Batches that are counted, and claims of one priority after the other."""
+    """Batch writes that return a row count, and claims of one priority after the other."""
 
     claiming: SqliteClaimStatements
     leases: SqliteLeaseStatements

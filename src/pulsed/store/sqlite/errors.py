@@ -1,4 +1,4 @@
-"""What SQLite refused, in our words, and whether it is worth trying again."""
+"""Translates SQLite's errors into pulsed's, transient ones apart from the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def translate(
     where: str,
     holder: Callable[[], str] = lambda: "Another process",
 ) -> StorageError:
-    """Say in our words what SQLite refused, and whether it is worth asking again."""
+    """Return the StorageError for an SQLite error; a transient one if a retry may succeed."""
     name: str = getattr(error, "sqlite_errorname", None) or ""
     kind = "_".join(name.split("_")[:2])  # SQLITE_BUSY_SNAPSHOT is a kind of SQLITE_BUSY
     text = f"{verb} failed on {where}: {error}"

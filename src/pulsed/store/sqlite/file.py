@@ -1,10 +1,10 @@
-"""Whether a connection still has the file at its path, and whether this process may open it.
+"""Detects a replaced database file, and a file that a forked child must not open.
 
 A file that is removed or replaced while it is open lives on without a name. A process that has it
-open could go on writing there for ever, and nobody would ever see it.
+open could write to it for ever, and no other process would see those writes.
 
-A forked child may not open what was open in its parent at that moment: SQLite has one table of
-locks for each file, it came with the fork, and the locks that are in it did not.
+A forked child must not open a file that was open in its parent at the fork: the child inherits
+SQLite's in-memory table of that file's locks, but not the locks themselves.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pulsed.store.fork import keep_for_ever
 
 
 class FileConnection(sqlite3.Connection):
-    """A connection that remembers which file it has opened."""
+    """A connection that knows the device and inode of its file."""
 
     file: tuple[int, int] | None = None
-    """Device and number, which two files do not share; None where they are not known."""
+    """Device and inode number, unique to a file; None where the system has none."""
     among: set[FileConnection] | None = None
-    """Those of its store that are open."""
+    """The open connections of its store, which it leaves when it is closed."""
 
     def close(self) -> None:
         super().close()
@@ -38,31 +38,31 @@ FOR_ITS_OWNER = 0o600
 
 
 def create(path: Path) -> None:
-    """Make an empty file that only its owner can read, unless there is one.
+    """Create an empty file that only its owner can read, unless it exists.
 
-    SQLite gives its log the same mode. Never opens a file that is there: closing it would drop
-    the locks that this process has on it.
+    SQLite gives its log the same mode. An existing file is never opened: closing it would drop the
+    locks that this process holds on it.
     """
-    with contextlib.suppress(OSError):  # what is wrong with the path, SQLite says
+    with contextlib.suppress(OSError):  # SQLite reports what is wrong with the path
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
         os.close(os.open(os.path.realpath(path), flags, FOR_ITS_OWNER))
 
 
 def is_writable(path: Path) -> bool:
-    """Whether this user may write to a file, and to its folder, where the log is."""
+    """Whether this user may write to a file and to its folder, where the log is."""
     effective = os.access in os.supports_effective_ids
     return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path, path.parent))
 
 
 def mode_of(path: Path) -> str:
-    """Return a file's mode, as in 0600; empty where files have none."""
+    """Return a file's mode, such as 0600; empty on systems without modes."""
     if os.name != "posix":
         return ""
     return f"{stat.S_IMODE(path.stat().st_mode):04o}"
 
 
 def remember(connection: sqlite3.Connection, path: Path) -> None:
-    """Note which file a connection has just opened."""
+    """Record which file a new connection has opened."""
     if not isinstance(connection, FileConnection):
         return
     _connections.add(connection)
@@ -72,25 +72,25 @@ def remember(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def is_replaced(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether another file is at ``path`` by now, or none."""
+    """Whether ``path`` no longer names the file of the connection."""
     if not isinstance(connection, FileConnection) or connection.file is None:
         return False
     try:
         found = os.stat(path)  # noqa: PTH116 - at every commit; a Path is slower
     except FileNotFoundError:
         return True
-    except OSError:  # a folder that may not be entered any more says nothing about the file
+    except OSError:  # a folder that this user may no longer enter: the file may be unchanged
         return False
     return (found.st_dev, found.st_ino) != connection.file
 
 
 _connections: weakref.WeakSet[FileConnection] = weakref.WeakSet()
 _inherited: set[tuple[int, int]] = set()
-"""Device and number of the files that this process has had open since it was forked."""
+"""Device and inode number of the files that were open when this process was forked."""
 
 
 def refuse_inherited(path: Path) -> None:
-    """Refuse a file that was open when this process was forked."""
+    """Raise StorageError for a file that was open when this process was forked."""
     if not _inherited:
         return
     with contextlib.suppress(OSError):
@@ -104,14 +104,14 @@ def refuse_inherited(path: Path) -> None:
 
 
 def _note_inherited() -> None:
-    """Note which files a forked child has open, our own or not, and close none of them."""
+    """Record all files that a forked child has open, pulsed's or not, and close none of them."""
     _inherited.update(_open_files())
     for connection in _connections:
         keep_for_ever(connection)
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """Return all regular files that this process has open, where the system tells."""
+    """Return all regular files that this process has open; empty where the system lists none."""
     found = map(_status, _descriptors())
     return {(it.st_dev, it.st_ino) for it in found if it and stat.S_ISREG(it.st_mode)}
 
@@ -126,7 +126,7 @@ def _descriptors() -> list[int]:
 def _status(descriptor: int) -> os.stat_result | None:
     try:
         return os.fstat(descriptor)
-    except OSError:  # that of the listing itself is closed by now
+    except OSError:  # the descriptor of the listing itself is closed by now
         return None
 
 

@@ -1,7 +1,7 @@
 """Submitting through the caller's own connection, inside the caller's own transaction.
 
-Nothing is begun, committed, retried or announced here: the job appears if and when the caller
-commits. A connection that commits every statement by itself is refused: the job would survive the
+It never begins, commits, retries or notifies: the job appears if and when the caller commits. A
+connection in autocommit mode and outside of a transaction is refused: the job would survive the
 caller's rollback.
 """
 
@@ -56,6 +56,6 @@ class JoinedSqlite(Submitter):
 
 
 def _commits_by_itself(connection: sqlite3.Connection) -> bool:
-    """Whether the driver begins no transaction of its own before an INSERT."""
+    """Whether the driver is in autocommit mode: it begins no transaction before an INSERT."""
     autocommit = getattr(connection, "autocommit", -1)  # from Python 3.12 on; -1: isolation_level
     return connection.isolation_level is None if autocommit == -1 else bool(autocommit)

@@ -1,6 +1,6 @@
-"""Where an SQLite file lies, and which process has its lock.
+"""The file system that an SQLite file is on, and the process that holds its write lock.
 
-A network file system has no locks that SQLite could rely on.
+SQLite cannot rely on the locks of a network file system.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ REMOTE = frozenset(
         "virtiofs",
     }
 )
-"""Kinds that other machines can write to at the same time."""
+"""File systems that other machines can write to at the same time."""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def file_system(path: Path, mounts: Path = MOUNTS) -> str:
-    """Return the kind of file system a path is on, with ``remote:`` before a shared one.
+    """Return the type of the file system a path is on, with ``remote:`` before a shared one.
 
-    ``unknown`` where the system does not tell.
+    ``unknown`` where the system does not list its mounts.
     """
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()
@@ -64,16 +64,16 @@ def file_system(path: Path, mounts: Path = MOUNTS) -> str:
 
 
 def _mount(line: str) -> tuple[str, str]:
-    """Return mount point and kind of one line; a space in a point is written in octal."""
+    """Return the mount point and type of one line; spaces in a mount point are octal escapes."""
     fields, _, rest = line.partition(" - ")
     point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields.split()[4])
     return point, rest.split()[0]
 
 
 def lock_holder(path: Path, locks: Path = LOCKS) -> str:
-    """Say which process has the write lock of a database, as the beginning of a sentence.
+    """Return which process holds a database's write lock, as the subject of a sentence.
 
-    From the kernel's list: to open the file and ask would drop the locks that we have on it.
+    Read from the kernel's list: opening the file to ask would drop this process's locks on it.
     """
     try:
         found = Path(f"{path}-shm").stat()

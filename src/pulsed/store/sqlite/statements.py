@@ -1,8 +1,8 @@
-"""The statements that SQLite has in a shape of its own.
+"""The statements that differ on SQLite.
 
-A row that RETURNING answers with is a step, which has to wait for Python's lock. So a batch's write
-answers with the number of its rows, and another statement of the same transaction reads what else
-is needed. One transaction holds the write lock over both, so nobody comes in between.
+Each row of a RETURNING is a ``sqlite3_step``, which has to reacquire the GIL. So a batch write
+returns only its row count, and another statement of the same transaction reads what else is
+needed. The transaction holds the write lock over both, so no other write comes in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements
 from pulsed.store.sql.settling import SettleStatements
 
 LONG_TEXT = 4096
-"""Characters of payload and headers beyond which a picked job's are read by another statement."""
+"""Characters of payload and headers above which a separate statement reads them."""
 
 _decode_assignments = msgspec.json.Decoder(list[tuple[ASSIGNED_TYPES]]).decode  # type: ignore[valid-type]
 
@@ -27,20 +27,20 @@ _decode_assignments = msgspec.json.Decoder(list[tuple[ASSIGNED_TYPES]]).decode  
 class SqliteClaimStatements(ClaimStatements):
     """A claim of one priority in two statements, each of them a single step: pick, then claim.
 
-    There is no LATERAL for all priorities at once. And SQLite does not know that a worker may have
-    a thousand topics, and would compare each job with each of them. So it hears their names only,
-    and the script fills in what a job leaves to its topic: in the picked rows, and as parameters
-    of the claim.
+    SQLite has no LATERAL for all priorities at once. And if a worker has a thousand topics, a join
+    would compare each job with each of them. So the statements get only the topics' names, and the
+    script fills in the topic's policy where a job sets no value: in the picked rows, and as
+    parameters of the claim.
     """
 
     @prepared(unpack=_decode_assignments)
     def pick(self, d: Dialect) -> str:
-        """Read what a claim will have been, but for its topics' policies, as one JSON text."""
+        """Read the jobs to claim, as after the claim, without topic policies, as one JSON text."""
         return self._pick(d, suspects=False)
 
     @prepared(unpack=_decode_assignments)
     def pick_suspect(self, d: Dialect) -> str:
-        """The same for a suspect."""
+        """Read a suspect to claim, in the same form."""
         return self._pick(d, suspects=True)
 
     @prepared(JOB, counted=True)
@@ -52,7 +52,7 @@ class SqliteClaimStatements(ClaimStatements):
 
     @prepared(JOB)
     def long_texts(self, d: Dialect) -> str:
-        """Read the payloads and headers that were too long to be picked."""
+        """Read the payloads and headers that are too long for the pick."""
         return f"""SELECT j.id, {", ".join(LONG_COLUMNS)}
             FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
 
@@ -69,16 +69,16 @@ class SqliteClaimStatements(ClaimStatements):
 
 
 class SqliteLeaseStatements(LeaseStatements):
-    """Leases, with a heartbeat that is counted."""
+    """Leases, with a heartbeat that returns a row count."""
 
     @prepared(LEASE, counted=True)
     def beat(self, d: Dialect) -> str:
-        """Extend what is still held; ``still_held`` then tells which."""
+        """Extend the leases still held; ``still_held`` then reads which these are."""
         return self.extension(d)
 
 
 class SqliteRecoveryStatements(RecoveryStatements):
-    """Recovery, with a reap of all that has expired: no row is ever locked."""
+    """Recovery, with a reap of all expired leases: no row is ever locked."""
 
     @prepared(EXPIRY)
     def reap(self, d: Dialect) -> str:
@@ -87,7 +87,7 @@ class SqliteRecoveryStatements(RecoveryStatements):
 
 
 class SqliteSettleStatements(SettleStatements):
-    """Ends of runs, with that of children counted."""
+    """Ends of runs; the statement for children returns a row count."""
 
     @prepared(SUCCESS, counted=True)
     def settle_children(self, d: Dialect) -> str:

@@ -1,7 +1,7 @@
 """A step's transaction on SQLite: a connection of its own, and the file's only write lock.
 
-Everybody else who writes waits meanwhile, heartbeats too, so a step may not take long. Steps of one
-process queue up here, and not at the file, where those who wait are served in no order.
+All other writers wait meanwhile, heartbeats included, so the time of a step is limited. Steps of
+one process queue here and not for the file's lock, which is not granted in order.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 LONGEST_STEP = 5.0
 
 SHARE_OF_OTHERS = 0.1
-"""Of the time that a step has held the file."""
+"""The pause after a step, as a share of the time that the step held the write lock."""
 LONGEST_PAUSE = 0.12
-"""Seconds; SQLite asks for a lock at least ten times a second."""
+"""Seconds; SQLite's busy handler retries a lock at least ten times a second."""
 
 SERIALIZED = 3
-"""Of ``sqlite3.threadsafety``: threads may share a connection."""
+"""The value of ``sqlite3.threadsafety`` where threads may share a connection."""
 
 
 _inside: ContextVar[bool] = ContextVar("pulsed_in_a_step", default=False)
-"""Whether it is a step that runs, in its task or in a thread of its own."""
+"""Whether the current code runs inside a step, in its task or in its thread."""
 
 
 class SqliteTransaction(Transaction):
@@ -91,7 +91,7 @@ class SqliteTransaction(Transaction):
         return await self._store.run(verb)
 
     async def revoke(self) -> None:
-        if sqlite3.threadsafety == SERIALIZED:  # else only the step itself may touch it now
+        if sqlite3.threadsafety == SERIALIZED:  # else only the step may use the connection now
             self._connection.interrupt()
             await self._thread.call(self._revoke)
             self.revoked = True
@@ -115,7 +115,7 @@ async def step_transaction(
     connect: Callable[[], sqlite3.Connection],
     lease: Lease,
 ) -> AsyncIterator[SqliteTransaction]:
-    """Hold the write lock for a step; what is not committed is undone."""
+    """Open a step's transaction, which holds the write lock; roll back unless committed."""
     if store.path is None:
         raise StorageError(
             "A step with tx=True needs a database in a file; this one is in memory. "
@@ -144,21 +144,21 @@ async def step_transaction(
 
 
 def rest_after(held: float) -> float:
-    """Return for how long steps leave the file alone after one that held it for so long.
+    """Return the pause in seconds after a step that held the write lock for ``held`` seconds.
 
-    Nobody can tell whether another process waits for it. If one does, it asks again within
-    SQLite's longest pause, and would otherwise always ask while the next step has the file.
+    SQLite does not tell whether another process waits for the lock. If one does, it retries within
+    SQLite's longest pause; without this pause, every retry could meet the next step's lock.
     """
     return min(held * SHARE_OF_OTHERS, LONGEST_PAUSE)
 
 
 def cannot_end_meanwhile(thread: StepThread | None) -> bool:
-    """Whether a step needs the calling thread in order to end: it runs here, or in this loop."""
+    """Whether a step needs the calling thread in order to end: it runs in it, or in its loop."""
     return _inside.get() or (thread is not None and thread.turn.locked())
 
 
 def _begin(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
-    store.steps.__enter__()  # until _end
+    store.steps.__enter__()  # left in _end
     try:
         store.write_first()
         return _open(store, connect)
@@ -184,7 +184,7 @@ def _open(store: SqliteStore, connect: Callable[[], sqlite3.Connection]) -> sqli
             raise
     except sqlite3.Error as error:
         raise store.translated(error, "step") from error
-    connection.set_authorizer(_no_transactions)  # a COMMIT of the step's own would tear it apart
+    connection.set_authorizer(_no_transactions)  # a COMMIT by the step would break atomicity
     return connection
 
 

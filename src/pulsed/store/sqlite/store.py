@@ -1,7 +1,7 @@
 """The embedded store: one file, any number of processes, no server.
 
-Writes go through one connection per process (``writer.py``); reads go beside it, each on a
-connection of its own, because in WAL mode readers and the writer do not wait for each other.
+Writes go through one connection per process (``writer.py``). Each read has a connection of its own,
+because in WAL mode readers and the writer do not wait for each other.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables; everything else that pulsed uses is older."""
 
 CHECKPOINT_AT = 4 * 1024 * 1024
-"""Bytes of write-ahead log after which it is written back into the database."""
+"""Bytes of write-ahead log after which a checkpoint writes it back into the database."""
 
 MOST_IDLE_READERS = 8
 
 LONGEST_USE = 1.0
-"""Seconds that a fork waits for reads and writes even if it has waited for steps before."""
+"""Seconds that a fork waits for reads and writes, even after it has waited for steps."""
 
 WAL_RESET_FIXED = (3, 51, 3)
-"""Before it, a checkpoint beside another process's write can damage the log."""
+"""In older versions, a checkpoint concurrent with another process's write can corrupt the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +83,12 @@ class SqliteOptions(StoreOptions):
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     """NORMAL is faster; a power failure may then undo the last commits."""
     busy_timeout: float = 10.0
-    """Seconds to wait for another process that writes, before the storage retry waits on.
+    """Seconds to wait for another process's write lock, before the storage retry takes over.
 
-    Longer than a step may take: a wait that ends sooner could miss every moment between two."""
+    Longer than a step may take: a shorter wait could miss every gap between two steps."""
     max_pages: int | None = None
     create: bool = True
-    """Make the file if there is none; a command that only looks should not."""
+    """Create the file if it does not exist; a command that only reads should not."""
 
 
 class SqliteStore(SqlStore, ForkAware):
@@ -113,7 +113,7 @@ class SqliteStore(SqlStore, ForkAware):
         self._log = None if self.path is None else f"{self.path}-wal"
         self._uses = Gate()
         self.steps = Gate()
-        """Of their own: a step under way goes on using the store, and a fork waits for both."""
+        """A separate gate: a step in flight still uses the store, and a fork drains both."""
         self._writer = Writer(
             self._open_writer,
             self.micros,
@@ -137,15 +137,15 @@ class SqliteStore(SqlStore, ForkAware):
     # -- forks ----------------------------------------------------------------------------------
 
     def pause(self, give_up_at: float) -> None:
-        """Close every connection: SQLite's table of locks survives a fork, its locks do not.
+        """Close every connection: SQLite's in-memory lock table survives a fork, its locks do not.
 
-        A child of a process with open connections would believe that it holds their locks, take
-        none, and lose its writes. In memory there are no locks, and the jobs stay with the parent.
+        With open connections, SQLite in the child would assume that it holds their locks, take
+        none, and lose writes. A database in memory has no locks, and its jobs stay in the parent.
         """
         if cannot_end_meanwhile(self._step_threads.known()):
             give_up_at = 0
         at_rest = self.steps.shut(give_up_at)
-        # Also if a step is in the way: no thread may be inside of SQLite, which has mutexes.
+        # Even if a step did not end in time: no thread may be inside SQLite, which has mutexes.
         at_rest &= self._uses.shut(max(give_up_at, time.monotonic() + LONGEST_USE))
         if at_rest and self.path is not None:
             self._writer.disconnect()
@@ -179,7 +179,7 @@ class SqliteStore(SqlStore, ForkAware):
         except StorageError as error:
             if known == self._replacements:
                 raise
-            # Or somebody else has noticed it, and we met the new file before its tables.
+            # Otherwise another thread noticed it, and this verb met the new file without tables.
             if isinstance(error, DatabaseReplaced):
                 log.warning("%s", error)
         return await super().run(verb, within=within)
@@ -200,7 +200,7 @@ class SqliteStore(SqlStore, ForkAware):
         return JoinedSqlite(connection, self)
 
     def micros(self) -> int:
-        """Return the instant that this store calls now."""
+        """Return the store's current time, in microseconds since the epoch."""
         return time.time_ns() // 1000 if self.clock is None else to_micros(self.clock())
 
     def _read(self, verb: Verb[T]) -> T:
@@ -223,7 +223,7 @@ class SqliteStore(SqlStore, ForkAware):
 
     def _a_reader(self) -> sqlite3.Connection:
         try:
-            connection = self._idle_readers.pop()  # not asked before: another thread may be faster
+            connection = self._idle_readers.pop()  # no check first: another thread may be faster
         except IndexError:
             return self._open_reader()
         if self._is_replaced(connection):
@@ -254,8 +254,8 @@ class SqliteStore(SqlStore, ForkAware):
             if self.path is not None:
                 self._switch_to_wal(connection)
             connection.execute(f"PRAGMA synchronous = {self.sqlite_options.synchronous}")
-            # The log is written back by us, under the write lock: SQLite before 3.51.3 can
-            # damage it when one process checkpoints while another one starts to write.
+            # ``_checkpoint`` writes the log back, under the write lock: SQLite before 3.51.3 can
+            # corrupt it when one process checkpoints while another one starts to write.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_AT:d}")
             if self.sqlite_options.max_pages is not None:
@@ -298,7 +298,7 @@ class SqliteStore(SqlStore, ForkAware):
         return connection
 
     def _find_file(self, path: Path) -> None:
-        """See that the file is there, or may be made, and may be opened by this process."""
+        """Create the file if that is allowed; raise unless this process may open it."""
         try:
             exists = path.exists()
         except PermissionError as error:
@@ -313,7 +313,7 @@ class SqliteStore(SqlStore, ForkAware):
             create(path)
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
-        """Take nothing for stored that went into a file without a name, and keep the log short."""
+        """Raise if the commit went into a replaced file; then checkpoint the log if it is long."""
         if self._is_replaced(connection):
             raise self._replaced()
         self._checkpoint(connection)
@@ -322,7 +322,7 @@ class SqliteStore(SqlStore, ForkAware):
         return self._name is not None and is_replaced(connection, self._name)
 
     def _replaced(self) -> DatabaseReplaced:
-        """Forget what was known about the old file."""
+        """Discard all cached state of the old file; returns the error to raise."""
         self._replacements += 1
         self._schema_is_good = False
         self._floors.clear()
@@ -335,10 +335,10 @@ class SqliteStore(SqlStore, ForkAware):
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Write the log back when it has filled its file.
 
-        The file is kept, because to overwrite it costs half of what it costs to extend it: a
-        file that grows has its new size written to the disk as well, at every commit. So it
-        grows beyond ``CHECKPOINT_AT`` only when the log has come to its end, and is cut to that
-        size by the commit after the checkpoint (``journal_size_limit``).
+        The file is kept, because overwriting it costs half as much as extending it: a growing file
+        has its new size written to the disk as well, at every commit. So it grows beyond
+        ``CHECKPOINT_AT`` only when the log reaches its end, and the commit after the checkpoint
+        truncates it to that size (``journal_size_limit``).
         """
         if self._log is None:
             return
@@ -354,18 +354,18 @@ class SqliteStore(SqlStore, ForkAware):
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except sqlite3.OperationalError:
             busy = 1
-        # A reader in the way: let the log grow by as much again before the next try.
+        # A reader blocks it: let the log grow by as much again before the next attempt.
         self._checkpoint_at = size + CHECKPOINT_AT if busy else size
 
     def translated(self, error: sqlite3.Error, verb: str) -> StorageError:
-        """Say in our words what SQLite refused."""
+        """Return the StorageError for an SQLite error."""
         return translate(error, verb, str(self.path or "the database in memory"), self._holder)
 
     def _holder(self) -> str:
         return "Another connection" if self.path is None else lock_holder(self.path)
 
     def write_first(self) -> None:
-        """Write what waits, before a step takes the file."""
+        """Commit the queued verbs, before a step takes the write lock."""
         self._writer.take_turn()
 
     # -- life -----------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ class SqliteStore(SqlStore, ForkAware):
         return listening(self.path, self._writer, self._listeners, wake)
 
     async def check(self) -> Mapping[str, str]:
-        journal = await self.perform(_journal_mode)  # before a writer turns it into WAL
+        journal = await self.perform(_journal_mode)  # before a writer switches it to WAL
         applied = await self.applied_migrations()
         return {
             "engine": f"SQLite {sqlite3.sqlite_version}",
@@ -397,17 +397,17 @@ class SqliteStore(SqlStore, ForkAware):
         threads.shutdown(wait=False)
         with self._uses:
             self._close_readers()
-        self._step_threads.forget_all()  # a step that is still under way has its own
+        self._step_threads.forget_all()  # a step in flight keeps its thread
         self._writer.close()
         self._memory_is_gone()
 
     def _close_readers(self) -> None:
-        with suppress(IndexError):  # emptied, not replaced: another thread may be giving one back
+        with suppress(IndexError):  # emptied, not replaced: another thread may return a reader
             while True:
                 self._idle_readers.pop().close()
 
     def _memory_is_gone(self) -> None:
-        """Create the tables again at the next use, if they went with the connection."""
+        """Have the next use create the tables again, if they were lost with the connection."""
         if self.path is None:
             self._schema_is_good = False
 
@@ -417,7 +417,7 @@ _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 @atexit.register
 def _at_exit() -> None:
-    """Close what a program has left open; whatever still writes then goes on with a new one."""
+    """Close the connections that a program left open; a later write opens a new one."""
     for store in list(_stores):
         store.pause(time.monotonic() + LONGEST_USE)
         store.resume()
@@ -426,18 +426,18 @@ def _at_exit() -> None:
 
 
 def _close_all(connections: set[FileConnection]) -> None:
-    """Close what a forgotten store has open."""
+    """Close the connections of a store that was garbage collected."""
     for connection in list(connections):
         connection.close()
 
 
 def _reading_threads() -> ThreadPoolExecutor:
-    """Return threads of our own: the loop's may all be busy with what handlers gave them."""
+    """Return an executor for reads: handlers may occupy all threads of the loop's own."""
     return ThreadPoolExecutor(MOST_IDLE_READERS, thread_name_prefix="pulsed-read")
 
 
 def execute_on(connection: sqlite3.Connection, statement: Statement, now: int) -> Rows:
-    """Run a statement on a connection of ours."""
+    """Run a statement on a connection of this store."""
     return execute(connection.cursor(), statement, now)
 
 

@@ -1,10 +1,10 @@
-"""How a statement's values go into SQLite and come out again, in few steps.
+"""Binds a statement's values and reads its rows, in as few SQLite steps as possible.
 
-Every step of a statement lets go of Python's lock and has to get it back, which takes up to 5 ms
-while an event loop is busy beside it. So a batch goes in as one JSON text, with its ids beside it
-in one blob, because JSON holds none; a claim comes out as one JSON text; and a write answers with
-the number of its rows. Only rows to insert are bound one by one: their payloads may be large. A
-batch of a single row is bound as it is, which is faster by half than the way through JSON.
+Every ``sqlite3_step`` releases the GIL and reacquires it, which takes up to 5 ms while a busy event
+loop runs in another thread. So a batch goes in as one JSON text, with its ids in a blob beside it,
+because JSON holds no bytes; a claim comes out as one JSON text; and a write returns its row count.
+Only rows to insert are bound one by one: their payloads may be large. A batch of a single row is
+bound directly, which is faster by half than JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulsed.model.timetable import to_micros
 from pulsed.store.sql.statement import Rows, Sql, Statement
 
 MOST_TEXT = 4 * 1024 * 1024
-"""Characters that go in at once: a batch of large results is cut into pieces."""
+"""Characters in one JSON text: a batch of large results is split."""
 
 _PLAIN = {str, int, float, bool, bytes, type(None)}
 
@@ -32,7 +32,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
-    """Run a statement."""
+    """Run a statement; returns its rows, or its row count as the only row."""
     sql = statement.sql
     params: dict[str, Any] = {"now": now}
     for name, value in statement.params.items():
@@ -96,19 +96,19 @@ def _one_by_one(
 
 @functools.lru_cache(maxsize=64)
 def _positional(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement that is bound by position: a name costs a look-up for every value."""
+    """Return a statement that is bound by position: a name costs a lookup for every value."""
     return _PARAMETER.sub("?", text), tuple(_PARAMETER.findall(text))
 
 
 def _bindable(column: Sequence[Any]) -> Iterable[Any]:
-    """Return a column's values as SQLite takes them; most columns are fine as they are."""
+    """Return a column's values in SQLite's types; most columns need no conversion."""
     if any(issubclass(kind, (UUID, datetime)) for kind in set(map(type, column))):
         return map(_adapt, column)
     return column
 
 
 def _encodable(column: Sequence[Any], ids: bytearray, places: dict[bytes, int]) -> Iterable[Any]:
-    """Return a column's values as JSON takes them: for an id, its place in ``ids``."""
+    """Return a column's values in JSON's types: for an id, its offset in ``ids``."""
     kinds = set(map(type, column))
     if any(issubclass(kind, datetime) for kind in kinds):
         return map(_adapt, column)

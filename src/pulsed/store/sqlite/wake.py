@@ -1,10 +1,10 @@
-"""Waking a worker when another process has written to the same SQLite file.
+"""Wakes a worker when another process has written to the same SQLite file.
 
-On Linux the kernel tells when the write-ahead log changes (inotify), which costs nothing while
-nothing happens. The event comes just before the commit can be seen, so the watcher then looks
-every now and then for a moment whether there is one. Elsewhere it looks every 50 ms. It looks
-through the eyes of our own writer, who knows its own commits from those of others: nobody has to
-be told of ours here.
+On Linux, inotify reports changes of the write-ahead log, which costs nothing while the file is
+idle. The event comes just before the commit is visible, so the watcher then polls briefly for the
+commit. Elsewhere it polls every 50 ms. It polls ``data_version`` on this process's writing
+connection, which ignores that connection's own commits: this process notifies its listeners of
+those directly.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pulsed.store.base import Listener
 from pulsed.store.sqlite.writer import Writer
 
 LOOK_AFTER = 0.00015
-"""Seconds until the second look; the time between two looks then grows."""
+"""Seconds between the first two polls after an event; the interval then grows."""
 LOOKS_GROW_BY = 1.25
 LOOK_FOR = 0.02
 SHORTEST_WAIT = 0.001
-"""Seconds; a wait for an event is never shorter, only a sleep is."""
+"""Seconds; the shortest wait for an event. A shorter pause is a plain sleep."""
 REST_WHILE_WRITING = 0.001
-"""Between two looks while it is this process that writes."""
+"""Seconds between two polls while this process itself is writing."""
 LOOK_WITHOUT_EVENTS = 0.05
 REST = 0.003
-"""A busy file changes all the time; its worker need not be told more often than this."""
+"""Debounce: the least seconds between two wake-ups, since a busy file changes all the time."""
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100
 _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
@@ -68,13 +68,13 @@ async def listening(
 
 
 class InProcess(Listener):
-    """A database in memory has no writers elsewhere."""
+    """The listener of a database in memory, which no other process can write to."""
 
     healthy = True
 
 
 class FileWatcher(Listener):
-    """A thread that waits for the file to change."""
+    """A listener with a thread that waits for other processes' commits to the file."""
 
     def __init__(self, path: Path, writer: Writer, changed: Callable[[], None]) -> None:
         self._path = path
@@ -111,7 +111,7 @@ class FileWatcher(Listener):
                     self._stopping.wait(REST)
 
     def _log_changes(self, *, within: float | None) -> bool:
-        """Wait for the log to change; where nobody tells, it always may have changed."""
+        """Wait for the log to change; without inotify, always True after the polling interval."""
         if self._events is None:
             watched, within = [self._stop_reader], LOOK_WITHOUT_EVENTS
         else:
@@ -122,7 +122,7 @@ class FileWatcher(Listener):
         return self._events in ready and _is_about(self._events, f"{self._path.name}-wal")
 
     def _others_commit(self) -> bool:
-        """Look for a moment, from now or from the next event on, for a commit of somebody else."""
+        """Poll for another connection's commit, for ``LOOK_FOR`` seconds after the last event."""
         pause, commits = LOOK_AFTER, self._writer.commits
         give_up_at = time.monotonic() + LOOK_FOR
         while not self._stopping.is_set():
@@ -141,13 +141,13 @@ class FileWatcher(Listener):
             elif self._log_changes(within=pause):
                 pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
                 continue
-            # Bounded: what happens to other files of the folder ends a wait at once.
+            # Bounded: events of other files in the folder end a wait at once.
             pause = min(pause * LOOKS_GROW_BY, LOOK_FOR)
         return False
 
 
 def _readable(descriptors: list[int], patience: float | None) -> list[int]:
-    """Return those that can be read. Not by ``select``, which knows no descriptor above 1023."""
+    """Return the readable descriptors. Not by ``select``, which fails above 1023."""
     with selectors.DefaultSelector() as selector:
         for descriptor in descriptors:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -155,7 +155,7 @@ def _readable(descriptors: list[int], patience: float | None) -> list[int]:
 
 
 def _watch_folder(folder: Path) -> int | None:
-    """Return a descriptor that is readable when a file in ``folder`` changes, if there is one."""
+    """Return an inotify descriptor for changes of files in ``folder``; None if unavailable."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -172,7 +172,7 @@ def _watch_folder(folder: Path) -> int | None:
 
 
 def _is_about(events: int, name: str) -> bool:
-    """Read all pending events; say whether one of them is about the file called ``name``."""
+    """Read all pending events; returns whether one of them is about the file ``name``."""
     try:
         data = os.read(events, 65_536)
     except BlockingIOError:

@@ -1,8 +1,8 @@
 """SQLite's one writer, with group commit.
 
 SQLite commits one transaction at a time, and a commit waits for the disk. So there is one writing
-connection per process behind a lock, and whoever holds the lock commits for all who wait: blocking
-callers do it in their own thread, async callers leave it to a thread that is started for them.
+connection per process behind a lock, and the thread that holds the lock commits all queued verbs:
+blocking callers do so in their own thread, async callers leave it to a background thread.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ T = TypeVar("T")
 log = logging.getLogger("pulsed.store")
 
 PATIENCE = 0.05
-"""Seconds that a look at others' commits waits for one of our own."""
+"""Seconds that a read of ``data_version`` waits for a commit of this process."""
 
 ASK_FOR = 0.02
-"""Seconds that SQLite asks for the file's lock, every few milliseconds, before we have it begin
-anew: if it goes on it asks only ten times a second, and misses the moment between two steps."""
+"""SQLite's busy timeout, in seconds. It retries the file's lock every few milliseconds at first,
+but later only ten times a second, and would miss the gap between two steps. So BEGIN is restarted
+after this time."""
 
 LARGEST_GROUP = 64
-"""Verbs in one transaction: enough to share a commit, few enough to let others write."""
+"""Verbs in one transaction: enough to share a commit, few enough to let other processes write."""
 
 
 class Request(Generic[T]):
-    """A verb that waits for its turn."""
+    """A queued verb, and later its result."""
 
     __slots__ = ("done", "error", "on_done", "result", "verb")
 
@@ -58,7 +59,7 @@ class Request(Generic[T]):
 
 
 class Writer:
-    """Runs verbs in BEGIN IMMEDIATE transactions, several at a time when several wait."""
+    """Runs verbs in BEGIN IMMEDIATE transactions, queued ones together."""
 
     def __init__(
         self,
@@ -89,15 +90,15 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def forget_inherited(self) -> None:
-        """Start afresh after a fork."""
+        """Reset the state in a forked child."""
         self._forget()
 
     def disconnect(self) -> None:
-        """Close the connection before a fork, while the gate is shut and nobody is inside."""
+        """Close the connection before a fork, while the gate is shut and drained."""
         self._drop()
 
     def run(self, verb: Verb[T]) -> T:
-        """Run a verb from this thread."""
+        """Run a verb in the calling thread; returns its value."""
         request = Request(verb)
         self._enqueue(request)
         while not request.done:
@@ -107,12 +108,12 @@ class Writer:
         return request.answer()
 
     def take_turn(self) -> None:
-        """Write what waits, so that a step that is about to take the file does not go before it."""
+        """Commit the queued verbs, so that a step about to take the lock does not overtake them."""
         with self._gate, self._lock:
             self._commit_waiting()
 
     async def arun(self, verb: Verb[T]) -> T:
-        """Run a verb without blocking the event loop."""
+        """Run a verb without blocking the event loop; returns its value."""
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
 
@@ -127,22 +128,25 @@ class Writer:
         return request.answer()
 
     def version_of_others(self) -> int | None:
-        """Return a number that is another one once anybody else has committed; None: who knows."""
+        """Return ``data_version``, or None if unavailable.
+
+        It changes when another connection commits, but not with this writer's own commits.
+        """
         with self._gate:
-            if not self._lock.acquire(timeout=PATIENCE):  # it waits for another process's lock
+            if not self._lock.acquire(timeout=PATIENCE):  # a commit waits for another process
                 return None
             try:
                 if self._connection is None:
                     return None
                 version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            except sqlite3.Error:  # gone, or locked for a moment: polling finds the jobs
+            except sqlite3.Error:  # gone, or locked: polling finds the jobs
                 return None
             finally:
                 self._lock.release()
         return version
 
     def close(self) -> None:
-        """Close the connection and end the thread; the next verb starts anew."""
+        """Close the connection and end the thread; the next verb starts new ones."""
         with self._thread_lock:
             if self._thread is not None:
                 self._calls.put(False)
@@ -167,7 +171,7 @@ class Writer:
             self._waiting.append(request)
 
     def _call_thread(self) -> None:
-        with self._thread_lock:  # a call must not fall into a queue that nobody reads any more
+        with self._thread_lock:  # a call must not go into a queue that no thread reads any more
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._serve, args=(self._calls,), name="pulsed-sqlite", daemon=True
@@ -177,12 +181,12 @@ class Writer:
 
     def _serve(self, calls: SimpleQueue[bool]) -> None:
         while calls.get():
-            while self._waiting:  # blocking callers may have come before the one that called
+            while self._waiting:  # blocking callers may be queued before the one that called
                 with self._gate, self._lock:
                     self._commit_waiting()
 
     def _commit_waiting(self) -> None:
-        """Run what waits in one transaction. The lock is held."""
+        """Run a group of queued verbs in one transaction. The caller holds the lock."""
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST_GROUP))]
         if not group:
             return
@@ -200,7 +204,7 @@ class Writer:
             self._roll_back()
             for request in group:
                 request.error = request.error or error
-        except BaseException:  # Ctrl-C is for the thread that it reached, not for all who wait
+        except BaseException:  # Ctrl-C is for the thread that it reached, not for the other callers
             self._roll_back()
             for request in group:
                 request.error = TransientStorageError(f"{request.verb.action} was interrupted.")
@@ -225,11 +229,11 @@ class Writer:
         self.commits += 1
         try:
             self._after_commit(connection)
-        except sqlite3.Error:  # nobody's write has failed
+        except sqlite3.Error:  # the writes are committed
             log.debug("cleaning up after a commit failed", exc_info=True)
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the file's write lock, as soon as nobody else has it."""
+        """Take the file's write lock, retrying while another connection holds it."""
         give_up_at = time.monotonic() + self._patience
         while True:
             try:
@@ -241,10 +245,10 @@ class Writer:
                 return
 
     def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
-        """Run all of them; False if one failed and nothing is left of any.
+        """Run the whole group; False if a verb failed and all were rolled back.
 
-        Savepoints would double the steps of a group in which hardly ever one fails. A verb can
-        be run again, so the members of a group with a failure are, each by itself.
+        Savepoints would double the steps of a group, and failures are rare. Verbs can be run
+        again, so after a failure each member is, in a savepoint of its own.
         """
         try:
             for request in group:
@@ -253,18 +257,18 @@ class Writer:
             if len(group) == 1:
                 raise
             self._roll_back()
-            if self._connection is None:  # not even that was possible
+            if self._connection is None:  # the rollback failed, too
                 raise
             return False
         return True
 
     def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
-        """Run one of several, so that its failure is its own."""
+        """Run one member in a savepoint, so that its failure does not affect the others."""
         connection.execute("SAVEPOINT member")
         try:
             request.result = self._drive(connection, request.verb)
         except Exception as error:
-            if not connection.in_transaction:  # SQLite itself gave up on all of them
+            if not connection.in_transaction:  # SQLite has rolled back the whole group
                 raise
             connection.execute("ROLLBACK TO member")
             if isinstance(error, sqlite3.Error):
@@ -273,7 +277,7 @@ class Writer:
         connection.execute("RELEASE member")
 
     def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
-        now = self._clock()  # one instant for all of a verb, and after the wait for the lock
+        now = self._clock()  # one instant for the whole verb, read after the wait for the lock
         return drive(verb, lambda statement: self._execute(connection, statement, now))
 
     def _roll_back(self) -> None:
@@ -281,11 +285,11 @@ class Writer:
         if connection is not None and connection.in_transaction:
             try:
                 connection.execute("ROLLBACK")
-            except sqlite3.Error:  # beyond repair: the next verb opens a new one
+            except sqlite3.Error:  # unusable: the next verb opens a new connection
                 self._connection = None
                 connection.close()
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop was closed: no task waits any more
         loop.call_soon_threadsafe(callback)
