@@ -1,4 +1,4 @@
-"""What a handler can know about its run, and say while it runs."""
+"""The context of a run: what your handler can read about it, and do with it."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ _current: ContextVar[Context | None] = ContextVar("pulsed_context", default=None
 
 
 class Context(HandlerContext):
-    """The run that a handler is in. Ask for it as the first parameter.
+    """The run that your handler is in. Take it as the handler's first parameter.
 
-    ``job_id`` stays the same over all runs of a job: use it as the idempotency key of effects.
-    ``lease_token`` is higher in every later run: a resource that has seen a higher one can refuse
-    a writer that was believed dead and is not.
+    ``job_id`` is the same in all runs of a job: use it as the idempotency key of side effects.
+    ``lease_token`` is a fencing token, higher in every later run: a resource that has seen a higher
+    one can refuse the writes of an older run that was believed dead and is not.
 
-    A job becomes a workflow by using ``step``, ``sleep``, ``wait_signal``, ``wait_for``,
-    ``fan_out`` or ``version``: what they did is stored, and a later run goes on behind it.
+    Your job becomes a workflow when you call ``step``, ``sleep``, ``wait_signal``, ``wait_for``,
+    ``fan_out`` or ``version``: their results are stored, and a later run continues after them.
     """
 
     _flow: Workflow | None = None
-    """From the first use of such a method on."""
+    """Set by the first call of such a method."""
     _ended = False
-    """Whether the handler has; set by the run."""
+    """Whether the handler has ended; set by the run."""
     _task: asyncio.Task[Any] | None = None
-    """The handler's own, set by the runner; None: it is still on its first step."""
+    """The handler's own task, set by the runner; None until the handler first suspends."""
 
     def __init__(
         self, assignment: Assignment, store: Store, workflows: Workflows | None = None
@@ -93,22 +93,22 @@ class Context(HandlerContext):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is: 1, 2, … up to ``max_attempts``."""
+        """The number of this attempt: 1, 2, … up to ``max_attempts``."""
         return self._assignment.attempt
 
     @property
     def max_attempts(self) -> int:
-        """How many attempts there are before the job is dead-lettered."""
+        """How many attempts the job gets before it is dead-lettered."""
         return self._assignment.max_attempts
 
     @property
     def lease_token(self) -> int:
-        """A fencing token: rises with every run of the job."""
+        """The fencing token: it rises with every run of the job."""
         return self._assignment.lease_token
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the producer sent along besides the arguments."""
+        """The headers that the producer sent besides the arguments."""
         return self._assignment.headers
 
     @property
@@ -118,25 +118,28 @@ class Context(HandlerContext):
 
     @property
     def schedule_id(self) -> UUID | None:
-        """The schedule that made the job, if one did."""
+        """The schedule that made the job, or None."""
         return self._assignment.schedule_id
 
     @property
     def occurrence(self) -> datetime | None:
-        """The instant the schedule was due, which may lie before ``submitted_at``."""
+        """The instant that the schedule was due, which may be before ``submitted_at``."""
         return self._assignment.occurrence
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run should stop: asked to, timed out, or no longer ours.
+        """Whether your handler should stop: cancelled, timed out, handed back, or its lease lost.
 
-        Async handlers are cancelled; a plain function runs in a thread, which cannot be stopped
-        from outside, so a long one looks here from time to time and returns.
+        Async handlers are cancelled. A plain function runs in a thread, which cannot be stopped
+        from outside: if yours takes long, check this from time to time, and raise.
         """
         return self._cancelled
 
     async def aprogress(self, value: Any) -> None:
-        """Store how far the run is (anything JSON); others see it as ``job.progress``."""
+        """Store your progress (any JSON value); other processes read it as ``job.progress``.
+
+        Raises ``LeaseLost`` if the run no longer holds its lease.
+        """
         self._check_run("progress")
         text = encode_untyped("The progress", value)
         if not await self._store.set_progress(self._assignment.lease, text):
@@ -146,8 +149,8 @@ class Context(HandlerContext):
 
     # -- workflows ------------------------------------------------------------------------------
     #
-    # None of these is an ``async def``: what is wrong is said by the call itself, also where nobody
-    # could await it, and the call takes its place in the workflow before it is awaited.
+    # None of these is an ``async def``: the call itself raises on misuse, also in code that cannot
+    # await it, and it takes its place in the workflow before it is awaited.
 
     @overload
     def step(
@@ -204,12 +207,12 @@ class Context(HandlerContext):
         timeout: float | timedelta | None = None,
         tx: bool = False,
     ) -> Coroutine[Any, Any, Any]:
-        """Run a function once in the life of this job; later runs get its stored result.
+        """Run your function once in the life of this job; later runs get its stored result.
 
         Without ``retry``, an error passes through and nothing is stored: the job's own retry runs
-        the step again. With ``retry``, a number of tries or a ``RetryPolicy``, it is tried again
-        here, and ends in ``StepFailed``. With ``tx``, the function gets a connection first, and
-        what it writes there is committed together with its result.
+        the step again. With ``retry``, a number of tries or a ``RetryPolicy``, the step is retried
+        here, and the last failure raises ``StepFailed``. With ``tx``, your function gets a database
+        connection as its first argument, and its writes there are committed with its result.
         """
         return self._run_as_step(
             fn, args, {}, name, steps.checked_step_options(retry, timeout, tx=tx)
@@ -223,7 +226,7 @@ class Context(HandlerContext):
         name: str | None,
         options: StepOptions,
     ) -> Coroutine[Any, Any, Any]:
-        """Do what ``step`` does, with all kinds of arguments; for ``@app.step``."""
+        """Do what ``step`` does, also with keyword arguments; for ``@app.step``."""
         function = Function(steps.name_of(fn, name), fn, args, kwargs)
         flow = self._workflow("step", in_step=True)
         if not is_inside_step():
@@ -238,11 +241,11 @@ class Context(HandlerContext):
     def sleep(
         self, seconds: float | timedelta, *, name: str = "sleep"
     ) -> Coroutine[Any, Any, None]:
-        """Wait for so many seconds, without a slot, and over restarts."""
+        """Sleep for ``seconds`` without occupying a slot; the sleep survives restarts."""
         return waits.sleep(self._workflow("sleep"), seconds, name)
 
     def sleep_until(self, until: datetime, *, name: str = "sleep") -> Coroutine[Any, Any, None]:
-        """Wait until an instant, which must know its time zone."""
+        """Sleep until ``until``, which must be timezone-aware, without occupying a slot."""
         return waits.sleep_until(self._workflow("sleep_until"), until, name)
 
     @overload
@@ -267,7 +270,8 @@ class Context(HandlerContext):
     ) -> Coroutine[Any, Any, Any]:
         """Wait for ``app.signal(job_id, name, payload)`` and return the payload.
 
-        Raises ``SignalTimeout`` after ``timeout`` seconds; 0 only looks.
+        Raises ``SignalTimeout`` after ``timeout`` seconds. With 0, you get only a signal that has
+        already arrived.
         """
         return waits.wait_signal(self._workflow("wait_signal"), name, type, timeout)
 
@@ -291,7 +295,7 @@ class Context(HandlerContext):
         *,
         timeout: float | timedelta | None = None,
     ) -> AsyncIterator[Any]:
-        """Iterate over the signals of a name; ends when none comes for ``timeout`` seconds."""
+        """Iterate over a name's signals; ends when none arrives for ``timeout`` seconds."""
         self._workflow("signals")
         return waits.signals(lambda: self.wait_signal(name, type, timeout=timeout))
 
@@ -307,10 +311,10 @@ class Context(HandlerContext):
     def wait_for(
         self, job: Followed[Any] | UUID | str, *, timeout: float | timedelta | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """Wait for another job, and return its result; of a mere id, as plain data.
+        """Wait for another job and return its result; if you pass only an id, as plain data.
 
-        Raises ``JobFailed`` or ``JobCancelled`` if it ends another way, and ``WaitTimeout`` after
-        ``timeout`` seconds.
+        Raises ``JobFailed`` or ``JobCancelled`` if that job does not succeed, and ``WaitTimeout``
+        after ``timeout`` seconds; the other job goes on then.
         """
         return waits.wait_for(self._workflow("wait_for"), job, timeout)
 
@@ -325,10 +329,11 @@ class Context(HandlerContext):
         cancel_on_parent_failure: bool = True,
         name: str = "fan_out",
     ) -> Coroutine[Any, Any, FanOut[R]]:
-        """Run many jobs, wait for them without a slot, and return what they came to.
+        """Run many jobs, wait for them without occupying a slot, and return their results.
 
-        ``strategy`` says when that is decided. Raises ``FanOutFailed`` if too many fail for it,
-        and ``WaitTimeout`` after ``timeout`` seconds; those that are left are cancelled then.
+        Your ``strategy`` says when the wait is over. Raises ``FanOutFailed`` if too many children
+        fail for it, and ``WaitTimeout`` after ``timeout`` seconds; the children that have not ended
+        are cancelled then.
         """
         options = fan_out.checked_fan_out_options(
             strategy,
@@ -345,15 +350,15 @@ class Context(HandlerContext):
         min: int,  # noqa: A002 - they are what they are called
         max: int,  # noqa: A002
     ) -> Coroutine[Any, Any, int]:
-        """Return which version of its code this workflow follows at a change.
+        """Return which version of your code this workflow follows at a change.
 
-        One that begins now follows ``max``, and one that was past this point before the change,
-        ``min``; it stays so for the rest of its life.
+        A workflow that was past this point before your change follows ``min``, every other follows
+        ``max``. The answer stays the same for the rest of the workflow's life.
         """
         return versions.version(self._workflow("version", in_step=True), change, min, max)
 
     def _workflow(self, method: str, *, in_step: bool = False) -> Workflow:
-        """Return the workflow that this run is, if ``method`` can be called here."""
+        """Return this run's workflow, or raise if ``method`` cannot be called here."""
         self._check_run(method)
         loop = asyncio._get_running_loop()  # noqa: SLF001 - documented
         if loop is None or (self._workflows is not None and self._workflows.loop is not loop):
@@ -394,7 +399,7 @@ class Context(HandlerContext):
 
 
 def current_context() -> Context | None:
-    """Return the context of the job that is running here, or None outside of one."""
+    """Return the context of the job that your code runs in, or None outside of a job."""
     return _current.get()
 
 
@@ -404,9 +409,9 @@ def enter(context: Context) -> None:
 
 
 class JobLogFilter(logging.Filter):
-    """Puts ``job_id``, ``topic`` and ``attempt`` on every record; add it to a log handler.
+    """Puts ``job_id``, ``topic`` and ``attempt`` on every record; add it to your log handler.
 
-    Records that come from outside of a job get ``-``.
+    Records from outside of a job get ``-``.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

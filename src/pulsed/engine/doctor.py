@@ -1,6 +1,6 @@
-"""The doctor: looks at a live database and says, point by point, what is well and what is not.
+"""The doctor: checks a live database and reports, point by point, what is well and what is not.
 
-Every check asks the database by itself, so that one that cannot be made is a failed check and does
+Every check queries the database by itself, so a check that cannot be made counts as failed and does
 not hide the others.
 """
 
@@ -29,14 +29,14 @@ TICK = 10.0
 CLOCK_TOLERANCE = 1.0
 WAITED_TOO_LONG = 60.0
 OTHERS = 0o007
-"""What a file's mode allows to everybody."""
+"""The bits of a file's mode that give access to every other user."""
 A_DAY = 86_400.0
 LATE = A_DAY
-"""Seconds that a finished job may be kept longer than it should be, while workers catch up."""
+"""Seconds that a finished job may outlast its retention, while workers catch up."""
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -53,9 +53,9 @@ class Finding(NamedTuple):
 
 
 async def examine(store: Store, retention: Retention | None = None) -> list[Finding]:
-    """Make every check; without a database or its tables there is nothing more to check.
+    """Return the findings of all checks; without a usable database and schema they end there.
 
-    What a ``retention`` should have removed is looked at if it is known.
+    With ``retention``, also check for finished jobs that it should have removed.
     """
     try:
         facts = await store.check()
@@ -64,7 +64,7 @@ async def examine(store: Store, retention: Retention | None = None) -> list[Find
     found = [Finding("database", Level.OK, f"{facts['engine']}, {facts['database']}")]
     found += _judged(facts)
     try:
-        await store.now()  # refuses to work on tables it does not know
+        await store.now()  # raises if the schema is not the expected one
     except PulsedError as error:
         return [*found, Finding("schema", Level.FAIL, str(error), "nothing else could be checked")]
     found.append(Finding("schema", Level.OK, f"version {facts['schema']}"))
@@ -177,7 +177,7 @@ def _judged(facts: Mapping[str, str]) -> list[Finding]:
     return [judge(facts[name]) for name, judge in _JUDGES.items() if name in facts]
 
 
-# -- what has to be asked for ---------------------------------------------------------------------
+# -- what has to be queried -----------------------------------------------------------------------
 
 
 async def _clock(store: Store) -> list[Finding]:
@@ -356,7 +356,7 @@ async def _schedules(store: Store) -> list[Finding]:
 
 
 def _unknown_zones(active: Iterable[ScheduleRow]) -> Iterator[Finding]:
-    """Name the time zones that this machine lacks: its workers leave such schedules to others."""
+    """Report time zones unknown to this machine: its workers leave their schedules to others."""
     unknown: dict[str, list[str]] = {}
     for row in active:
         if (zone := _zone_missing_here(row)) is not None:
@@ -376,7 +376,7 @@ def _zone_missing_here(row: ScheduleRow) -> str | None:
         zone_of(zone)
     except UnknownZone:
         return zone
-    except InvalidOption:  # it cannot be read at all, which its error says once it is due
+    except InvalidOption:  # unreadable: the schedule's error says so once it is due
         return None
     return None
 

@@ -1,4 +1,4 @@
-"""Exceptions as the texts that are stored about them, whatever their own code does."""
+"""Exceptions as stored text; an error in an exception's own ``__str__`` does no harm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsed.handler import clean_text
 from pulsed.handler.function import code_of
 
 OURS = f"{Path(__file__).parents[1]}{os.sep}"
-"""Where the code of pulsed is."""
+"""The folder of pulsed's own code."""
 
 
 def describe(error: BaseException) -> str:
@@ -26,16 +26,16 @@ def message(error: BaseException) -> str:
     """Return an exception's text, whatever its own ``__str__`` does."""
     try:
         return clean_text(str(error))
-    except BaseException:  # noqa: BLE001 - somebody else's code
+    except BaseException:  # noqa: BLE001 - the exception's own code
         return "(its message cannot be shown)"
 
 
 def trace(error: BaseException) -> str:
-    """Return the traceback, from the handler on."""
+    """Return the formatted traceback, from the handler's frame on."""
     try:
         begin = from_the_handler(error)
         return clean_text("".join(traceback.format_exception(type(error), error, begin)))
-    except BaseException:  # noqa: BLE001 - somebody else's code
+    except BaseException:  # noqa: BLE001 - the exception's own code
         return "(its traceback cannot be shown)"
 
 
@@ -53,9 +53,9 @@ def handler_line(error: BaseException, handler: Callable[..., Any]) -> str:
 
 
 def from_the_handler(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the calls by which a worker gets to the handler.
+    """Return the traceback without the worker's frames above the handler.
 
-    All of it if the error came before the handler.
+    Returns all of it if the error was raised before the handler was called.
     """
     here = error.__traceback__
     while here is not None and here.tb_frame.f_code.co_filename.startswith(OURS):

@@ -1,4 +1,7 @@
-"""The loop around a tick: no error ends it, and a hint can cut its pause short."""
+"""The loop around a tick, one pass of a background task.
+
+No error ends the loop. A hint, a notification that there may be work, cuts its pause short.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ class Alarm:
         self._rung.set()
 
     def reset(self) -> None:
-        """Forget the hints so far."""
+        """Discard the hints so far."""
         self._rung.clear()
 
     async def sleep(self, seconds: float, *, debounce: float = 0.0) -> None:
-        """Pause until it rings, or for so long; hints within ``debounce`` seconds count as one."""
+        """Pause for ``seconds`` or until a hint; those within ``debounce`` seconds count as one."""
         deaf = min(seconds, debounce)
         await asyncio.sleep(deaf)
         with contextlib.suppress(TimeoutError):
@@ -49,10 +52,10 @@ async def forever(
     Args:
         tick: Returns the seconds until the next one; None ends the loop.
         what: Names the tick in the log line about its failure.
-        log: Where that goes.
-        after_failure: The pause after so many failures in a row.
+        log: The logger for that line.
+        after_failure: Returns the pause after this many consecutive failures.
         sleep: How to pause.
-        level: The log level of a failure, the first of a row being number 1.
+        level: Returns the log level of the nth consecutive failure, from 1 on.
     """
     failures = 0
     while True:

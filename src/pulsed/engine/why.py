@@ -1,4 +1,4 @@
-"""Why a job is not running: what its row and the workers' presence say about it, in sentences."""
+"""Explains in sentences why a job is not running, from its row and the workers' presence."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pulsed.model.workflow import fan_out_of
 from pulsed.wording import counted, format_duration
 
 SILENT_AFTER = 35.0
-"""Seconds without a sign of life: three of the default ticks, and some."""
+"""Seconds without a beat after which a worker counts as silent: over three default ticks."""
 
 
 def is_live(worker: WorkerInfo, now: datetime) -> bool:
-    """Whether a worker has been heard of lately."""
+    """Whether a worker's last beat is recent."""
     return worker.last_beat is not None and _since(worker.last_beat, now) <= SILENT_AFTER
 
 
 def live(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
-    """Return the workers that claim jobs."""
+    """Return the live workers that claim jobs."""
     return [worker for worker in workers if is_live(worker, now) and worker.state == "running"]
 
 
 def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
-    """Say where a job stands and what it waits for."""
+    """Return sentences on where a job stands and what it waits for; none if it has ended."""
     if job.status in CLAIMABLE:
         return [*_waiting(job, workers, now), *_crashed(job)]
     if job.status is Status.RUNNING:
@@ -36,7 +36,7 @@ def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[s
 
 
 def nobody_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | None:
-    """Say why none of the live ``workers`` would claim a job, if that is so."""
+    """Return why none of the live ``workers`` would claim such a job; None if one would."""
     if not workers:
         return "no worker is alive: start one with `pulsed worker module:app`"
     there = [worker for worker in workers if queue in worker.queues]
@@ -57,7 +57,7 @@ def nobody_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | N
 def unserved_queue(
     queue: str, oldest: datetime, workers: Sequence[WorkerInfo], now: datetime
 ) -> str:
-    """Say that a queue has due jobs that none of the live ``workers`` takes."""
+    """Return a warning about a queue with due jobs that none of the live ``workers`` serves."""
     waited = format_duration(_since(oldest, now))
     queues = sorted({name for worker in workers for name in worker.queues})
     return (
@@ -68,7 +68,7 @@ def unserved_queue(
 
 
 def waits_for(job: JobRow) -> str:
-    """Say what a WAITING job waits for."""
+    """Return what a WAITING job waits for."""
     key = job.wait_key or "?"
     match job.wait_kind:
         case StepKind.SIGNAL:
@@ -103,7 +103,7 @@ def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
 
 
 def _crashed(job: JobRow) -> list[str]:
-    """Say what became of the workers that ran it, and what follows from that."""
+    """Return how often the job's worker crashed, and what follows from that."""
     if not job.crashes:
         return []
     times = counted(job.crashes, "time")

@@ -1,4 +1,4 @@
-"""The event loop of a process that only works or serves."""
+"""The event loop of a process that is only a worker or a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Do what ``asyncio.run`` does, on uvloop where that is installed."""
+    """Run ``main`` as ``asyncio.run`` does, on uvloop where that is installed."""
     with asyncio.Runner(loop_factory=_uvloop()) as runner:
         return runner.run(main)
 

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT, SIGHUP: drain at the first, abort at the next; none of it in a forked child."""
+"""SIGTERM, SIGINT, SIGHUP: the first drains, the next aborts; none of it in a forked child."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ log = logging.getLogger("pulsed.worker")
 
 ALWAYS = (signal.SIGTERM, signal.SIGINT)
 HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
-"""The terminal was closed; Windows has none."""
+"""Sent when the terminal closes; None on Windows."""
 
 ECHO = 1.0
-"""Seconds in which another signal is the same request: ``timeout`` and some service managers signal
-a process and its group, and a terminal everybody at once."""
+"""Seconds in which another signal counts as the same request: ``timeout`` and some service managers
+signal a process and its group, and a terminal signals all its processes at once."""
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that ask this process to stop.
 
-    A closed terminal sends SIGHUP. It is left alone where somebody gave it a meaning already:
-    ``nohup``, or a program that reads its configuration again.
+    A closed terminal sends SIGHUP. It is left alone where it is already ignored or handled: by
+    ``nohup``, or by a program that reloads its configuration.
     """
     if HANG_UP is None or signal.getsignal(HANG_UP) is not signal.SIG_DFL:
         return ALWAYS
@@ -35,13 +35,13 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 class Insistence:
-    """Tells impatience from an echo."""
+    """Debounces stop signals: tells a second request from an echo of the first."""
 
     def __init__(self) -> None:
         self._heard_at = -math.inf
 
     def again(self, now: float) -> bool:
-        """Whether a request at ``now`` is a new one."""
+        """Whether a signal at ``now`` is a new request."""
         if now - self._heard_at < ECHO:
             return False
         self._heard_at = now
@@ -49,7 +49,7 @@ class Insistence:
 
 
 class Stop(Protocol):
-    """``Worker.stop``."""
+    """The signature of ``Worker.stop``."""
 
     def __call__(self, *, abort: bool) -> None:
         """Drain or abort."""
@@ -57,7 +57,7 @@ class Stop(Protocol):
 
 @contextlib.contextmanager
 def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[None]:
-    """Call ``stop`` when a signal arrives, and with ``abort`` from the second one on."""
+    """Call ``stop`` when a signal arrives, with ``abort`` from the second request on."""
     asked = Insistence()
     abort = False
 
@@ -92,21 +92,21 @@ def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, on_signal: 
 
 
 # -- forks ----------------------------------------------------------------------------------------
-# A forked child has its parent's handlers, and the descriptor by which asyncio hears of signals is
-# the same socket: a signal to the child would be heard by the parent, and by nobody else.
+# A forked child inherits its parent's handlers, and asyncio's wakeup descriptor is the same socket
+# in both: a signal to the child would reach the parent, and not the child.
 
 _outside: dict[signal.Signals, Any] = {}
-"""What signals did before a worker came; empty when none listens."""
+"""The signal handlers from before the worker installed its own; empty if it has not."""
 _masks = threading.local()
 
 
 def _before_fork() -> None:
-    """Hold signals back, so that the child gets none before its handlers are in order."""
+    """Block signals, so that the child gets none before its handlers are restored."""
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _outside) if _outside else None
 
 
 def _in_child() -> None:
-    """Put the handlers back; the thread that forked is the main one here, so it may."""
+    """Restore the handlers; allowed, since the thread that forked is the child's main thread."""
     if _outside:
         signal.set_wakeup_fd(-1)
         for number, handler in _outside.items():
@@ -121,7 +121,7 @@ def _unblock() -> None:
 
 
 def _without_runner(handler: Any) -> Any:
-    """Return what was there before ``asyncio.run``, whose handler is about the parent's task."""
+    """Return the default in place of ``asyncio.run``'s handler, which is for the parent's task."""
     owner = getattr(getattr(handler, "func", None), "__self__", None)
     return signal.default_int_handler if isinstance(owner, asyncio.Runner) else handler
 

@@ -1,10 +1,10 @@
 """Several worker processes under one parent, which replaces those that die.
 
-Children are started afresh, never forked: a fork would share connections and locks. Each has the
-read end of a pipe as its stdin. Through it the supervisor says ``drain`` and ``abort``, and not by
-signals: a service manager may have sent those to all of us already, and a worker takes a later one
-for impatience. When the pipe closes, a child drains as well, so none outlives the supervisor,
-however that ends. Their process groups are their own: a terminal's Ctrl-C is for the supervisor.
+Children are spawned, never forked: a fork would share connections and locks. Each has the read end
+of a pipe as its stdin. The supervisor sends ``drain`` and ``abort`` through it, and not as signals:
+a service manager may have signalled every process already, and a worker takes a later signal as a
+request to abort. A child also drains when the pipe closes, so none outlives the supervisor, however
+that ends. Each child has its own process group: a terminal's Ctrl-C reaches only the supervisor.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ HEALTHY_AFTER = 60.0
 """Seconds a child must live for its earlier deaths to be forgotten."""
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 UNUSABLE = 2
-"""The exit code of a child that was called wrongly: until one has worked, none will."""
+"""The exit code for wrong usage: if no child has been healthy yet, none will be."""
 LOOK_EVERY = 1.0
+"""Seconds between two ticks at most."""
 
 
 class Stage(Enum):
-    """How far the end has come."""
+    """How far the shutdown has come."""
 
     WORKING = "working"
     DRAINING = "draining"
@@ -48,11 +49,11 @@ STAGES = list(Stage)
 
 DRAIN, ABORT = b"d", b"a"
 COMMANDS = {Stage.DRAINING: DRAIN, Stage.ABORTING: ABORT}
-"""What a child reads from its stdin; the end of it means drain."""
+"""What a child reads from its stdin; end of file means drain."""
 
 
 class Child:
-    """One place for a worker process, and its history."""
+    """One place for a worker process, and its restart history."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -63,7 +64,7 @@ class Child:
         self.told = Stage.WORKING
 
     def died(self, now: float) -> float:
-        """Note a death; returns how long to wait before the next start."""
+        """Record a death; returns the backoff before the next start, in seconds."""
         lived = now - self.started_at
         self.quick_deaths = 0 if lived >= HEALTHY_AFTER else self.quick_deaths + 1
         delay = 0.0
@@ -75,7 +76,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps ``processes`` children running until it is told to stop."""
+    """Keeps ``processes`` children running until it is stopped."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class Supervisor:
         log.info("%s %s", self.stage.value, counted(len(self.alive), "process", "processes"))
 
     def tick(self) -> bool:
-        """Notice the dead, start whose time has come, pass on the stage; True when all is over."""
+        """Reap dead children, start those due, pass on the stage; True when all have ended."""
         while self._signalled_at:
             if self._asked.again(self._signalled_at.pop(0)):
                 self.stop()
@@ -132,12 +133,12 @@ class Supervisor:
 
     @property
     def alive(self) -> list[Child]:
-        """The children that run."""
+        """The children whose process runs."""
         return [child for child in self.children if child.process is not None]
 
     @property
     def exit_code(self) -> int:
-        """0 if every child ended by itself when it was asked to, else the worst code."""
+        """0 if every child ended normally when asked to, else the highest code."""
         return max(self._codes, default=0)
 
     # -- children -------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class Supervisor:
         child.started_at, child.told = self._clock(), Stage.WORKING
         try:
             child.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, **own_group)
-        except OSError as error:  # no memory, no more processes: perhaps later
+        except OSError as error:  # out of memory or processes: retry later
             log.error("process %d cannot be started: %s", child.number, error)  # noqa: TRY400
             child.died(child.started_at)
             return
@@ -180,7 +181,7 @@ class Supervisor:
         )
 
     def _tell(self, child: Child) -> None:
-        """Bring one child to the present stage."""
+        """Send the current stage to a child, once; at the last stage, kill it."""
         assert child.process is not None
         assert child.process.stdin is not None
         if self.stage is Stage.KILLING:
@@ -192,7 +193,7 @@ class Supervisor:
                 child.process.stdin.flush()
 
     def _kill(self) -> None:
-        """Leave nobody behind when something here went wrong."""
+        """Kill the remaining children: an error in the supervisor must leave none behind."""
         for child in self.alive:
             assert child.process is not None
             child.process.kill()
@@ -201,7 +202,7 @@ class Supervisor:
     # -- waiting --------------------------------------------------------------------------------
 
     def _on_signal(self, *_: object) -> None:
-        # No more than that: it may interrupt anything, also a log record.
+        # Nothing else: a signal may interrupt any code, even a log call.
         self._signalled_at.append(self._clock())
 
     def _until_next_start(self) -> float:
@@ -210,7 +211,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Iterator[Callable[[float], None]]:
-        """Stop when a signal asks for it, and look at once when a child has died."""
+        """Yield a wait that ends early at a stop signal and at the death of a child."""
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
@@ -236,9 +237,9 @@ class Supervisor:
 
 
 def _exit_code(code: int) -> int:
-    """Return the code of a child that was to end, as a shell would show it.
+    """Return the exit code of a child that was asked to stop, as a shell would show it.
 
-    A worker that listens for a signal never dies of it: one that did had not begun to work.
+    A worker that handles a signal never dies of it: one that did had not begun to work.
     """
     if -code in (signal.SIGTERM, HANG_UP):
         return 0

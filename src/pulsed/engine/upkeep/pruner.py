@@ -1,10 +1,9 @@
-"""Removing jobs that ended long ago, in the background of every worker and never in its way.
+"""Removes jobs that ended long ago, in the background of every worker, without slowing it down.
 
-Workers take turns: one of them prunes, however many there are. It removes a small batch, then rests
-for several times as long as that took. So it has a bounded share of the database, and a smaller one
-when the database is busy; what it does not get done is there at its next turn. Schedules that are
-done go after their jobs. A prune also trims the audit log, so there is one even if all jobs are
-kept.
+Workers take turns: one of them prunes at a time, however many there are. It removes a small batch,
+then rests for several times as long as that took. So its share of the database is bounded, and
+smaller when the database is busy; what is left waits for the next turn. Schedules that are done are
+removed after their jobs. A prune also trims the audit log, so it runs even if all jobs are kept.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from pulsed.wording import counted
 log = logging.getLogger("pulsed.retention")
 
 BATCH = 500
-"""Rows that one transaction removes: some milliseconds, for which others wait on SQLite."""
+"""Rows removed in one transaction: some milliseconds, in which other writers wait on SQLite."""
 REST = 4.0
-"""How many times as long as a batch took the pruner rests after it…"""
+"""The rest after a batch, as a multiple of the time that the batch took…"""
 REST_WHEN_ASKED = 1.0
-"""…and how many times when somebody waits for it to be done."""
+"""…and the same if a caller waits for the prune."""
 EVERY = 60.0
 """Seconds between two ticks of one process."""
 TURN = 50.0
-"""Seconds until the next turn may be taken, by any process."""
+"""Seconds until any process may take the next turn."""
 BUDGET = 40.0
 """Seconds one tick may take; it ends before its turn does."""
 
@@ -74,7 +73,7 @@ class Pruner:
         return _pause()
 
     async def tick(self) -> dict[Status, int]:
-        """Prune if it is our turn, within the time budget; returns how many jobs were removed."""
+        """Prune within the time budget, if it is this worker's turn; returns the jobs removed."""
         if not await self._store.take_turn(length=TURN):
             return {}
         give_up_at = self._clock() + BUDGET
@@ -100,7 +99,7 @@ class Pruner:
         return dict(removed)
 
     async def _prune_schedules(self, give_up_at: float) -> None:
-        """Remove schedules that are done, after the time for which a success is kept."""
+        """Remove schedules that have been done for as long as a success is kept."""
         age = self._ages.get(Status.SUCCEEDED)
         if age is None:
             return
@@ -112,7 +111,7 @@ class Pruner:
             log.info("removed %s that were done long ago", counted(total, "schedule"))
 
     async def _in_batches(self, batch: Callable[[], Awaitable[int]], give_up_at: float) -> int:
-        """Remove batches until one is not full or the time is up; returns how much was removed."""
+        """Remove batches until one is not full or time is up; returns the rows removed."""
         total = 0
         while True:
             began = self._clock()
@@ -136,10 +135,10 @@ async def prune_all(
     *,
     by: Operator | None = None,
 ) -> dict[Status, int]:
-    """Remove everything that ended longer ago, batch after batch, for a caller who asked for it.
+    """Remove every job that ended longer ago than ``ages``, in batches, while the caller waits.
 
-    What grows old enough while this runs is left for another time. ``removed`` is raised with each
-    batch, for a caller who wants to know how far an interrupted prune has come.
+    Jobs that reach their age while this runs are left for another prune. ``removed`` is updated
+    with each batch, so that the caller knows how far an interrupted prune has come.
     """
     removed = Counter() if removed is None else removed
     removed.update(dict.fromkeys(ages, 0))

@@ -1,9 +1,9 @@
-"""Firing schedules: turning occurrences that are due into jobs.
+"""Fires schedules: turns due occurrences into jobs.
 
-Any number of processes do this at once, without a leader. What is due is read, decided here by
-pure functions, and written back under a guard that only one of them passes. A schedule that cannot
-be fired is put aside with its reason and does not hold up the others; one in a time zone that this
-machine does not know is left to others. What is large is written in several transactions.
+Any number of processes do this at once, without a leader. Due schedules are read, decided here by
+pure functions, and written back under a guard that only one process passes. A schedule that cannot
+be fired is parked with its reason and does not hold up the others; one in a time zone that this
+machine does not know is left to other machines. Large results are written in several transactions.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pulsed.store.schedules import Fire
 log = logging.getLogger("pulsed.schedules")
 
 BATCH = 500
-"""Schedules that are read at a time."""
+"""Schedules read at a time."""
 MOST_AT_A_TIME = 500
 """Occurrences of one schedule in one transaction, while it catches up."""
 JOB_BYTES = 400
-"""About what a job takes besides its payload."""
+"""Approximate size of a job without its payload."""
 BUDGET = 5.0
-"""Seconds one tick may take; what is left is due at the next."""
+"""Seconds one tick may take; the rest is fired by the next."""
 SHORTEST_SLEEP = 0.1
-"""Seconds between two ticks, however many hints come: those for jobs come by the hundred."""
+"""Seconds between two ticks at least. Debounces hints: those for jobs come by the hundred."""
 AFTER_FAILURE = 1.0
-"""Seconds until the next try."""
+"""Seconds until a failed tick is retried."""
 LONGEST_SLEEP = 5.0
-"""Seconds between two ticks at most: a hint that got lost costs no more than this."""
+"""Seconds between two ticks at most: a lost hint costs no more than this."""
 
 
 class Scheduler:
@@ -57,19 +57,19 @@ class Scheduler:
     ) -> None:
         self._store = store
         self._declare = declare
-        """Writes what the program declares; called until it has succeeded once."""
+        """Writes the schedules that the program declares; called until it has succeeded once."""
         self._longest_sleep = longest_sleep
         self._alarm = Alarm()
         self._until_next: float | None = None
         self._left: dict[UUID, str] = {}
-        """Schedules that are due and left to other machines, and why."""
+        """Due schedules that are left to other machines, and why."""
 
     def wake(self) -> None:
         """Check soon: a schedule may have been added or changed."""
         self._alarm.ring()
 
     async def run(self) -> None:
-        """Fire for ever, and write what is declared beside it: neither holds up the other."""
+        """Fire for ever, and concurrently write what is declared: neither holds up the other."""
         firing = forever(
             self._tick_and_pause,
             "firing schedules",
@@ -96,7 +96,7 @@ class Scheduler:
             self.wake()
 
     async def tick(self) -> list[NewJob]:
-        """Fire all that is due, within the time budget; returns the jobs made here."""
+        """Fire the due schedules within the time budget; returns the jobs made here."""
         made: list[NewJob] = []
         give_up_at = time.monotonic() + BUDGET
         left: dict[UUID, str] = {}
@@ -137,7 +137,7 @@ class Scheduler:
     def _leave(self, row: ScheduleRow, why: str, left: dict[UUID, str]) -> None:
         """Leave a schedule to machines that can fire it."""
         left[row.id] = why
-        if self._left.get(row.id) != why:  # said once, and not at every look
+        if self._left.get(row.id) != why:  # logged once, not at every tick
             log.warning("schedule %s of %s is left to other machines: %s", row.name, row.app, why)
 
     async def _fire_batch(self, fires: Sequence[Fire]) -> list[NewJob]:
@@ -146,7 +146,7 @@ class Scheduler:
         except Exception as error:
             if _is_trouble_of_the_database(error):
                 raise
-            if len(fires) > 1:  # one schedule that the database refuses must not stop the others
+            if len(fires) > 1:  # one refused schedule must not stop the others
                 return [job for half in halves(fires) for job in await self._fire_batch(half)]
             await self._park(fires[0].row, error)
             return []
@@ -161,12 +161,12 @@ class Scheduler:
 
 
 def _is_trouble_of_the_database(error: Exception) -> bool:
-    """Whether an error says nothing about the schedule; it will be fired when that is over."""
+    """Whether an error is the database's, not the schedule's, which is fired when that is over."""
     return isinstance(error, StorageError) and not isinstance(error, StorageRefused)
 
 
 def decide(row: ScheduleRow, now: datetime) -> Fire:
-    """Say what a due schedule does at ``now``."""
+    """Return what a due schedule does at ``now``."""
     spec = row.spec
     assert row.next_run_at is not None
     what = plan(
@@ -188,7 +188,7 @@ def _bytes_of(fire: Fire) -> int:
 
 
 def job_of(row: ScheduleRow, spec: ScheduleSpec, occurrence: datetime) -> NewJob:
-    """Return the job of one occurrence: the same, to the byte, whoever makes it."""
+    """Return the job of one occurrence: the same, to the byte, whichever process makes it."""
     job_id = occurrence_id(row.id, occurrence)
     spread = timedelta(seconds=spec.jitter * (job_id.int % 10_007) / 10_007)
     return template(row, spec, job_id, at=occurrence + spread, occurrence=occurrence)
@@ -202,7 +202,7 @@ def template(
     at: datetime | None = None,
     occurrence: datetime | None = None,
 ) -> NewJob:
-    """Return a job that does what the schedule says."""
+    """Return a job with the topic, payload and options of the schedule."""
     said = zip(_TEMPLATE, _template(spec), strict=True)
     return NewJob(id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(said))
 

@@ -1,4 +1,4 @@
-"""A warning about due jobs that no live worker will claim, because none takes their queue."""
+"""Warns about due jobs that no live worker will claim, because none serves their queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPEAT_AFTER = timedelta(minutes=10)
 
 
 class UnservedQueues:
-    """Finds queues with due jobs and no live worker, and logs each now and then."""
+    """Finds queues with due jobs and no live worker; warns about each every ``REPEAT_AFTER``."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -28,9 +28,9 @@ class UnservedQueues:
         self._warned: dict[str, datetime] = {}
 
     async def tick(self) -> list[str]:
-        """Check, if it is time to; returns the queues that were logged.
+        """Check if the interval is over; returns the queues that were logged.
 
-        A server checks by itself, and may not tell a worker about all queues.
+        A server makes this check by itself, and may not show a worker all queues.
         """
         if self._store.is_remote or self._clock() < self._next_check:
             return []

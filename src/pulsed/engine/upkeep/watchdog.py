@@ -1,6 +1,7 @@
-"""Watchdog: recovering the jobs of silent workers, stopping orphans, announcing this process.
+"""Watchdog: recovers the jobs of silent workers, cancels orphans, announces this process.
 
-Any number of processes do this at once; the database sees to it that nothing happens twice.
+Orphans are children of a workflow that has failed or was cancelled. Any number of processes do this
+at once; the database ensures that nothing happens twice.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ log = logging.getLogger("pulsed.upkeep")
 
 BATCH = 500
 MOST_BATCHES = 20
-"""A bound on one tick: what is left is there at the next."""
+"""Batches in one tick at most; the rest is left to the next."""
 
 
 def pause(tick: float) -> float:
-    """Return how long to sleep between two scans, so that they are at most a tick apart.
+    """Return the seconds to sleep between two scans, so that they are at most a tick apart.
 
-    With some room for the scan itself, and for a loop that is busy; jitter spreads the scans of
-    processes that began together.
+    This leaves room for the scan itself, and for a busy event loop; jitter spreads the scans of
+    processes that started together.
     """
     return tick * random.uniform(0.7, 0.9)  # noqa: S311
 
 
 class Watchdog:
-    """The watchdog and this process's presence, on one timer."""
+    """A loop that recovers jobs and announces this process, on one timer."""
 
     def __init__(
         self,
@@ -56,16 +57,16 @@ class Watchdog:
 
     async def _tick_and_pause(self) -> float:
         await self.tick()
-        # What a tick has left is done at once; but jobs are recovered in between.
+        # Orphans that a tick has left are next at once; but expired jobs are recovered first.
         return 0 if self._is_behind else pause(self._tick)
 
     async def tick(self) -> list[Reaped]:
-        """Announce this process, put the jobs of silent workers on the retry path, stop orphans."""
+        """Announce this process, recover the jobs of silent workers, cancel orphans."""
         self._is_behind = False
         try:
             if self._describe is not None:
                 await self._store.announce(self._describe())
-        finally:  # recovery does not depend on our own presence
+        finally:  # recovery must not depend on the announcement
             reaped = await reap(self._store)
             if reaped:
                 self._on_reaped()
@@ -77,7 +78,7 @@ class Watchdog:
 async def cancel_orphans(store: Store) -> bool:
     """Cancel the children of ended workflows, where the process that ended those did not.
 
-    Returns whether there may be more of them.
+    Returns whether more may be left.
     """
     for _ in range(MOST_BATCHES):
         if not await store.workflows.cascade(limit=BATCH):
@@ -86,7 +87,7 @@ async def cancel_orphans(store: Store) -> bool:
 
 
 async def reap(store: Store) -> list[Reaped]:
-    """Recover every job whose lease has expired."""
+    """Recover the jobs whose leases have expired; returns what became of each."""
     reaped: list[Reaped] = []
     for _ in range(MOST_BATCHES):
         answer = await store.watchdog(limit=BATCH)

@@ -1,7 +1,8 @@
-"""Notices within a moment that running jobs were asked to stop.
+"""Stops running jobs soon after they are cancelled.
 
-Heartbeats say so, too, but are as rare as leases are long. While jobs run, this asks the store at
-every hint and every poll; the answer comes from an index that is empty nearly always.
+Heartbeats report cancellations, too, but are as rare as leases are long. While jobs run, this
+queries the store at every hint and every poll; the answer comes from an index that is nearly
+always empty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pulsed.store.base import Store
 log = logging.getLogger("pulsed.worker")
 
 SHORTEST_INTERVAL = 0.2
-"""Seconds between two checks, however many hints arrive."""
+"""Seconds between two checks at least: hints are debounced."""
 
 
 class CancelWatch:
@@ -59,7 +60,7 @@ class CancelWatch:
         return self._poll
 
     async def tick(self) -> list[Run]:
-        """Stop the runs that were asked to; returns those that were not told before."""
+        """Stop the runs of cancelled jobs; returns those that were not being stopped before."""
         if not self._runs():
             return []
         asked = await self._store.held(self._worker_id, asked_to_stop=True)
@@ -71,5 +72,5 @@ class CancelWatch:
 
 
 def _level(error: Exception, _failures: int) -> int:
-    """Say little while the database is away: the heartbeat notices cancelled jobs, later."""
+    """Log storage errors only at DEBUG: heartbeats report cancelled jobs, if later."""
     return logging.DEBUG if isinstance(error, StorageError) else logging.WARNING

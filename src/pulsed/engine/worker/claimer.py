@@ -1,9 +1,9 @@
 """Claiming: as many jobs as there are free slots, never more.
 
 A job claimed ahead of its slot would lose an attempt when a sibling kills the process. So the
-claimer waits for slots, asks for all of them at once, and when the queues are empty sleeps until
-a hint or the next poll. After there was something to do it first lingers: a store that can may
-then hand it the next jobs without being asked. It outlives every storage error.
+claimer waits for free slots, claims for all of them at once, and when the queues are empty sleeps
+until a hint (a notification that jobs may have arrived) or the next poll. If it has just had jobs,
+it lingers first: a store that supports it may then push the next ones. No storage error ends it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pulsed.wording import counted
 log = logging.getLogger("pulsed.worker")
 
 GATHER = 0.005
-"""Seconds to let more slots become free before a few of them are filled."""
+"""Seconds to wait for more free slots before a small claim."""
 
 LINGER = 5.0
-"""Seconds in which a worker that had something to do may be handed more. If it freezes meanwhile,
-what it was handed waits for its lease to expire, so the time is short and the jobs are few."""
+"""Seconds in which a store may push jobs to a worker that has just had some. If it freezes
+meanwhile, they wait for their leases to expire, so the time is short and the jobs are few."""
 LINGER_FOR = 2
-"""Jobs that it may be handed: two, for one alone then says that there are no more."""
+"""Jobs pushed at most: two, so that a single one says that there are no more."""
 LINGER_SHARE = 1 / 6
-"""Of a lease, at most: a lease counts from when its job was asked for."""
+"""The part of a lease to linger at most: a lease counts from when the claim was sent."""
 
 FAILING_AFTER = 3
-"""Claims that failed one after the other, each after its own storage retries."""
+"""Consecutive failed claims, each after its storage retries, that make a worker ``failing``."""
 
 PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
@@ -84,7 +84,7 @@ class Claimer:
         self._alarm.ring()
 
     def slot_freed(self) -> None:
-        """A run has ended."""
+        """Note that a run has ended, so there may be a free slot."""
         self._slot_freed.set()
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class Claimer:
         self._slot_freed.set()
 
     async def run(self) -> None:
-        """Claim until told to stop. A claim that is under way is always finished."""
+        """Claim until stopped. A claim in flight is always finished."""
         await forever(
             self._tick_and_pause,
             "claiming jobs",
@@ -120,7 +120,7 @@ class Claimer:
         return PATIENCE.delay(failures)
 
     async def tick(self) -> bool:
-        """Fill the free slots once; True if no queue has any more."""
+        """Fill the free slots once; True if all queues are drained."""
         await self._wait_for_slots()
         self._alarm.reset()
         if self.in_doubt:
@@ -137,7 +137,7 @@ class Claimer:
         return True
 
     async def linger(self) -> bool:
-        """Be within reach for a moment, if there was something to do; True if jobs came."""
+        """Wait shortly for pushed jobs, if there have just been some; True if any came."""
         most = min(self._free_slots(), LINGER_FOR)
         if self.stopping or self.in_doubt or most <= 0 or not self._was_busy:
             return False
@@ -149,18 +149,18 @@ class Claimer:
         return await self._begin(awaiting) > 0
 
     def is_failing(self) -> bool:
-        """Whether claims have been failing for a while."""
+        """Whether the last ``FAILING_AFTER`` claims failed."""
         return self._failures >= FAILING_AFTER
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a claim without an answer may have leased jobs that we do not know of."""
+        """Whether a claim without an answer may have leased jobs unknown to this worker."""
         return time.monotonic() < self._in_doubt_until
 
     async def release_unknown(self) -> list[Lease]:
-        """Give back what is leased to us without our knowing.
+        """Release jobs that are leased to this worker without its knowledge; returns the leases.
 
-        Only between two claims of ours: a row that is just being claimed is not unknown.
+        Only between two of its claims: a row of a claim in flight is not unknown.
         """
         held = await self._store.held(self._worker_id)
         unknown = [lease for lease in held if not self._leases.holds(lease)]
@@ -172,7 +172,7 @@ class Claimer:
         return unknown
 
     async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:
-        """Begin what a claim brings; returns how many that are."""
+        """Await a claim and start its jobs; returns their number."""
         asked_at = time.monotonic()
         try:
             claimed = await claim
@@ -187,7 +187,7 @@ class Claimer:
         return len(claimed)
 
     async def _wait_for_slots(self) -> None:
-        """Wait for a free slot; let a few more become free if they do so at once."""
+        """Wait for a free slot, and up to ``GATHER`` seconds for more of them."""
         while self._free_slots() <= 0 and not self.stopping:
             self._slot_freed.clear()
             if not self.in_doubt:
@@ -201,7 +201,7 @@ class Claimer:
                 break
 
     def _order(self) -> list[str]:
-        """Return the queues in the order given, or by the luck of their weights."""
+        """Return the queues in the order given, or in random order by their weights."""
         if not isinstance(self._queues, Mapping):
             return list(self._queues)
         left = dict(self._queues)

@@ -26,7 +26,7 @@ log = logging.getLogger("pulsed.job")
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
 LINES = 20
-"""Lines about successes within ``WINDOW`` when they are limited."""
+"""Lines about successes in each ``WINDOW``, in the mode ``limited``."""
 WINDOW = 1.0
 """Seconds."""
 LONGEST_ERROR = 1_000
@@ -57,7 +57,7 @@ class JobLog:
                 pass
 
     def close(self) -> None:
-        """Log what was counted and not yet said."""
+        """Log the number of successes that have no line yet."""
         if self._summary is not None:
             self._summary.cancel()
             self._sum_up()

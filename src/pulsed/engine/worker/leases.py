@@ -1,7 +1,7 @@
-"""Heartbeats: the leases a worker holds, and the thread that keeps them alive.
+"""Heartbeats: the leases a worker holds, and the thread that renews them.
 
-A thread of its own, so that a handler which blocks the event loop does not lose its siblings'
-jobs. One statement extends everything that is held, every third of the shortest lease.
+A thread of its own, so that a handler which blocks the event loop does not cost its siblings their
+leases. One statement extends every lease held, every third of the shortest lease.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ from pulsed.wording import counted
 log = logging.getLogger("pulsed.worker")
 
 SHORTEST_BEAT = 0.05
-"""Seconds that a beat gets at least."""
+"""Minimum timeout of a beat, in seconds."""
 
 SURE_FOR = 0.85
-"""How much of a lease may pass without an answer before a run fences itself: stopping takes a
-moment."""
+"""The part of a lease that may pass unconfirmed before a run fences itself: stopping takes time."""
 
 AFTER_FAILURE = 0.25
-"""How much of the interval to wait after a beat that failed: the lease is running out."""
+"""The part of the interval to wait after a failed beat: the lease is running out."""
 
 LONGEST_PAUSE = 5.0
-"""Seconds to wait after a beat that failed, however long the leases are: when a database comes back
-after they have run out, a watchdog gives workers only so much time to beat first."""
+"""Most seconds to wait after a failed beat, however long the leases are: when a database comes back
+after they have expired, a watchdog gives workers only a short grace to beat first."""
 
 
 _EXTENDED = (Beat.OK, Beat.CANCEL)
-"""Answers that renew a lease. The row of an unknown one is locked by somebody else just now."""
+"""Answers that renew a lease. ``UNKNOWN`` does not: another session holds the row's lock."""
 
 
 class Fence(Enum):
@@ -50,13 +49,14 @@ class Fence(Enum):
 
     NEVER = "never"
     UNHEARD = "when no server answers"
-    """One that says that its database is away has answered: then it is away for everybody, nobody
-    takes the jobs over, and the watchdog that comes back with it lets workers beat first."""
+    """A server that reports its database as away has answered. The database is then away for every
+    worker, none can take the jobs over, and after it the watchdog's grace lets workers beat first.
+    """
     UNCONFIRMED = "always"
 
 
 class Leases:
-    """What this worker holds. Safe to use from any thread."""
+    """The leases that this worker holds. Thread-safe."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class Leases:
     ) -> None:
         self._store = store
         self._fence = fence
-        """Whether to give up leases that could not be confirmed in time, instead of hoping."""
+        """When to give up leases that could not be confirmed in time."""
         self._sure_until: dict[UUID, float] = {}
-        """By our own clock, and only if we fence ourselves."""
+        """How long each lease is surely held, by the monotonic clock; only with a fence."""
         self._on_answers = on_answers
         self._on_late = on_late
         self._held: dict[UUID, tuple[Lease, float, str]] = {}
         self._topics: set[str] = set()
-        """Of all that was held since the last beat: one of these, if the next one is late."""
+        """Topics held since the last beat: one of these is to blame if the next one is late."""
         self._changed = threading.Condition()
         self._interval = float("inf")
         self._next_beat = float("inf")
@@ -90,7 +90,7 @@ class Leases:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating. Only when nothing is held any more, or everything is given up."""
+        """Stop beating. Call this only when no lease is held, or all are given up."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -98,9 +98,9 @@ class Leases:
             self._thread.join(timeout=5)
 
     def add(self, assignments: Iterable[Assignment], since: float) -> list[Lease]:
-        """Keep these leases alive from now on; returns those of ours that they supersede.
+        """Renew these leases from now on; returns the held leases that they supersede.
 
-        They may be as old as ``since``, when they were asked for.
+        They may be as old as ``since``, when the claim was sent.
         """
         superseded = []
         with self._changed:
@@ -116,14 +116,14 @@ class Leases:
                     self._sure_until[lease.job_id] = since + assignment.lease_seconds * SURE_FOR
                 topics.add(topic)
                 shortest = min(shortest, interval)
-            due = max(since + shortest, time.monotonic())  # that it came late, no beat could help
+            due = max(since + shortest, time.monotonic())  # a late claim is not a late beat
             if due < self._next_beat:
                 self._interval, self._next_beat = shortest, due
                 self._changed.notify()
         return superseded
 
     def drop(self, leases: Iterable[Lease]) -> None:
-        """Stop caring, because these runs are over. A newer lease on the same job stays."""
+        """Stop renewing leases, because their runs are over. A newer lease on the job stays."""
         with self._changed:
             for lease in leases:
                 held = self._held.get(lease.job_id)
@@ -132,19 +132,19 @@ class Leases:
                     self._sure_until.pop(lease.job_id, None)
 
     def holds(self, lease: Lease) -> bool:
-        """Whether this very lease is held."""
+        """Whether exactly this lease is held, and not a newer one on its job."""
         with self._changed:
             held = self._held.get(lease.job_id)
             return held is not None and held[0] == lease
 
     def shortest(self) -> float | None:
-        """Return the seconds of the shortest lease held, which no retry may outlast."""
+        """Return the length of the shortest lease held, which no retry may outlast; or None."""
         with self._changed:
             interval = self._shortest_interval()
         return interval * BEATS_PER_LEASE if self._held else None
 
     def tick(self) -> dict[Lease, Beat]:
-        """Beat once for everything that is held, and pass the answers on."""
+        """Beat once for every lease held, and pass the answers on."""
         leases = self._leases()
         if not leases:
             return {}
@@ -160,7 +160,7 @@ class Leases:
             return [lease for lease, _, _ in self._held.values()]
 
     def _patience(self) -> float | None:
-        """Return how long a beat may take: until a lease ends, or a run has to fence itself."""
+        """Return the timeout of a beat: until a lease ends, or a run has to fence itself."""
         with self._changed:
             soonest = min(self._sure_until.values(), default=float("inf")) - time.monotonic()
         shortest = self.shortest()
@@ -176,7 +176,7 @@ class Leases:
                         self._sure_until[lease.job_id] = began + sure_for
 
     def _give_up_the_unconfirmed(self) -> None:
-        """Stop runs that others may have by now, as far as we can tell: nobody answers us."""
+        """Stop runs whose leases are unconfirmed: other workers may have their jobs by now."""
         now = time.monotonic()
         with self._changed:
             given_up = [
@@ -196,7 +196,7 @@ class Leases:
             self.attempt()
 
     def attempt(self) -> None:
-        """Beat once, whatever comes of it, and decide when to beat again."""
+        """Beat once, log a failure, and set the time of the next beat."""
         began = time.monotonic()
         failed = False
         try:
@@ -217,11 +217,12 @@ class Leases:
             pause = self._interval
             if failed:
                 pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
-            # What a beat took longer is the database's time: no thread was kept from running.
+            # After a slow beat the next is due now and not late: the database was slow, and no
+            # thread was kept from running.
             self._next_beat = max(began + pause, ended)
 
     def _wait_for_next_beat(self) -> bool:
-        """Sleep until a beat is due; say whether to go on. Tells when it was woken far too late."""
+        """Sleep until a beat is due; False: stopped. Reports if it was woken far too late."""
         with self._changed:
             while not self._stopped:
                 now = time.monotonic()

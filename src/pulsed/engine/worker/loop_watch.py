@@ -1,4 +1,4 @@
-"""Notices a handler that blocks the event loop, and names it with its file and line.
+"""Detects a handler that blocks the event loop, and logs its topic, file and line.
 
 A thread pings the loop every second while jobs run. Heartbeats do not depend on the loop, so a
 blocked one costs no lease; but no other async handler goes on, and nothing is claimed.
@@ -38,7 +38,7 @@ class LoopWatch:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._pinged_at: float | None = None
-        """When a ping was sent that has no answer yet."""
+        """When the ping in flight was sent; None if there is none."""
         self._logged_at: float | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pulsed-loop-watch", daemon=True)
@@ -57,7 +57,7 @@ class LoopWatch:
                 self.tick(time.monotonic())
 
     def tick(self, now: float) -> None:
-        """Log a ping that has been waiting for too long; send one if none is on its way."""
+        """Log a ping that has been unanswered for too long; send one if none is in flight."""
         if self._pinged_at is None:
             if self._is_busy():
                 self._pinged_at = now
@@ -81,7 +81,7 @@ class LoopWatch:
         self._logged_at = self._pinged_at = None
 
     def _blocked_by(self) -> str:
-        """Name the handler on the loop's stack, its line, and the line that it is waiting in."""
+        """Return the handler on the loop's stack, its line, and the line that blocks."""
         innermost = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the documented way
         frame = innermost
         stack: list[FrameType] = []

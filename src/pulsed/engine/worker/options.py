@@ -1,4 +1,4 @@
-"""How a worker works, checked before it does."""
+"""The options of a worker, checked before it starts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pulsed.model.retention import Retention
 from pulsed.store.retrying import OwnRetry
 
 JobLogging = Literal["all", "limited", "failures"]
-"""Which ends of jobs are logged: all, successes up to some a second, or failures only."""
+"""Which ends of jobs are logged: all, only some successes a second, or failures only."""
 
 
 class WorkerSettings(TypedDict, total=False):
-    """What ``app.run(...)`` and the command line say about a worker; see ``WorkerOptions``."""
+    """The worker settings of ``app.run(...)`` and the command line; see ``WorkerOptions``."""
 
     queues: str | Sequence[str] | Mapping[str, float] | None
     concurrency: int
@@ -36,7 +36,7 @@ class WorkerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker works: the meaning of each setting, its default, and its limits."""
+    """The settings of a worker: the meaning, default and limits of each."""
 
     queues: Sequence[str] | Mapping[str, float] | None = None
     """In the order to claim from, or with weights. None: every queue that a handler declares, and
@@ -65,7 +65,7 @@ class WorkerOptions:
 
     @property
     def own_retry(self) -> OwnRetry:
-        """What goes for this worker instead of the store's policies."""
+        """The retry policies that this worker uses instead of the store's."""
         retry = storage_retry(self.retry, self.retry_attempts)
         return OwnRetry(retry, dequeue_retry(retry, self.dequeue_retry))
 
@@ -73,7 +73,7 @@ class WorkerOptions:
     """Which ends of jobs are logged."""
 
     def __post_init__(self) -> None:
-        _ = self.own_retry  # or what is wrong with it is said here
+        _ = self.own_retry  # raises here if a policy is invalid
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
             raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
         for name in ("poll", "tick"):
@@ -89,7 +89,7 @@ class WorkerOptions:
     def served_queues(self, registry: Registry) -> Sequence[str] | Mapping[str, float]:
         """Return the queues to claim from: those given, or all that the handlers declare.
 
-        Undeclared ones have equal weights, so that a full queue does not starve the others.
+        If none are given, all have equal weights, so that a full queue does not starve the others.
         """
         if self.queues is not None:
             return self.queues
@@ -97,6 +97,6 @@ class WorkerOptions:
         return dict.fromkeys(sorted(declared | {DEFAULT_QUEUE}), 1.0)
 
     def uses_threads(self, registry: Registry) -> bool:
-        """Whether some of the handlers that it serves are plain functions, which run in threads."""
+        """Whether the worker serves plain functions, which run in threads."""
         queues = self.served_queues(registry)
         return any(handler.queue in queues and not handler.is_async for handler in registry)

@@ -1,8 +1,8 @@
-"""One run of a job: calling its handler and turning what happens into an outcome.
+"""One run of a job: calls its handler and turns the result or error into an outcome.
 
-An async handler is started by hand, up to its first wait. Many never wait, or find what they wait
-for at once: those have ended by then, and cost no task. One that does wait becomes a ``Suspended``,
-whose rest is awaited in a task that it has to itself.
+An async handler is stepped by hand until it suspends. Many never do: they await nothing, or what
+they await is ready. Those have ended by then, and cost no task. One that suspends becomes a
+``Suspended``, whose rest is awaited in a task of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stop(Enum):
 
 
 class Run:
-    """A claimed job while this worker has it."""
+    """One execution of a claimed job in this worker."""
 
     __slots__ = (
         "assignment",
@@ -71,16 +71,16 @@ class Run:
         self.error: BaseException | None = None
         """What its handler raised, from its end until it has been logged."""
         self.task: asyncio.Task[None] | None = None
-        """The task that is the run's own, from its first wait on."""
+        """The run's own task, from when its handler first suspends."""
         self.timer: asyncio.TimerHandle | None = None
         self.stop: Stop | None = None
         self.reported = False
-        """Its outcome is on the way to the database, or nobody wants it any more."""
+        """Its outcome is on the way to the database, or is no longer wanted."""
 
     def tell_to_stop(self, why: Stop) -> None:
-        """Cancel an async handler; raise the flag that a plain function can look at.
+        """Cancel an async handler; set the flag that a plain function can check.
 
-        A run that has not begun looks at ``stop`` when it does.
+        A run that has not started checks ``stop`` when it does.
         """
         if self.stop is None:
             self.stop = why
@@ -93,7 +93,7 @@ class Run:
         return time.monotonic() - self.began if self.began else 0.0
 
     def milliseconds(self) -> float:
-        """Return the same for a log record."""
+        """Return the same in milliseconds, for a log record."""
         return round(self.seconds() * 1000, 3)
 
     def log_fields(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Run:
 
 
 class Suspended:
-    """The rest of an async handler that waits for something, in context variables of its own."""
+    """The rest of an async handler that has suspended, with context variables of its own."""
 
     __slots__ = ("_awaited", "_coroutine", "_variables")
 
@@ -118,7 +118,7 @@ class Suspended:
         self._awaited = awaited
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        """Do what ``await coroutine`` does, in the variables that its first step ran in."""
+        """Do what ``await coroutine`` does, in the context variables that it started in."""
         run, coroutine, awaited = self._variables.run, self._coroutine, self._awaited
         try:
             while True:
@@ -136,7 +136,7 @@ class Suspended:
 
 
 def start(run: Run) -> Outcome | Suspended | None:
-    """Run an async handler up to its first wait; None means that it is not ours. Never raises."""
+    """Run an async handler until it suspends or ends; None: lease lost. Never raises."""
     if run.stop is not None:
         return outcome_of_stop(run)
     run.began = time.monotonic()
@@ -151,7 +151,7 @@ def start(run: Run) -> Outcome | Suspended | None:
 
 
 async def finish(run: Run, rest: Suspended) -> Outcome | None:
-    """Run an async handler from its first wait to its end. Never raises."""
+    """Run an async handler that has suspended to its end. Never raises."""
     try:
         value = await rest
     except BaseException as error:  # noqa: BLE001 - see above
@@ -207,7 +207,7 @@ def _called(run: Run) -> Any:
 
 
 def _ended_flow(run: Run) -> Workflow | None:
-    """Return the workflow that the run is, if it is one; its handler has ended."""
+    """Mark the run's handler as ended; returns its workflow, if it is one."""
     run.context._ended = True  # noqa: SLF001 - the context is the run's own
     flow = run.context._flow  # noqa: SLF001 - the context is the run's own
     if flow is not None:
@@ -218,7 +218,7 @@ def _ended_flow(run: Run) -> Workflow | None:
 def _after_return(run: Run, value: Any) -> Outcome | None:
     flow = _ended_flow(run)
     if run.stop in (Stop.LOST, Stop.TIMED_OUT):
-        return outcome_of_stop(run)  # also if it caught its cancellation: its time is over
+        return outcome_of_stop(run)  # even if the handler caught its cancellation
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
@@ -228,7 +228,7 @@ def _after_return(run: Run, value: Any) -> Outcome | None:
         return SucceededForGood(result)
     except InvalidPayload as error:
         return Failed(clean_text(str(error)), final=True)
-    except BaseException as error:  # noqa: BLE001 - a result may bring its own code
+    except BaseException as error:  # noqa: BLE001 - encoding may run user code
         return Failed(describe(error), trace(error), final=True)
 
 
@@ -237,9 +237,9 @@ def _after_error(run: Run, error: BaseException) -> Outcome | None:
     if isinstance(error, asyncio.CancelledError) and run.stop is not None:
         return outcome_of_stop(run)
     if run.stop in (Stop.LOST, Stop.ABORTED):
-        return outcome_of_stop(run)  # what it says now is about our interruption
+        return outcome_of_stop(run)  # its error comes from being interrupted
     if run.stop is Stop.TIMED_OUT and (isinstance(error, Snooze) or is_suspension(error)):
-        return outcome_of_stop(run)  # it wants to go on later, but its attempt has failed
+        return outcome_of_stop(run)  # it would go on later, but its attempt has failed
     if flow is not None and isinstance(flow.interrupted, Suspension):
         if is_suspension(error):
             return flow.interrupted.outcome
@@ -260,7 +260,7 @@ def _after_error(run: Run, error: BaseException) -> Outcome | None:
 
 
 def _stayed(interrupted: BaseException, error: BaseException | None = None) -> Outcome:
-    """Return how a workflow ends whose handler did not leave when it had to."""
+    """Return the outcome of a workflow whose handler did not unwind when interrupted."""
     if not isinstance(interrupted, Suspension):
         return Failed(describe(interrupted), trace(interrupted), final=True)
     did = "returned" if error is None else f"raised {describe(error)}"
@@ -273,7 +273,7 @@ def _stayed(interrupted: BaseException, error: BaseException | None = None) -> O
 
 
 def outcome_of_stop(run: Run) -> Outcome | None:
-    """Return how a run ends that did not get to its own end."""
+    """Return the outcome of a run that was stopped; None: lease lost, nothing to report."""
     match run.stop:
         case Stop.CANCELLED:
             return Cancelled()

@@ -1,8 +1,8 @@
-"""The runs of a worker: starting them, stopping them, and seeing them end.
+"""The runs of a worker: starts them, stops them, and collects their outcomes.
 
-Claimed jobs are begun one after the other in one task. The first handler that really waits keeps
-that task for itself, and another one goes on with those that are left; so a handler which never
-waits costs no task, and one which does can be cancelled without touching its siblings.
+Claimed jobs are started one after the other in one task. The first handler that suspends keeps that
+task for itself, and a new task starts the rest. So a handler which never suspends costs no task,
+and one which does can be cancelled without touching its siblings.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ UNSTOPPABLE_AFTER = 5.0
 """Seconds an async handler gets to obey its cancellation before its slot counts as stuck."""
 
 SLICE = 0.005
-"""Seconds of handlers that never wait, after which everything else on the loop gets its turn."""
+"""Seconds of handlers that never suspend, after which the loop's other tasks get their turn."""
 
 
 SMALLEST_TURN = 100
 """Runs in a turn, unless half of the slots are more. Between two turns the claimer claims for the
-slots that are free, so the database works while Python does; but small claims are dear."""
+free slots, so the database works while Python does; but small claims are expensive."""
 
 
 class Runner:
-    """Has all runs from their start to their end. For use in the event loop's thread only."""
+    """Owns all runs from start to end. For use in the event loop's thread only."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Runner:
         self._ready: deque[Run] = deque()
         self.runs: set[Run] = set()
         self.stuck: set[Run] = set()
-        """Those whose handler does not stop: reported, but their slot is taken."""
+        """Runs whose handler does not stop: reported, but their slot stays taken."""
 
     def start(self, runs: Iterable[Run]) -> None:
-        """Run these handlers."""
+        """Start runs: async handlers on the loop, plain ones in threads."""
         plain = []
         now = asyncio.get_running_loop().time()
         for run in runs:
@@ -73,7 +73,7 @@ class Runner:
         return {run.lease: run for run in self.runs}
 
     async def until_idle(self) -> None:
-        """Wait until nothing runs but what is stuck."""
+        """Wait until all runs have ended but the stuck ones."""
         while len(self.runs) > len(self.stuck):
             self._idle.clear()
             await self._idle.wait()
@@ -100,7 +100,7 @@ class Runner:
             self._on_stuck()
 
     def close(self) -> None:
-        """Let go of threads, and of tasks that ``asyncio.run`` would wait for in vain."""
+        """Release threads, and the tasks that ``asyncio.run`` would wait for in vain."""
         self._threads.close()
         for run in self.stuck:
             if run.task is not None:
@@ -111,11 +111,11 @@ class Runner:
 
     def _begin_ready(self) -> None:
         if self._ready:
-            # Not create_task: an eager factory would begin it here and now, inside of another.
+            # Not create_task: an eager factory would start it at once, inside the current task.
             asyncio.Task(self._begin(), loop=asyncio.get_running_loop())
 
     async def _begin(self) -> None:
-        """Begin what is ready, until one of them waits and takes this task."""
+        """Start ready runs, until one of them suspends and keeps this task."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         now = loop.time()
@@ -133,13 +133,13 @@ class Runner:
             now = loop.time()
             left -= 1
             if left == 0 or now > until or task.cancelling():
-                # It is time to let others in, or a handler cancelled the task that it thinks is
-                # its own: what is left goes on in another task.
+                # The turn is over, or a handler cancelled the task that it took for its own: a new
+                # task starts the rest.
                 self._begin_ready()
                 return
 
     def _arm(self, run: Run, began: float) -> None:
-        """Set the alarm of a run that has a timeout."""
+        """Start the timer of a run that has a timeout."""
         timeout = run.assignment.timeout
         if timeout is not None:
             due = began + timeout
@@ -155,17 +155,17 @@ class Runner:
     def _end(self, run: Run, outcome: Outcome | None) -> None:
         self.runs.discard(run)
         self.stuck.discard(run)
-        # First the slot, then the report: whoever is woken first goes first, and the worker waits
-        # for the answer to the next claim, but has it while the reports are written.
+        # First the slot, then the report: the loop that is woken first goes first. The worker
+        # waits for the next claim, so that should be in flight while reports are written.
         self._on_free_slot()
         try:
             self._report(run, outcome)
-        except Exception:  # others are waiting for their turn behind this one
+        except Exception:  # the runs queued behind this one must start
             log.exception("%s: its end could not be noted; its lease will run out", run)
         self._idle.set()
 
     def _report(self, run: Run, outcome: Outcome | None) -> None:
-        """Send a run's outcome on its way, once."""
+        """Pass a run's outcome on, once."""
         if run.timer is not None:
             run.timer.cancel()
         if not run.reported:

@@ -1,10 +1,10 @@
-"""Reporting outcomes in batches.
+"""Reports outcomes in batches.
 
-While one batch is on its way to the database the next one gathers, so batches grow with the load
-and a lone outcome waits for nothing. A report is kept until the database has answered it; the
-lease is beaten for as long. A batch that fails because of one of its reports is halved until that
-one is alone; it is tried again from time to time, and holds up no other. Neither does one whose
-row another session of the database has locked. A batch that takes too long is made smaller.
+While one batch is in flight the next one gathers, so batches grow with the load and a single
+outcome is sent at once. A report is kept until the database has answered it; heartbeats renew its
+lease for as long. A batch that fails because of one of its reports is halved until that one is
+alone; it is retried with backoff, and holds up no other. Neither does one whose row another
+session of the database has locked. A batch that takes too long is made smaller.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger("pulsed.worker")
 REFUSED = "the outcome could not be stored"
 
 LOCKED_AGAIN = 0.5
-"""Seconds until a locked row is tried again. Soon: when the lock goes, its lease may have expired,
-and a watchdog would count the run as failed."""
+"""Seconds until a locked row is retried. Soon: when the lock is released, the lease may have
+expired, and a watchdog would count the run as failed."""
 
 Settle: TypeAlias = Callable[[Sequence[Report]], Awaitable[Sequence[Report]]]
-"""Settles reports; returns those that have to wait for the database."""
+"""Settles reports; returns those to retry when the database is back."""
 
 
 class Settler:
-    """Takes reports and sees to it that the database has them."""
+    """Takes reports and retries them until the database has answered."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Settler:
         self._shortest_lease = shortest_lease
         self._waiting: list[Report] = []
         self._aside: list[Report] = []
-        """Reports that fail alone, or whose rows are locked, until they are tried again…"""
+        """Reports that fail alone, or whose rows are locked, until they are due for a retry…"""
         self._again: list[Report] = []
-        """…and those of them whose time has come."""
+        """…and those of them that are due."""
         self._most = TRANSACTION.items
         """Reports in a batch; fewer while the database takes too long for more."""
         self._in_flight = 0
@@ -62,7 +62,7 @@ class Settler:
         self._failures_alone = 0
 
     def put(self, report: Report) -> None:
-        """Take a report; it is on its way."""
+        """Queue a report for the next batch."""
         if not self._waiting:
             self._arrived.set()
             self._empty.clear()
@@ -86,7 +86,7 @@ class Settler:
                 await asyncio.sleep(PATIENCE.delay(self._failures))
 
     async def tick(self) -> bool:
-        """Settle one batch; False if the database could not be asked."""
+        """Settle one batch; False if reports are left to retry after a backoff."""
         waiting, settle = self._waiting, self._settle
         if self._again:
             waiting, settle = self._again, self._settle_free
@@ -115,22 +115,22 @@ class Settler:
                 self._empty.set()
 
     async def _settle(self, batch: Sequence[Report]) -> Sequence[Report]:
-        """Settle reports; returns those that have to wait for the database."""
+        """Settle reports; returns those to retry when the database is back."""
         try:
             accepted = await self._store.settle(batch, within=self._shortest_lease())
         except StorageBusy as error:
             log.warning("reporting %s took too long (%s)", counted(len(batch), "outcome"), error)
             return await self._settle_free(batch)
-        except Exception as error:  # noqa: BLE001 - an outcome is not given up, whatever it is
+        except Exception as error:  # noqa: BLE001 - an outcome is kept, whatever the error
             return await self._failed(batch, error, self._settle)
         self._on_settled(batch, accepted)
         return ()
 
     async def _settle_free(self, batch: Sequence[Report]) -> Sequence[Report]:
-        """Settle reports, but for those whose rows another session has locked."""
+        """Settle reports, except those whose rows another session has locked."""
         try:
             accepted, locked = await self._store.settle_free(batch)
-        except StorageBusy as error:  # the whole table is locked, or it was too much at once
+        except StorageBusy as error:  # the table is locked, or the batch was too large
             if len(batch) == 1:
                 self._put_aside(batch, LOCKED_AGAIN)
                 return ()
@@ -155,7 +155,7 @@ class Settler:
         return await self._settle_alone(batch[0], error)
 
     async def _settle_alone(self, report: Report, error: Exception) -> Sequence[Report]:
-        """Do what can be done about a report that the database does not take."""
+        """Retry a report that failed alone; if it was refused, fail its job instead."""
         if not isinstance(error, StorageRefused):
             surprise = None if isinstance(error, StorageError) else error
             log.warning(
@@ -166,13 +166,13 @@ class Settler:
             return ()
         log.error("the outcome of job %s was refused (%s)", report.lease.job_id, error)
         if isinstance(report.outcome, Failed) and report.outcome.error.startswith(REFUSED):
-            self._on_settled([report], set())  # not even this: the lease will run out
+            self._on_settled([report], set())  # refused as well: the lease will expire
             return ()
         refusal = Failed(f"{REFUSED}: {error}", final=True)
         return await self._settle([report._replace(outcome=refusal)])
 
     def _put_aside(self, reports: Sequence[Report], delay: float) -> None:
-        """Try reports again after a delay, without holding up the others until then."""
+        """Retry reports after a delay, without holding up the others until then."""
         if reports and not self._aside:
             asyncio.get_running_loop().call_later(delay, self._try_again)
         self._aside += reports

@@ -1,8 +1,8 @@
 """Reused threads for plain (``def``) handlers.
 
 A thread takes one run after the other, so short handlers need few threads and few switches between
-them; only when runs go on waiting are more threads woken. What has ended is told to the event loop
-in batches, with one wake-up for each.
+them. More threads are woken only when runs keep waiting. Ended runs go to the event loop in
+batches, with one wake-up for each batch.
 
 Not ``concurrent.futures``: its threads are joined when the interpreter exits, so one handler that
 never returns would keep a finished worker alive for ever.
@@ -27,14 +27,14 @@ log = logging.getLogger("pulsed.worker")
 Ended: TypeAlias = tuple[Run, Outcome | None]
 
 FEW = 2
-"""Threads that are woken at once for waiting runs: with more, short handlers fight for the GIL."""
+"""Threads woken at once for waiting runs: with more, short handlers contend for the GIL."""
 
 LOOK_AGAIN = 0.001
-"""Seconds after which runs that still wait get more threads."""
+"""Seconds until the queue is checked again: runs that still wait get more threads."""
 
 
 class HandlerThreads:
-    """As many threads as runs ever needed at once. Used from the event loop's thread."""
+    """A pool of as many threads as runs ever needed. Used from the event loop's thread."""
 
     def __init__(self, on_end: Callable[[Run, Outcome | None], None]) -> None:
         self._on_end = on_end
@@ -49,7 +49,7 @@ class HandlerThreads:
         self._watching = False
 
     def put(self, runs: Iterable[Run]) -> None:
-        """Run these as soon as threads can."""
+        """Queue runs for the threads."""
         self._loop = asyncio.get_running_loop()
         variables = contextvars.copy_context()
         self._waiting.extend((run, variables.copy()) for run in runs)
@@ -66,14 +66,14 @@ class HandlerThreads:
             self._wake_ups.put(False)
 
     def _watch(self, waiting: int) -> None:
-        """Look whether what waits now will be taken soon."""
+        """Schedule a check of whether the waiting runs are taken soon."""
         self._watching = bool(waiting)
         if waiting:
             asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look, waiting)
 
     def _look(self, before: int) -> None:
         left = len(self._waiting)
-        if 2 * left > before:  # not on the way to an end: they run longer than it takes to switch
+        if 2 * left > before:  # drains too slowly: handlers run longer than a thread switch
             self._wake(max(FEW, min(left, self._threads - self._asleep)))
         self._watch(left)
 
@@ -91,7 +91,7 @@ class HandlerThreads:
         name = f"pulsed-handler-{self._threads + 1}"
         try:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
-        except RuntimeError as error:  # the process may have no more; the next look tries again
+        except RuntimeError as error:  # no more threads allowed; the next check retries
             log.warning("cannot start a thread (%s); plain functions wait for one", error)
             return False
         self._threads += 1
@@ -101,7 +101,7 @@ class HandlerThreads:
         while True:
             self._run_waiting()
             with self._lock:
-                if self._waiting:  # came after the last look, and may have woken nobody
+                if self._waiting:  # queued after the last check, perhaps without a wake-up
                     continue
                 self._asleep += 1
             if not self._wake_ups.get():
@@ -122,10 +122,10 @@ class HandlerThreads:
             self._collecting = True
             try:
                 self._loop.call_soon_threadsafe(self._collect)
-            except RuntimeError:  # the worker has gone
+            except RuntimeError:  # the loop is closed
                 self._waiting.clear()
 
     def _collect(self) -> None:
-        self._collecting = False  # before looking, so that what comes later calls again
+        self._collecting = False  # first, so that runs which end from now on call again
         while self._ended:
             self._on_end(*self._ended.popleft())

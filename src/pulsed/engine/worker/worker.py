@@ -1,6 +1,6 @@
 """A worker: claims jobs for its free slots, runs their handlers, reports how they ended.
 
-One event loop does the work. Beside it: a thread that beats (``leases``), threads for plain
+One event loop does the work. Beside it: a heartbeat thread (``leases``), threads for plain
 functions (``threads``), and small loops for claiming, settling, schedules, upkeep and pruning, each
 a timer around a ``tick``. This file only connects them and decides when to stop.
 """
@@ -61,14 +61,14 @@ from pulsed.wording import counted, format_duration
 log = logging.getLogger("pulsed.worker")
 
 MOST_UNREPORTED = 500
-"""Outcomes beyond its slots with which a worker stops claiming: the database takes no reports."""
+"""Unsettled outcomes, beyond its slots, at which a worker stops claiming: backpressure."""
 
 DRAIN_LOG_EVERY = 5.0
-"""Seconds between two lines about a drain that goes on."""
+"""Seconds between two log lines about a drain in progress."""
 
 LAST_WRITES = 5.0
-"""Seconds that the database gets at the end: for a claim in flight, for the last reports, and for
-the removal of the worker's presence."""
+"""Seconds that each of the last writes may take: a claim in flight, the last reports, and the
+removal of the worker's presence."""
 
 
 class Exit(Enum):
@@ -80,7 +80,7 @@ class Exit(Enum):
 
 
 MOST_NAMES = 20
-"""Topics that the start-up line lists."""
+"""Names in each list of the start-up line."""
 
 
 class Worker:
@@ -123,7 +123,7 @@ class Worker:
     # -- life -----------------------------------------------------------------------------------
 
     async def run(self, *, handle_signals: bool = False) -> Exit:
-        """Work until ``stop()``, then drain. Cancelling this hands running jobs back first."""
+        """Work until ``stop()``, then drain. Cancelling this call hands running jobs back first."""
         working = asyncio.create_task(self._run(handle_signals=handle_signals))
         try:
             return await asyncio.shield(working)
@@ -133,7 +133,7 @@ class Worker:
             raise
 
     async def _run(self, *, handle_signals: bool) -> Exit:
-        use_own_retry(self.options.own_retry)  # for the tasks and threads that begin here
+        use_own_retry(self.options.own_retry)  # for the tasks and threads that start here
         self.registry.resolve_all()
         if not len(self.registry):
             raise ConfigError(
@@ -149,7 +149,7 @@ class Worker:
         return self._exit
 
     def stop(self, *, abort: bool = False) -> None:
-        """Claim nothing more and finish what runs; with ``abort``, hand it back instead.
+        """Stop claiming and drain; with ``abort``, hand running jobs back instead.
 
         May be called from any thread.
         """
@@ -161,7 +161,7 @@ class Worker:
             self._abort_asked.set()
 
     async def _check_database(self) -> None:
-        """Fail now on what waiting will not mend; a database that is only away will come back."""
+        """Raise on a permanent error; a database that is only unreachable is waited for."""
         try:
             await self.store.now()
         except TransientStorageError as error:
@@ -225,7 +225,7 @@ class Worker:
             self._claimer.stop()
             await self._finish_claim(claiming)
             await self._drain()
-            for task in (claiming, *background):  # what ended by itself ended with a bug: show it
+            for task in (claiming, *background):  # a task that ended by itself has a bug: raise it
                 if task.done() and not task.cancelled():
                     task.result()
         finally:
@@ -235,7 +235,7 @@ class Worker:
                     await self.store.retire(self.id)
 
     async def _finish_claim(self, claiming: asyncio.Task[None]) -> None:
-        """Let a claim under way come to its end, because its jobs are ours; but not for ever."""
+        """Let a claim in flight finish, since its jobs are leased to this worker; not for ever."""
         async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
             await asyncio.wait(
                 [claiming, aborted],
@@ -244,18 +244,18 @@ class Worker:
             )
         if not claiming.done():
             self._exit = Exit.ABORTED
-            # A moment even now: what it has just leased would wait for its lease to expire.
+            # Wait briefly even now: jobs that it has leased would wait for their leases to expire.
             await asyncio.wait([claiming], timeout=LAST_WRITES)
             await _end(claiming)
 
     def _hinted(self) -> None:
-        """Check for jobs, schedules and cancellations that may have arrived."""
+        """Handle a hint: jobs, schedules or cancellations may have arrived, so poll for them."""
         self._claimer.wake()
         self._scheduler.wake()
         self._cancel_watch.wake()
 
     async def _drain(self) -> None:
-        """Wait for what runs, beating all the while; hand back what may not finish."""
+        """Wait for running jobs while heartbeats go on; hand back those that may not finish."""
         began, running = time.monotonic(), _running(self._runner.runs)
         if running:
             log.info("draining %s", running)
@@ -272,7 +272,7 @@ class Worker:
             if not finished.done():
                 self._exit = Exit.ABORTED
                 await self._abort_runs()
-                # What cannot be handed back by then will expire.
+                # The leases of jobs that are not handed back by then expire.
                 await asyncio.wait([finished], timeout=LAST_WRITES)
             elif running:
                 log.info(
@@ -289,7 +289,7 @@ class Worker:
         await self._settler.flushed()
 
     async def _abort_runs(self) -> None:
-        """Stop what runs; what does not stop is handed back all the same."""
+        """Stop all runs and hand their jobs back, even if a handler does not stop."""
         runs, stuck = self._runner.runs, self._runner.stuck
         log.warning("handing back %s", _running(runs - stuck) or "no job: all that run are stuck")
         for run in list(runs):
@@ -305,15 +305,15 @@ class Worker:
         if self._stop_asked.is_set():
             return 0
         if self._settler.backlog > self.options.concurrency + MOST_UNREPORTED:
-            return 0  # the database takes no reports: more work would only wait for it
+            return 0  # backpressure: the database accepts no reports
         return self.options.concurrency - len(self._runner.runs)
 
     def _start(self, assignments: list[Assignment], asked_at: float) -> None:
         for lost in self._leases.add(assignments, asked_at):
-            # We went silent ourselves, and have just claimed our own job.
+            # This worker went silent, and has claimed a job that it was still running.
             self._lost(self._runner.by_lease().get(lost))
         waited = time.monotonic() - asked_at
-        if self._abort_asked.is_set():  # nothing begins any more
+        if self._abort_asked.is_set():  # no run starts any more
             waited = math.inf
         for assignment in assignments:
             if waited > assignment.lease_seconds:
@@ -335,12 +335,12 @@ class Worker:
             self._leases.drop([run.lease])
         else:
             self._settler.put(Report.of(run.assignment, outcome))
-            self._job_log.ended(run, outcome)  # last: a log handler of the user's may raise
-        run.error = None  # its traceback refers to the run
+            self._job_log.ended(run, outcome)  # last: a user's log handler may raise
+        run.error = None  # breaks a cycle: its traceback refers to the run
 
     def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
         self._leases.drop([report.lease for report in reports])
-        self._claimer.slot_freed()  # a long backlog of reports holds slots back, too
+        self._claimer.slot_freed()  # a long backlog of reports withholds slots, too
         if len(accepted) < len(reports):
             for report in reports:
                 if report.lease not in accepted:
@@ -352,14 +352,17 @@ class Worker:
                     )
 
     def _lost(self, run: Run | None) -> None:
-        """Stop a run that no longer is ours; if its report is on the way, settle decides."""
+        """Stop a run that lost its lease; if its report is in flight, settle decides."""
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
             self._leases.drop([run.lease])
             self._runner.stop_run(run, Stop.LOST)
 
     def _end_if_too_many_are_stuck(self) -> None:
-        """Make room for a fresh process. Runs that only lost their lease will come to an end."""
+        """Drain if half of the slots are stuck, to make room for a fresh process.
+
+        Runs that only lost their lease do not count: they will end.
+        """
         wedged = sum(run.stop is Stop.TIMED_OUT for run in self._runner.stuck)
         if 2 * wedged >= self.options.concurrency and not self._stop_asked.is_set():
             log.error("%d of %d slots are stuck; draining", wedged, self.options.concurrency)
@@ -392,7 +395,7 @@ class Worker:
     # -- presence -------------------------------------------------------------------------------
 
     def describe(self) -> WorkerInfo:
-        """Return this worker as others see it."""
+        """Return this worker's presence: what other processes see of it."""
         return WorkerInfo(
             id=self.id,
             host=socket.gethostname(),
@@ -433,10 +436,10 @@ class Worker:
         return f"queues {queues}; {slots} slots; topics {topics}{elsewhere}{threads}"
 
     def _tick(self) -> float:
-        """Return the longest time between two looks for silent workers.
+        """Return the longest time between two scans for silent workers.
 
-        No more than a gap that is harmless to all of our leases: a watchdog that looks less often
-        cannot tell a worker that died from one that was cut off, and has to wait before it
+        No more than a gap that is harmless to all of this worker's leases: a watchdog that scans
+        less often cannot tell a dead worker from one that was cut off, and has to wait before it
         recovers jobs.
         """
         shortest = min(policy.lease for policy in self.registry.policies())
@@ -444,7 +447,7 @@ class Worker:
 
 
 def _running(runs: Collection[Run]) -> str:
-    """Return what runs, for a log line; empty if nothing does."""
+    """Return the running jobs by topic, for a log line; empty if there are none."""
     counts = Counter(run.assignment.topic for run in runs)
     if not counts:
         return ""
@@ -458,7 +461,7 @@ def _running(runs: Collection[Run]) -> str:
 async def _cancelled_at_exit(
     coroutine: Coroutine[Any, Any, Any],
 ) -> AsyncIterator[asyncio.Task[Any]]:
-    """Run ``coroutine`` beside the block, and no longer than that."""
+    """Run ``coroutine`` in a task beside the block, and cancel it at the end."""
     task = asyncio.create_task(coroutine)
     try:
         yield task
@@ -468,7 +471,7 @@ async def _cancelled_at_exit(
 
 
 async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks until they have ended: a driver that is just connecting may swallow one."""
+    """Cancel tasks until they end: a driver that is connecting may swallow a cancellation."""
     for _ in range(5):
         for task in tasks:
             task.cancel()
@@ -478,6 +481,6 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
 
 
 def _some(names: list[str]) -> str:
-    """Return names for a line of text; of hundreds only the first."""
+    """Return names for a line of text, only the first ``MOST_NAMES`` of them."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more

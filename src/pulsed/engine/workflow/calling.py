@@ -1,7 +1,7 @@
-"""Calling the function of a step: async ones on the loop, plain ones in a thread of their own.
+"""Calls the function of a step: an async one on the loop, a plain one in a thread of its own.
 
-A value that has arrived is never thrown away: neither by a time-out that fires at the same moment,
-nor by a cancellation of the handler, which is handed back to be raised once the value is stored.
+A value that has arrived is never discarded: neither by a timeout that fires at the same moment, nor
+by a cancellation of the handler, which is returned and raised once the value is stored.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Function:
 
     @property
     def is_async(self) -> bool:
-        """Whether calling it blocks nobody."""
+        """Whether it is a coroutine function, so that calling it does not block the loop."""
         inner = without_partial(self.fn)
         call = None if isinstance(inner, type) else getattr(inner, "__call__", None)  # noqa: B004
         return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
 
 
 class Returned(NamedTuple):
-    """What a function returned, and a cancellation that came meanwhile, to be raised later."""
+    """A function's value, and a cancellation that arrived meanwhile, to be raised later."""
 
     value: Any
     cancelled: CancelledError | None = None
@@ -59,7 +59,7 @@ def without_partial(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def plainly(function: Function) -> Any:
-    """Call a function as part of the step that is running anyway."""
+    """Call a function as part of the step that is already running."""
     value = function.fn(*function.args, **function.kwargs)
     return await value if inspect.isawaitable(value) else value
 
@@ -70,10 +70,10 @@ async def call(
     within: float | None = None,
     when_late: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Returned:
-    """Call a function; ``within`` so many seconds, or it is a ``TimeoutError``.
+    """Call a function; raises ``TimeoutError`` after ``within`` seconds.
 
-    A thread cannot be stopped. It is left behind when its time is over, unless there is something
-    to do ``when_late``: then its end is waited for after that.
+    A thread cannot be stopped. After the timeout it is abandoned, unless ``when_late`` is given:
+    then that is called, and the thread's end is awaited.
     """
     if function.is_async:
         awaitable = function.fn(*function.args, **function.kwargs)
@@ -97,7 +97,7 @@ async def outlast(
     within: float | None = None,
     interrupt: Callable[[], object] | None = None,
 ) -> CancelledError | None:
-    """Wait for a future's end through every cancellation; returns the last of them.
+    """Wait for a future through every cancellation; returns the last of them.
 
     ``interrupt`` is called for each. ``within`` bounds the wait; the future may not be done then.
     """
@@ -117,7 +117,7 @@ async def outlast(
 
 
 async def _in_task(awaitable: Awaitable[Any], name: str, within: float) -> Returned:
-    """Await something in a task of its own, which can be cancelled without us."""
+    """Await something in a task of its own, which can be cancelled without the caller's task."""
     with _as_step():
         task = asyncio.ensure_future(awaiting(awaitable))
     cancelled = await outlast(task, within=within, interrupt=task.cancel)
@@ -155,7 +155,7 @@ async def _in_thread(
 
 
 def _start_thread(function: Function) -> Future[Any]:
-    """Call a plain function in a daemon thread, in a copy of our context variables."""
+    """Call a plain function in a daemon thread, in a copy of the current context variables."""
     loop = asyncio.get_running_loop()
     future: Future[Any] = loop.create_future()
     future.add_done_callback(_look)
@@ -175,7 +175,7 @@ def _start_thread(function: Function) -> Future[Any]:
             tell(future.set_result, value)
 
     def tell(end: Callable[[Any], object], what: Any) -> None:
-        with suppress(RuntimeError):  # the loop has gone
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(end, what)
 
     threading.Thread(target=run, name=f"pulsed-step-{function.name}", daemon=True).start()
@@ -183,7 +183,7 @@ def _start_thread(function: Function) -> Future[Any]:
 
 
 def _look(future: Future[Any]) -> None:
-    """Look at the error of a thread that nobody waits for any more, so that asyncio is content."""
+    """Retrieve the error of an abandoned thread, so that asyncio does not warn about it."""
     if not future.cancelled():
         future.exception()
 
@@ -198,7 +198,7 @@ def _as_step() -> Iterator[None]:
 
 
 async def awaiting(awaitable: Awaitable[Any]) -> Any:
-    """Make a coroutine of whatever can be awaited."""
+    """Wrap any awaitable in a coroutine."""
     return await awaitable
 
 

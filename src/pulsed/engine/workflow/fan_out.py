@@ -1,8 +1,8 @@
-"""Fan-outs: many jobs at once, and what they came to.
+"""Fan-outs: many child jobs at once, and their results.
 
-The ids of the children follow from the parent and their place, so a run that was interrupted while
-it made them makes the same ones again. Who failed, and who had not ended when it was decided, is
-stored in the parent's checkpoint; the values of those that succeeded stay in their own rows.
+The ids of the children are derived from the parent and their index, so a run that was interrupted
+while it added them adds the same ones again. The parent's checkpoint stores which children failed,
+and which had not ended when the fan-out was decided; the values of the others stay in their rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 CHILDREN = Limits(1_000, TRANSACTION.bytes)
-"""Children that are stored, read or cancelled at a time."""
+"""Children stored, read or cancelled in one batch."""
 
 FIRST_BATCH = 100
-"""Children that are stored first, for workers to begin with while the rest is stored."""
+"""Children stored first, so that workers can start on them while the rest is stored."""
 
 MOST_ERRORS, LONGEST_ERROR = 100, 1_000
-"""How many errors of children the parent keeps, and how much of each; the rest is in their rows."""
+"""How many errors of children the parent stores, and how much of each; their rows have the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,23 @@ class ChildFailure:
     """A child that did not succeed."""
 
     index: int
-    """Its place among the calls."""
+    """Its index among the calls."""
     job_id: UUID
     topic: str
     status: Status | None
-    """None: somebody removed it."""
+    """None: the job was deleted."""
     error: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class FanOut(Generic[R]):
-    """What the children of a fan-out came to."""
+    """The results of a fan-out's children."""
 
     values: list[R]
-    """What those returned that succeeded, in the order of the calls."""
+    """The results of the children that succeeded, in the order of the calls."""
     failures: list[ChildFailure]
     left: list[int]
-    """Those that had not ended when it was decided, by their place among the calls."""
+    """The children that had not ended when the fan-out was decided, by index among the calls."""
     total: int
 
     @property
@@ -70,7 +70,7 @@ class FanOut(Generic[R]):
 
 
 class FanOutOptions(NamedTuple):
-    """How a fan-out is done: checked, and made from what ``ctx.fan_out`` takes."""
+    """The checked options of a fan-out, made from the arguments of ``ctx.fan_out``."""
 
     strategy: Strategy
     timeout: float | None
@@ -79,7 +79,7 @@ class FanOutOptions(NamedTuple):
 
 
 class _Outcome(msgspec.Struct):
-    """What the parent's checkpoint says about its children; all others have succeeded."""
+    """The children listed in the parent's checkpoint, by index; all others have succeeded."""
 
     failed: dict[int, tuple[Status | None, str | None]]
     left: list[int]
@@ -93,7 +93,7 @@ def checked_fan_out_options(
     max_attempts: int | None,
     cancel_on_parent_failure: bool,
 ) -> FanOutOptions:
-    """Return the options of a fan-out, or say what is wrong with one."""
+    """Return the options of a fan-out, or raise if one is invalid."""
     if not isinstance(strategy, Strategy):
         raise InvalidOption(
             "ctx.fan_out(strategy=…) takes fail_fast, collect_all or threshold(share), "
@@ -110,7 +110,7 @@ def checked_fan_out_options(
 def fan_out(
     flow: Workflow, calls: Iterable[Call[R]], options: FanOutOptions, name: str
 ) -> Coroutine[Any, Any, FanOut[R]]:
-    """Take the next place for a fan-out, and return what runs it."""
+    """Take the next place for a fan-out, and return the coroutine that runs it."""
     calls = list(calls)
     for call in calls:
         if not isinstance(call, Call):
@@ -151,8 +151,8 @@ class _FanOut(Generic[R]):
         if stored.state is StepState.OPEN:
             stored = await self._decided(stored)
         outcome = msgspec.json.decode(stored.value or "{}", type=_Outcome)
-        # Stored first, then done: stopped children must not look like those that came to their
-        # end. A run that died in between has stored nothing behind it, and another one goes on.
+        # Store the decision before cancelling: cancelled children must not count as ended by
+        # themselves. A run that dies in between has no later checkpoint, so the next run cancels.
         if stored.state is not StepState.DONE and not flow.was_beyond(self._place.seq + 1):
             await self._stop(outcome.left)
         return await self._replayed(stored, outcome)
@@ -173,7 +173,7 @@ class _FanOut(Generic[R]):
         }
         alike: Call[R] | None = None
         for job_id, call in zip(self._ids, self._calls, strict=True):
-            if alike is None or not _alike(call, alike):  # most are of one kind
+            if alike is None or not _alike(call, alike):  # most calls are alike
                 alike = call
                 given = {**call.options, **options.children}
                 make = partial(job_maker(call.topic, call.handler, given), **parent)
@@ -195,7 +195,7 @@ class _FanOut(Generic[R]):
     # -- the end ----------------------------------------------------------------------------------
 
     async def _decided(self, stored: Checkpoint) -> Checkpoint:
-        """Store what the children came to; until that is decided, wait on."""
+        """Store the children's outcome; suspend again if it is not decided yet."""
         flow = self._flow
         children = self._children = await self._outcomes(self._ids)
         statuses = [child.status if child is not None else None for child in children]
@@ -209,13 +209,13 @@ class _FanOut(Generic[R]):
         return checkpoint
 
     async def _stop(self, indexes: list[int]) -> None:
-        """Cancel children that nobody waits for any more."""
+        """Cancel children whose results are no longer awaited."""
         flow = self._flow
         for ids in _chunks([self._ids[index] for index in indexes]):
             await flow.ask(lambda ids=ids: flow.store.cancel(ids))  # type: ignore[misc]
 
     async def _replayed(self, stored: Checkpoint, outcome: _Outcome) -> FanOut[R]:
-        """Return, or raise, what is stored."""
+        """Return the stored results, or raise the stored failure."""
         results = await self._results(outcome)
         job_id, who = self._flow.job_id, f"Fan-out {str(self._place.key)!r}"
         of_job = f"of job {job_id} ({self._flow.topic})"
@@ -247,7 +247,7 @@ class _FanOut(Generic[R]):
         ]
         rest = {*outcome.failed, *outcome.left}
         succeeded = [index for index in range(len(self._ids)) if index not in rest]
-        if self._children:  # this very run has decided it
+        if self._children:  # decided in this run, so read already
             children = [self._children[index] for index in succeeded]
         else:
             children = await self._outcomes([self._ids[index] for index in succeeded])
@@ -290,7 +290,7 @@ def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:
 
 
 def _alike(one: Call[Any], other: Call[Any]) -> bool:
-    """Whether jobs of two calls differ in nothing but their payload."""
+    """Whether the jobs of two calls differ only in their payload."""
     same = one.handler is other.handler and one.options is other.options
     return same and one.topic == other.topic
 

@@ -1,8 +1,8 @@
-"""One run of a workflow: what earlier runs have stored, and whose turn it is in its code.
+"""One run of a workflow: the checkpoints of earlier runs, and the places of its calls.
 
 Every call that is stored has a place: its number among the calls of the run, its name, and which
 use of that name it is. The place is taken when the method is called, not when it is awaited, so
-that steps which run side by side have the same places in every run.
+that concurrent steps have the same places in every run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INPUT_ENCODER = msgspec.json.Encoder(enc_hook=to_plain, order="deterministic")
 
 
 class Place(NamedTuple):
-    """Where in a workflow a call is, and what it was given."""
+    """Where in a workflow a call is, and the hash of its arguments."""
 
     kind: StepKind
     key: StepKey
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class Workflow:
-    """The part of a run that is about its checkpoints; made when it is first needed."""
+    """The checkpoints of a run; made when they are first needed."""
 
     def __init__(
         self, assignment: Assignment, shared: Workflows, task: asyncio.Task[Any] | None
@@ -79,11 +79,11 @@ class Workflow:
         self.lease_seconds = assignment.lease_seconds
         self.store = shared.store
         self.interrupted: Suspension | NonDeterministic | None = None
-        """Why the handler has to leave; it hears this again at every call, should it stay."""
+        """Why the handler has to unwind; if it does not, every later call raises this again."""
         self.repeated: BaseException | None = None
-        """The last error that came from a checkpoint, and would come again."""
+        """The last error that came from a checkpoint, so that another run would raise it again."""
         self.ended = False
-        """The handler has returned, or raised: no step begins any more."""
+        """The handler has returned or raised: no step may start any more."""
         self._recorder = shared.recorder
         self._strict = shared.is_strict(assignment.topic)
         self._task = task
@@ -109,7 +109,7 @@ class Workflow:
         return self._seq + 1
 
     async def stored(self, place: Place) -> Checkpoint | None:
-        """Return what an earlier run has stored for this place; another call is refused."""
+        """Return the checkpoint of an earlier run for this place; a different call is refused."""
         await self.read()
         checkpoint = self._by_key.get(place.key)
         there = self._by_seq.get(place.seq)
@@ -120,7 +120,7 @@ class Workflow:
         return checkpoint
 
     async def read(self) -> History:
-        """Return the history, read once for each run."""
+        """Return the history, read once per run."""
         async with self._reading:
             if self._history is None:
                 history = await self.ask(lambda: self.store.workflows.history(self.job_id))
@@ -132,11 +132,11 @@ class Workflow:
         return self._history
 
     async def now(self) -> datetime:
-        """Return what the database's clock said when the history was read."""
+        """Return the database's time when the history was read."""
         return (await self.read()).now
 
     async def find(self, key: StepKey) -> Checkpoint | None:
-        """Return the checkpoint of a key, wherever it stands."""
+        """Return the checkpoint of a key, whatever its number."""
         await self.read()
         return self._by_key.get(key)
 
@@ -145,7 +145,7 @@ class Workflow:
         return any(stored >= seq for stored in self._by_seq)
 
     def _differs(self, place: Place, stored: Checkpoint | None) -> None:
-        """Refuse a call that is not the stored one, unless the handler goes by names."""
+        """Refuse a call that differs from the stored one, unless the handler matches by name."""
         assert stored is not None
         difference = _difference(place, stored)
         by_name = self._by_key.get(place.key)
@@ -163,11 +163,11 @@ class Workflow:
     # -- the database -----------------------------------------------------------------------------
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await what the database says, however long it is away."""
+        """Return the answer of a query, retried for as long as the database is away."""
         return await patiently(call, f"job {self.job_id} ({self.topic})")
 
     async def record(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint; a cancellation does not stop that, and is raised after it."""
+        """Store a checkpoint; a cancellation does not interrupt that, and is raised after it."""
         answer = self._recorder.put(Record(self.lease, checkpoint))
         cancelled = await outlast(answer)
         if not answer.result():
@@ -180,7 +180,10 @@ class Workflow:
 
     @contextmanager
     def running(self, place: Place) -> Iterator[None]:
-        """Run a step: a handler that has ended waits for it, and then none begins any more."""
+        """Track a step while it runs, so that ``end`` can wait for it.
+
+        Raises if the handler has ended.
+        """
         if self.ended:
             raise WorkflowError(
                 f"Job {self.job_id} ({self.topic}): {place} was to begin when the handler had "
@@ -200,10 +203,10 @@ class Workflow:
             over.set_result(None)
 
     async def end(self, *, stop: bool) -> None:
-        """Wait for the steps beside a handler that has ended, while its lease is still held.
+        """Wait for the steps in flight beside a handler that has ended; its lease is still held.
 
-        Left alone they would have an effect and no checkpoint, and the next run would begin them
-        again beside these. They are cancelled with the run.
+        Abandoned, they would have side effects and no checkpoint, and the next run would start
+        them again beside these. They are cancelled with the run.
         """
         self.ended = True
         if stop:
@@ -218,12 +221,12 @@ class Workflow:
     # -- leaving ----------------------------------------------------------------------------------
 
     def suspend(self, wait: Wait, checkpoint: Checkpoint) -> NoReturn:
-        """Leave the handler until what it waits for is there."""
+        """Unwind the handler; another run goes on when the wait is over."""
         self.interrupted = Suspension(Waiting(wait, checkpoint))
         raise self.interrupted
 
     def refuse_beside_handler(self, method: str) -> None:
-        """Raise in a task other than the handler's own: only that one can leave the handler."""
+        """Raise in a task other than the handler's own: only that one can unwind the handler."""
         if asyncio.current_task() is not self._task:
             raise CannotSuspend(
                 f"Job {self.job_id} ({self.topic}) awaits ctx.{method}() in a task beside its "
@@ -233,13 +236,13 @@ class Workflow:
             )
 
     def repeats(self, error: E) -> E:
-        """Return an error that a later run would meet again, and remember it."""
+        """Return ``error``, and remember it as one that a later run would raise again."""
         self.repeated = error
         return error
 
 
 def checked_step_name(name: Any) -> str:
-    """Return a name that a call may be stored under."""
+    """Return ``name``, or raise if a call cannot be stored under it."""
     checked_name("name of a step", name)
     if "|" in name:
         raise InvalidOption(f"The name of a step must not contain '|': {name!r}.")
@@ -247,7 +250,7 @@ def checked_step_name(name: Any) -> str:
 
 
 def input_hash(inputs: tuple[Any, ...]) -> str:
-    """Return a short digest of a call's arguments; of what is not JSON, only the type counts."""
+    """Return a hash of a call's arguments; if one cannot be JSON, only its type counts."""
     if not inputs:
         return ""
     digest = blake2b(digest_size=8)

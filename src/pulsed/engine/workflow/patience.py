@@ -1,4 +1,4 @@
-"""Waiting for a database that is away: what a workflow has done must not depend on a blink."""
+"""Waits for a database that is away: a transient failure must not cost a workflow its progress."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PATIENCE = RetryPolicy(initial=0.5, max=5.0, jitter=0.2)
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], what: str, *, busy: bool = True) -> T:
-    """Await ``ask()`` until the database answers; without ``busy``, unless it is StorageBusy.
+    """Retry ``ask()`` until the database answers; without ``busy``, raise ``StorageBusy``.
 
     The store has retried already. A run that gave up here would lose an attempt, or the result of
-    a step, to an outage; so it waits as the report of its outcome would, until it is told to stop.
+    a step, to an outage; so it retries as its report would, until the run is stopped.
     """
     failures = 0
     while True:

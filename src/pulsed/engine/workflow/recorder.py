@@ -1,8 +1,8 @@
-"""Writing checkpoints in batches.
+"""Writes checkpoints in batches.
 
-While one batch is on its way to the database the next one gathers, so a worker with many workflows
-writes few transactions, and a lone checkpoint waits for nothing. A checkpoint is written whether or
-not the handler that made it still wants to know.
+While one batch is in flight the next one gathers, so a worker with many workflows needs few
+transactions, and a single checkpoint is sent at once. A checkpoint is written even if its handler
+no longer waits for the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Waiting: TypeAlias = tuple[Record, asyncio.Future[bool]]
 
 
 class Recorder:
-    """Takes checkpoints and sees to it that the database has them. One for each worker."""
+    """Takes checkpoints and retries them until the database answers. One for each worker."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,11 +31,11 @@ class Recorder:
         self._apart: set[asyncio.Task[None]] = set()
 
     def put(self, record: Record) -> asyncio.Future[bool]:
-        """Take a checkpoint; the answer is whether its run still had the lease."""
+        """Queue a checkpoint; the future tells whether its run still held the lease."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((record, answer))
         if self._writing is None:
-            # In no job's variables: it writes for all of them.
+            # Without any job's context variables: it writes for all jobs.
             self._writing = asyncio.create_task(
                 self._write_all(), name="pulsed-record", context=contextvars.Context()
             )
@@ -51,17 +51,17 @@ class Recorder:
                 batch = []
         finally:
             self._writing = None
-            for _, answer in (*batch, *self._waiting):  # none, unless the loop is going away
+            for _, answer in (*batch, *self._waiting):  # none, unless the loop is closing
                 answer.cancel()
 
     def _write_apart(self, waiting: Waiting) -> None:
-        """Write a checkpoint by itself, however long it takes."""
+        """Write a checkpoint in a task of its own, however long it takes."""
         task = asyncio.create_task(
             self._write([waiting], busy=True), name="pulsed-record", context=contextvars.Context()
         )
         self._apart.add(task)
         task.add_done_callback(self._apart.discard)
-        task.add_done_callback(lambda _: waiting[1].cancel())  # nothing, unless the loop ends
+        task.add_done_callback(lambda _: waiting[1].cancel())  # no effect, unless the loop ends
 
     async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
         records = [record for record, _ in batch]
@@ -69,12 +69,12 @@ class Recorder:
             held = await patiently(
                 lambda: self._store.workflows.record(records), "a checkpoint", busy=busy
             )
-        except StorageBusy:  # one row that is locked must not hold up the others
+        except StorageBusy:  # one locked row must not hold up the others
             for each in batch:
                 self._write_apart(each)
-        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+        except Exception as error:  # noqa: BLE001 - raised in the waiting runs
             if len(batch) > 1 and not concerns_everything(error):
-                for half in halves(batch):  # one that is refused must not take the others with it
+                for half in halves(batch):  # one refused checkpoint must not fail the others
                     await self._write(half)
                 return
             for _, answer in batch:

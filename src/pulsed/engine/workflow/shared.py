@@ -11,7 +11,7 @@ from pulsed.store.base import Store
 
 
 class Workflows:
-    """The loop they run in, their database and its writer, and what their handlers say."""
+    """Their event loop, their store, the writer of their checkpoints, and their registry."""
 
     def __init__(self, store: Store, registry: Registry | None = None) -> None:
         self.store = store
@@ -20,10 +20,10 @@ class Workflows:
 
     @functools.cached_property
     def recorder(self) -> Recorder:
-        """Writes their checkpoints."""
+        """The writer of their checkpoints."""
         return Recorder(self.store)
 
     def is_strict(self, topic: str) -> bool:
-        """Whether a workflow is parked whose code asks for another step than the stored one."""
+        """Whether a workflow is dead-lettered if its calls differ from the stored ones."""
         handler = self._registry.find(topic) if self._registry is not None else None
         return handler is None or handler.determinism == "strict"

@@ -1,6 +1,6 @@
 """The value of a step: as it is stored, and as every run gets it back.
 
-Also the first run gets the decoded text and not the object itself, so that a replay cannot differ.
+The first run, too, gets the decoded text and not the object itself, so that a replay cannot differ.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pulsed.handler.codec import decode_or_plain, decoder_for
 from pulsed.handler.payload import encode_cleaned
 
 MOST_DECODERS = 1_000
-"""Functions defined inside of handlers have new hints in every run: they must not pile up."""
+"""Cached decoders. Functions defined in handlers have new type hints in every run."""
 
 _decoders: dict[tuple[Any, Any], msgspec.json.Decoder[Any]] = {}
 
 
 class ValueCodec(NamedTuple):
-    """Encodes what a function returns, and decodes it by the function's return hint."""
+    """Encodes a function's return value, and decodes it by the function's return type hint."""
 
     name: str
     decoder: msgspec.json.Decoder[Any]
 
     def encode(self, value: Any) -> str:
-        """Return the value as JSON; what no database can store is cleaned."""
+        """Return the value as JSON, without characters that no database can store."""
         return encode_cleaned(f"The result of step {self.name!r}", value)
 
     def decode(self, text: str | None) -> Any:
@@ -71,7 +71,7 @@ def _where_written(fn: Callable[..., Any]) -> Any:
 
 
 class _Hinted:
-    """Something that has one hint, for ``get_type_hints``."""
+    """An object with one type hint, for ``get_type_hints``."""
 
     def __init__(self, hint: Any) -> None:
         self.__annotations__ = {"return": hint}

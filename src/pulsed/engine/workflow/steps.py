@@ -34,15 +34,15 @@ from pulsed.store.workflows import CommitUnknown, Transaction
 log = logging.getLogger("pulsed.job")
 
 pause = asyncio.sleep
-"""Between two tries of a step."""
+"""The sleep between two tries of a step."""
 
 
 MOST_LOSSES = 5
-"""Sessions that a step in a transaction may lose before it is taken to be what ends them."""
+"""Sessions that a step in a transaction may lose before it counts as the cause itself."""
 
 
 class StepOptions(NamedTuple):
-    """How a step is run: checked, and made from what ``ctx.step`` takes."""
+    """The checked options of a step, made from the arguments of ``ctx.step``."""
 
     retry: RetryPolicy | None = None
     timeout: float | None = None
@@ -52,14 +52,14 @@ class StepOptions(NamedTuple):
 def checked_step_options(
     retry: int | RetryPolicy | None, timeout: float | timedelta | None, *, tx: bool
 ) -> StepOptions:
-    """Return the options of a step, or say what is wrong with one."""
+    """Return the options of a step, or raise if one is invalid."""
     if retry is not None and not isinstance(retry, RetryPolicy):
         retry = RetryPolicy(max_attempts=retry)
     return StepOptions(retry, None if timeout is None else checked_timeout(timeout), bool(tx))
 
 
 def name_of(fn: Callable[..., Any], name: str | None) -> str:
-    """Return the name of a step: given, or that of its function."""
+    """Return the name of a step: the given one, or that of its function."""
     if name is None:
         inner = without_partial(fn)
         name = getattr(inner, "__name__", type(inner).__name__)
@@ -69,7 +69,7 @@ def name_of(fn: Callable[..., Any], name: str | None) -> str:
 
 
 def run_step(flow: Workflow, function: Function, options: StepOptions) -> Coroutine[Any, Any, Any]:
-    """Take the next place for a step, and return what runs it."""
+    """Take the next place for a step, and return the coroutine that runs it."""
     inputs = (*function.args, function.kwargs) if function.kwargs else function.args
     place = flow.place(StepKind.STEP, function.name, *inputs)
     return _Step(flow, place, function, options).value()
@@ -79,11 +79,11 @@ class _Tried(NamedTuple):
     text: str
     """The value as it is stored."""
     cancelled: asyncio.CancelledError | None
-    """Came meanwhile; to be raised when the value is stored."""
+    """Arrived meanwhile; to be raised once the value is stored."""
 
 
 class _OwnError(Exception):
-    """An error of the step's own use of a database: not ours to wait for."""
+    """A storage error from the step's own code: not retried like one of the run's database."""
 
     def __init__(self, error: StorageError) -> None:
         super().__init__(error)
@@ -147,7 +147,7 @@ class _Step:
         return _Tried(self._encoded(codec, returned), returned.cancelled)
 
     async def _in_transaction(self, codec: ValueCodec, tries: int, began: float) -> _Tried:
-        """Run the function on a transaction, and commit what it wrote with its checkpoint."""
+        """Run the function in a transaction, and commit its writes with its checkpoint."""
         flow, cancelled = self._flow, None
         plain = not self._function.is_async
         try:
@@ -161,7 +161,7 @@ class _Step:
                 cancelled = await outlast(commit)
                 commit.result()
         except CommitUnknown as error:
-            if cancelled is not None:  # the next run finds what became of it
+            if cancelled is not None:  # the next run finds whether it was committed
                 raise cancelled from error
             if not await flow.ask(lambda: tx.was_committed(checkpoint)):
                 raise TransientStorageError(f"{self} was not committed: {error}") from error
@@ -182,7 +182,7 @@ class _Step:
             raise TransientStorageError(f"{self} lost its session: {describe(error)}") from error
 
     def _time_for(self, tx: Transaction) -> float | None:
-        """Return the seconds that a try may take; where everybody waits for it, few."""
+        """Return the timeout of a try; short where its transaction blocks all other writers."""
         given = self._options.timeout
         if tx.limit is None:
             return given
@@ -199,13 +199,13 @@ class _Step:
             ) from error
 
     def _is_failed_try(self, error: Exception) -> bool:
-        """Whether an error is one that tries are for, and not about the run as a whole."""
+        """Whether an error counts as a failed try, and is not about the run as a whole."""
         if self._options.retry is None or isinstance(error, Snooze):
             return False
         return not (isinstance(error, JobError) and error.job_id == self._flow.job_id)
 
     def _pause_after(self, error: Exception, tries: int) -> float | None:
-        """Return the seconds until the next try; None: there is none."""
+        """Return the backoff before the next try in seconds; None: no more tries."""
         retry = self._options.retry
         assert retry is not None
         if isinstance(error, NoRetry) or tries >= retry.max_attempts:
@@ -213,7 +213,7 @@ class _Step:
         return error.seconds if isinstance(error, RetryAfter) else retry.delay(tries)
 
     async def _give_up(self, error: Exception, tries: int, began: float) -> StepFailed:
-        """Store that the step has failed for good."""
+        """Store that the step has failed for good; returns the error to raise."""
         checkpoint = self._checkpoint(tries, began, state=StepState.FAILED, error=describe(error))
         await self._flow.record(checkpoint)
         return self._failed(checkpoint)

@@ -6,9 +6,9 @@ from pulsed.model.outcome import Waiting
 
 
 class Suspension(BaseException):
-    """Unwinds the handler of a workflow that waits; a later run begins again and gets further.
+    """Unwinds the handler of a workflow that waits; a later run replays it and gets further.
 
-    Not an ``Exception``: what a handler catches as a failure must not catch this.
+    Not an ``Exception``: a handler's ``except Exception`` must not catch this.
     """
 
     def __init__(self, outcome: Waiting) -> None:
@@ -17,7 +17,7 @@ class Suspension(BaseException):
 
 
 def is_suspension(error: BaseException) -> bool:
-    """Whether it is a suspension and nothing else; a ``TaskGroup`` wraps what leaves it."""
+    """Whether an error is only a suspension, or a ``TaskGroup``'s group of nothing else."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(Suspension)[1] is None
     return isinstance(error, Suspension)

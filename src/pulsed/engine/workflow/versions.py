@@ -1,4 +1,4 @@
-"""Changes of a workflow's code while workflows are under way."""
+"""Changes of a workflow's code while workflows are in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 1_000_000
 def version(flow: Workflow, change: str, least: int, most: int) -> Coroutine[Any, Any, int]:
     """Return which version of its code a workflow follows at a change.
 
-    It takes no place of its own: a call that is put before others must not move them.
+    The call takes no place of its own: adding it must not move the places of the calls after it.
     """
     checked_step_name(change)
     name = checked_step_name(f"version:{change}")
@@ -29,7 +29,7 @@ def version(flow: Workflow, change: str, least: int, most: int) -> Coroutine[Any
 async def _version(flow: Workflow, place: Place, least: int, most: int) -> int:
     stored = await flow.find(place.key)
     if stored is None:
-        # What is stored from here on was made by code that did not know of this change.
+        # Checkpoints from this place on were stored by code from before this change.
         chosen = least if flow.was_beyond(place.seq) else most
         stored = place.checkpoint(value=str(chosen))
         await flow.record(stored)

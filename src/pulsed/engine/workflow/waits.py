@@ -1,4 +1,4 @@
-"""Waits: a workflow leaves its slot, and another run goes on when what it waits for is there."""
+"""Waits: a workflow gives up its slot, and another run continues when the wait is over."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Followed(Protocol[R_co]):
-    """A job that can be waited for: a client's."""
+    """A job that can be waited for: the ``Job`` of a client."""
 
     @property
     def id(self) -> UUID:
-        """Which one."""
+        """The job's id."""
 
     def decode_result(self, text: str | None) -> R_co:
-        """Return what its handler returned."""
+        """Return the decoded result of its handler."""
 
 
 # -- time -----------------------------------------------------------------------------------------
 
 
 def sleep(flow: Workflow, seconds: float | timedelta, name: str) -> Coroutine[Any, Any, None]:
-    """Wait for some time."""
+    """Return a coroutine that suspends the workflow for ``seconds``."""
     delay = max(0.0, checked_span("ctx.sleep(seconds)", seconds, least=-LONGEST_DELAY))
     return _sleep(flow, flow.place(StepKind.SLEEP, checked_step_name(name)), delay=delay)
 
 
 def sleep_until(flow: Workflow, until: datetime, name: str) -> Coroutine[Any, Any, None]:
-    """Wait until an instant."""
+    """Return a coroutine that suspends the workflow until an instant."""
     instant = checked_due("ctx.sleep_until(until)", until)
     return _sleep(flow, flow.place(StepKind.SLEEP, checked_step_name(name)), until=instant)
 
@@ -65,7 +65,7 @@ async def _sleep(
 ) -> None:
     flow.refuse_beside_handler("sleep")
     stored = await flow.stored(place)
-    if stored is not None:  # its end is that of the first run, whatever the code says now
+    if stored is not None:  # the first run fixed its end, whatever the code says now
         delay, until = None, stored.until
     if delay == 0 or (until is not None and until <= await flow.now()):
         return
@@ -80,7 +80,7 @@ async def _sleep(
 def wait_signal(
     flow: Workflow, name: str, kind: Any, timeout: float | timedelta | None
 ) -> Coroutine[Any, Any, Any]:
-    """Wait for a message."""
+    """Return a coroutine that waits for a signal and returns its payload."""
     decoder = _signal_decoder(checked_step_name(name), kind)
     seconds = checked_wait("ctx.wait_signal(timeout=…)", timeout)
     return _wait_signal(flow, flow.place(StepKind.SIGNAL, name), decoder, seconds)
@@ -89,7 +89,7 @@ def wait_signal(
 async def signals(
     again: Callable[[], Coroutine[Any, Any, R_co]],
 ) -> AsyncIterator[R_co]:
-    """Go on waiting for messages until one does not come in time."""
+    """Yield the payloads of signals until none arrives in time."""
     while True:
         try:
             signal = await again()
@@ -109,7 +109,7 @@ async def _wait_signal(
     if stored is None or stored.state is StepState.OPEN:
         until = stored.until if stored is not None else None
         if stored is None and timeout == 0:
-            until = await flow.now()  # over already: what is not there has not come in time
+            until = await flow.now()  # the deadline is now: a later signal is too late
         checkpoint = place.checkpoint(StepState.OPEN, until=until)
         taken = await flow.ask(
             lambda: flow.store.workflows.take_signal(flow.lease, place.key.name, checkpoint)
@@ -165,7 +165,7 @@ class _Target(NamedTuple):
 def wait_for(
     flow: Workflow, job: Followed[Any] | UUID | str, timeout: float | timedelta | None
 ) -> Coroutine[Any, Any, Any]:
-    """Wait for another job to end."""
+    """Return a coroutine that waits for another job and returns its result."""
     target = _target(job)
     if target.id == flow.job_id:
         raise InvalidOption(f"Job {flow.job_id} ({flow.topic}) would wait for itself.")
@@ -200,7 +200,7 @@ async def _wait_for(
 
 
 def _end_of(place: Place, ended: Ended) -> Checkpoint:
-    """Return how a job ended, as the waiting workflow keeps it."""
+    """Return the waiting workflow's checkpoint of how a job ended."""
     if ended.status is Status.SUCCEEDED:
         return place.checkpoint(value=ended.result)
     which = msgspec.json.encode([ended.status, ended.topic]).decode()
@@ -238,25 +238,25 @@ def _plain(text: str | None) -> Any:
 
 
 def checked_span(what: str, value: float | timedelta, *, least: float = 0.0) -> float:
-    """Return a span of time in seconds."""
+    """Return a duration in seconds, or raise if it is invalid."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     return checked_seconds(what, seconds, least=least)
 
 
 def checked_wait(what: str, timeout: float | timedelta | None) -> float | None:
-    """Return how long a wait may take, in seconds; None: for ever."""
+    """Return the timeout of a wait in seconds; None: no timeout."""
     return None if timeout is None else checked_span(what, timeout)
 
 
 async def is_over(flow: Workflow, stored: Checkpoint | None, timeout: float | None) -> bool:  # noqa: ASYNC109
-    """Whether a wait has had its time."""
+    """Whether the deadline of a wait has passed."""
     if stored is None:
         return timeout == 0
     return stored.until is not None and stored.until <= await flow.now()
 
 
 def _wait_again(place: Place, key: str, stored: Checkpoint | None, timeout: float | None) -> Wait:
-    """Return the wait of a place: its first, or the rest of one that has begun."""
-    if stored is None or stored.until is None:  # a replayed one has its whole time again
+    """Return the wait of a place: a new one, or the rest of one that has begun."""
+    if stored is None or stored.until is None:  # a replayed wait gets its full timeout again
         return Wait(kind=place.kind, key=key, delay=timeout)
     return Wait(kind=place.kind, key=key, until=stored.until)
