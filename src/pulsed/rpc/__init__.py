@@ -5,5 +5,5 @@ gRPC itself is imported only when a ``pulse://`` URL or ``pulsed server`` asks f
 
 import os
 
-# Otherwise its core writes a line to stderr whenever a server goes away, which is no news to us.
+# Otherwise gRPC's core writes to stderr for every lost server, which the client handles anyway.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

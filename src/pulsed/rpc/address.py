@@ -1,4 +1,4 @@
-"""``pulse://`` and ``pulses://`` URLs: where the servers are, and how to prove who we are."""
+"""``pulse://`` and ``pulses://`` URLs: the servers' addresses and the client's credentials."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ OPTIONS = ("ca", "cert", "key", "plaintext")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a URL says."""
+    """A parsed URL: the servers, and how to authenticate to them."""
 
     hosts: tuple[str, ...]
     """``host:port``, in the order given."""
     tls: bool = False
     token: str | None = None
     ca: str | None = None
-    """The file of the authority that signed the servers' certificates; else the system's."""
+    """File of the CA that signed the servers' certificates; None: the system's CAs."""
     cert: str | None = None
     key: str | None = None
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read a URL; the token may also be in the environment."""
+        """Return the address in a URL; the token may also come from the environment."""
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := set(options) - set(OPTIONS):
@@ -58,7 +58,7 @@ class Address:
     def _check_secrecy(
         url: str, hosts: tuple[str, ...], options: dict[str, str], *, tls: bool, token: str | None
     ) -> None:
-        """Refuse to send a token over a network in the clear, unless told to."""
+        """Refuse to send a token over a network in the clear, unless ``plaintext=yes``."""
         if token and not tls and options.get("plaintext") != "yes":
             for host in hosts:
                 if not is_loopback(host):
@@ -68,7 +68,7 @@ class Address:
                     )
 
     def read(self, name: str) -> bytes | None:
-        """Return the contents of one of the files."""
+        """Return the contents of the file ``ca``, ``cert`` or ``key``; None if there is none."""
         path = getattr(self, name)
         if path is None:
             return None

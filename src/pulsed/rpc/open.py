@@ -1,4 +1,4 @@
-"""From a URL to a store, servers included; gRPC is imported only when a URL asks for it."""
+"""Open the store that a URL names, database or server; gRPC is imported only for a server."""
 
 from __future__ import annotations
 

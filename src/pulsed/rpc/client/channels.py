@@ -1,7 +1,7 @@
-"""Connections to servers: which one to ask, and a channel to it for every way of calling.
+"""Connections to servers: which server to call, and a channel to it for sync and async callers.
 
-Blocking callers share one channel of the process; every event loop has its own. A forked child
-drops them all unclosed and makes new ones.
+Blocking callers share one channel per process; every event loop has its own. A forked child
+drops all of them without closing them and opens new ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import grpc
-import grpc._channel  # else imported by the first call, and a fork then would lock it for ever
+import grpc._channel  # else the first call imports it; a fork then leaves its lock held forever
 from grpc import aio
 
 from pulsed.rpc.address import Address
@@ -20,21 +20,21 @@ from pulsed.rpc.messages.contract import TOKEN_KEY, Method
 
 
 class Endpoints:
-    """The servers of a URL, and the one that is asked just now."""
+    """The servers of a URL, and the one that calls go to."""
 
     def __init__(self, hosts: tuple[str, ...]) -> None:
         self._hosts = list(hosts)
-        # So that many workers do not all meet at the first.
+        # Spreads workers over the servers: not all of them start with the first.
         Random().shuffle(self._hosts)  # noqa: S311
         self._lock = threading.Lock()
 
     @property
     def current(self) -> str:
-        """The server to ask."""
+        """The server to call."""
         return self._hosts[0]
 
     def leave(self, host: str) -> None:
-        """Ask another one from now on, if there is another."""
+        """Switch from this server to the next, if there is one and it is still the current."""
         with self._lock:
             if self._hosts[0] == host:
                 self._hosts.append(self._hosts.pop(0))
@@ -44,7 +44,7 @@ class Endpoints:
 
 
 def channel_options(keepalive: float) -> list[tuple[str, int]]:
-    """Return what both kinds of channels are made with."""
+    """Return the gRPC options of blocking and async channels."""
     return [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -56,13 +56,13 @@ def channel_options(keepalive: float) -> list[tuple[str, int]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1_000),
         ("grpc.max_reconnect_backoff_ms", 5_000),
-        ("grpc.enable_retries", 0),  # we do that, and know what may be repeated
-        ("grpc.use_local_subchannel_pool", 1),  # a fork's child must not find its parent's
+        ("grpc.enable_retries", 0),  # pulsed retries, and knows which calls may be repeated
+        ("grpc.use_local_subchannel_pool", 1),  # a forked child must not reuse its parent's
     ]
 
 
 def metadata_of(address: Address) -> tuple[tuple[str, str], ...]:
-    """Return what goes with every call."""
+    """Return the metadata of every call: the token, if there is one."""
     return ((TOKEN_KEY, f"Bearer {address.token}"),) if address.token else ()
 
 
@@ -80,7 +80,7 @@ class Channels:
         self._lock = threading.Lock()
 
     def call(self, host: str, method: Method) -> Any:
-        """Return what calls a method on a server."""
+        """Return the callable that invokes a method on a server."""
         found = self._calls.get((host, method.name))
         if found is None:
             channel = self._channel(host)

@@ -1,9 +1,9 @@
-"""The worker's end of StreamJobs: claiming as an exchange of a grant for a batch.
+"""The worker's end of StreamJobs: a claim sends a grant and receives a batch.
 
-A worker that claims again and again keeps a stream of its own. When a queue is empty the server
-remembers to send an offer; until then there is nothing to ask, and claims of that queue are
-answered here. So an idle worker polls nobody. One that was busy a moment ago may let a grant
-stand: the next job then comes without an offer.
+A worker that claims repeatedly keeps a stream of its own open. When a queue is empty, the server
+owes the worker an offer: a notification that jobs may be there. Until then, claims of that queue
+return nothing without a call, so an idle worker does not poll. A worker that was busy a moment
+ago may let a grant stand, that is, wait at the server: the next job then arrives without an offer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pulsed.rpc.messages.jobs import topic_message
 log = logging.getLogger("pulsed.worker")
 
 ASK_AGAIN = 30.0
-"""Seconds after which a queue that is said to be empty is asked for all the same."""
+"""Seconds after which a queue that was found empty is polled without an offer."""
 GOODBYE = 2.0
-"""Seconds that a server gets to end a stream which we have closed."""
+"""Seconds that a server has to end a stream which the client has closed."""
 NOTHING = pb.Batch()
 
 
@@ -56,7 +56,7 @@ def hello_message(
 def grant_message(
     grant_id: int, queues: Sequence[str], most: int, wait: float = 0.0
 ) -> pb.StreamJobsRequest:
-    """Return a grant that is answered at once, or may stand for so many seconds."""
+    """Return a grant that may stand for ``wait`` seconds; by default it is answered at once."""
     grant = pb.Grant(id=grant_id, credits=most, queues=queues, wait_seconds=wait)
     return pb.StreamJobsRequest(grant=grant)
 
@@ -84,7 +84,7 @@ def claim_blocking(
         for message in stream:
             if message.WhichOneof("kind") == "batch":
                 batch = message.batch
-                outbox.put(None)  # and read on to the end, so that the server knows we have it
+                outbox.put(None)  # then read to the end: that acknowledges the batch
     finally:
         outbox.put(None)
     return _answered(batch)
@@ -109,8 +109,8 @@ async def claim_once(
         await stream.done_writing()
         while (message := await stream.read()) is not aio.EOF:
             if message.WhichOneof("kind") == "batch":
-                batch = message.batch  # and read on to the end: the server must know we have it
-    except asyncio.InvalidStateError as error:  # the call ended before we had written all
+                batch = message.batch  # then read to the end: that acknowledges the batch
+    except asyncio.InvalidStateError as error:  # the call ended before everything was written
         raise await _failure_of(stream) from error
     finally:
         stream.cancel()
@@ -124,7 +124,7 @@ def _answered(batch: Any) -> Any:
 
 
 class Asked(NamedTuple):
-    """A grant without an answer, and the stream that it went to."""
+    """A grant in flight, and the stream that it was sent on."""
 
     call: Any
     queues: Sequence[str]
@@ -133,7 +133,7 @@ class Asked(NamedTuple):
 
 
 class ClaimStream:
-    """The stream of one worker, opened when it claims and again after it broke."""
+    """The stream of one worker, opened by a claim and, after it broke, by the next one."""
 
     def __init__(
         self,
@@ -152,13 +152,13 @@ class ClaimStream:
         self._topics: list[TopicPolicy] | None = None
         self._call: Any = None
         self._writing = asyncio.Lock()
-        """A stream takes one message at a time, and the Hello first."""
+        """Held for each write: a stream takes one message at a time, and the Hello first."""
         self._readers: set[asyncio.Task[None]] = set()
         self._sayings: set[asyncio.Future[None]] = set()
         self._numbers = itertools.count(1)
         self._asked: dict[int, Asked] = {}
         self._quiet: dict[str, float] = {}
-        """Queues in which there was nothing, since when; the server has promised an offer."""
+        """When a queue was found empty, by queue; the server owes an offer for each."""
 
     @property
     def is_open(self) -> bool:
@@ -166,7 +166,7 @@ class ClaimStream:
         return self._call is not None
 
     async def claim(self, name: str, topics: Sequence[TopicPolicy], limit: int) -> Any:
-        """Exchange a grant for a Batch; nothing is asked while the server has nothing."""
+        """Return the Batch for a grant; an empty one, without a call, until an offer arrives."""
         if self._call is not None and self._topics != list(topics):
             await self._say_goodbye(self._call)
         since = self._quiet.get(name)
@@ -177,13 +177,13 @@ class ClaimStream:
     async def await_jobs(
         self, queues: Sequence[str], topics: Sequence[TopicPolicy], limit: int, seconds: float
     ) -> Any:
-        """Let a grant stand, if there is a stream that it can be sent to."""
+        """Return the Batch for a grant that may stand; an empty one if no stream is open."""
         if self._call is None or self._topics != list(topics):
             return NOTHING
         return await self._exchange(self._call, queues, limit, wait=seconds)
 
     def withdraw(self) -> None:
-        """Have a grant that stands answered now, and be offered nothing more."""
+        """Make the server answer a standing grant now and send no more offers."""
         if self._call is not None:
             self._keep(asyncio.ensure_future(self._write_withdrawal(self._call)))
 
@@ -206,14 +206,14 @@ class ClaimStream:
         except TimeoutError:
             self._part_from(call)
             raise TransientStorageError("the server did not answer a grant") from None
-        except asyncio.CancelledError:  # nobody would take what it is about to bring
+        except asyncio.CancelledError:  # its batch would have no receiver
             self._part_from(call)
             raise
         finally:
             self._asked.pop(number, None)
 
     async def close(self) -> None:
-        """End the stream; the server forgets us."""
+        """End the stream; the server forgets the worker."""
         if self._call is not None:
             await self._say_goodbye(self._call)
         if self._readers:
@@ -244,7 +244,7 @@ class ClaimStream:
             raise
 
     async def _read(self, host: str, call: Any) -> None:
-        """Take what the server sends until the stream ends."""
+        """Receive messages until the stream ends; then fail the grants in flight on it."""
         failure: Exception = TransientStorageError("the stream to the server was closed")
         try:
             while (message := await call.read()) is not aio.EOF:
@@ -266,7 +266,7 @@ class ClaimStream:
             case "batch":
                 asked = self._asked.get(message.batch.grant_id)
                 if asked is not None and not asked.answer.done():
-                    # Noted now: an offer may be right behind, and is the later word.
+                    # Noted now: an offer may be the next message, and overrides this.
                     if call is self._call:
                         self._note(asked, size_of(message.batch))
                     asked.answer.set_result(message.batch)
@@ -281,7 +281,7 @@ class ClaimStream:
                 self._wake()
 
     def _note(self, asked: Asked, found: int) -> None:
-        """Remember where there is nothing more; as many as were asked for means there may be."""
+        """Note which queues are empty; after a full batch there may be more jobs."""
         for name in asked.queues:
             if found < asked.credits:
                 self._quiet[name] = time.monotonic()
@@ -289,15 +289,15 @@ class ClaimStream:
                 self._quiet.pop(name, None)
 
     def _keep(self, saying: asyncio.Future[None]) -> None:
-        """Hold on to something that is being said, and that nobody waits for."""
+        """Keep a reference to a write in flight that no caller awaits."""
         self._sayings.add(saying)
         saying.add_done_callback(self._sayings.discard)
 
     async def _say_goodbye(self, call: Any) -> None:
-        """Close our side and let the server close its own: it then knows what we have got.
+        """Half-close the stream and let the server end it: that acknowledges the batches.
 
-        A stream that is cancelled right after a batch leaves the server in doubt whether that was
-        received; it would give the jobs back that we are about to run.
+        Cancelling right after a batch leaves the server in doubt whether it was received; the
+        server would give back jobs that this worker is about to run.
         """
         self._forget(call)
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
@@ -309,14 +309,14 @@ class ClaimStream:
         call.cancel()
 
     def _forget(self, call: Any) -> None:
-        """Use this stream no longer; the next claim opens another."""
+        """Stop using this stream; the next claim opens another."""
         if self._call is call:
             self._call = None
             self._quiet.clear()
 
 
 async def _welcomed(call: Any) -> None:
-    """Wait until the server has let us in: why it did not is lost once we have written."""
+    """Wait until the server admits the stream; the first write would lose a refusal's status."""
     if WELCOME not in (await call.initial_metadata() or ()):
         raise await _failure_of(call)
 
@@ -324,12 +324,12 @@ async def _welcomed(call: Any) -> None:
 async def _send(call: Any, message: Any) -> None:
     try:
         await call.write(message)
-    except asyncio.InvalidStateError as error:  # it has ended just now
+    except asyncio.InvalidStateError as error:  # the stream has already ended
         raise await _failure_of(call) from error
 
 
 async def _failure_of(call: Any) -> Exception:
-    """Return why a stream ended: its status, or that it has none."""
+    """Return the error that a stream ended with; a transient one if its status has none."""
     with contextlib.suppress(grpc.RpcError, asyncio.CancelledError):
         code = await call.code()
         if code is not grpc.StatusCode.OK:

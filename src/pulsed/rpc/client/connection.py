@@ -1,4 +1,4 @@
-"""Calls to servers: over which channel, how often, and how long they may take."""
+"""Calls to servers: the channel, the retries and the timeout of each."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from pulsed.store.retrying import RetryOptions, retry_of, retrying
 log = logging.getLogger("pulsed.upkeep")
 
 SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs"}
-"""Calls that are not made again while rows are locked: what can be written is then written."""
+"""Calls that are not retried while rows are locked: the rows that are free are then written."""
 
 LONGEST_CALL = 30.0
 
 ASK_SERVER_AGAIN = 60.0
-"""Seconds for which we believe what a server said about itself."""
+"""Seconds for which a server's description of itself is cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOptions(RetryOptions):
-    """How patient to be with the server."""
+    """Retries of calls to the server, and the keepalive interval."""
 
     keepalive: float = KEEPALIVE
 
 
 class Connection(ForkAware):
-    """What every verb of a remote store goes through."""
+    """Makes the calls for every verb of a remote store."""
 
     def __init__(self, address: Address, options: RemoteOptions) -> None:
         self.address = address
@@ -69,9 +69,9 @@ class Connection(ForkAware):
         watch_forks(self)
 
     def pause(self, give_up_at: float) -> None:
-        """Let blocking calls end before a fork: in the child of a call gRPC hangs or aborts.
+        """Drain blocking calls before a fork: with one in flight, gRPC hangs or aborts in a child.
 
-        An idle channel does no harm, while one that was just closed does.
+        An idle channel does no harm; one that was just closed does.
         """
         self.calls.shut(give_up_at)
 
@@ -79,7 +79,7 @@ class Connection(ForkAware):
         self.calls.open()
 
     def forget_inherited(self) -> list[object]:
-        """Connect anew in a forked child."""
+        """Start with new channels in a forked child; return the parent's, still open."""
         self.calls.reset()
         inherited: list[object] = [self.blocking, *self.loops.forget_all()]
         self.blocking = self._channels(None)
@@ -90,7 +90,7 @@ class Connection(ForkAware):
         return Channels(self.address, self.options.keepalive, loop)
 
     def here(self) -> LoopSide:
-        """Return what belongs to the running event loop."""
+        """Return the channels and streams of the running event loop."""
         return self.loops.here(self._new_side)
 
     def _new_side(self) -> LoopSide:
@@ -104,7 +104,7 @@ class Connection(ForkAware):
         seconds: float = LONGEST_CALL,
         within: float | None = None,
     ) -> Any:
-        """Call a method, trying again and elsewhere while no server answers."""
+        """Return a method's response; retries, also on other servers, while none answers."""
         method = METHODS[name]
         metadata = (*self.metadata, (REQUEST_ID_KEY, uuid.uuid4().hex))
 
@@ -151,7 +151,7 @@ class Connection(ForkAware):
 
 
 class LoopSide:
-    """What belongs to one event loop: its channels, the workers' streams, who is to be woken."""
+    """What belongs to one event loop: its channels, the workers' streams, the wake callbacks."""
 
     def __init__(self, channels: Channels) -> None:
         self.channels = channels
@@ -159,7 +159,7 @@ class LoopSide:
         self.wakes: list[Callable[[], None]] = []
 
     def wake(self) -> None:
-        """Tell the workers of this loop that jobs may have arrived."""
+        """Notify the workers of this loop that jobs may have arrived."""
         for wake in list(self.wakes):
             wake()
 

@@ -1,4 +1,4 @@
-"""Schedules at the other end of a network."""
+"""The schedule verbs over the network."""
 
 from __future__ import annotations
 

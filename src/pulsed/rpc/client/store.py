@@ -1,8 +1,8 @@
 """The store of a process without a database: every verb is a call to a pulsed server.
 
-A worker, a producer and the command line cannot tell it from an embedded store. A server that is
-away is a database that is away: the same retries, the same loops that never give up. What cannot
-cross the wire is refused with the reason: migrations, and the caller's own transaction.
+A worker, a producer and the command line use it like an embedded store. An unreachable server is
+treated like an unreachable database: the same retries, the same loops that never give up. What
+cannot cross the wire is refused with the reason: migrations, and the caller's own transaction.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LONGEST_REPORT = 15.0
 
 
 class RemoteStore(Store):
-    """Jobs at the other end of a network."""
+    """A store whose jobs are behind a server."""
 
     is_remote = True
 
@@ -133,7 +133,7 @@ class RemoteStore(Store):
             with self._doubting():
                 stream = self._stream_of(worker_id)
                 batch = await stream.await_jobs(queues, topics, limit, seconds)
-        except TransientStorageError:  # a claim will say what it is, if it lasts
+        except TransientStorageError:  # if it persists, the next claim raises it
             return []
         return self._assignments(batch, worker_id)
 
@@ -143,7 +143,7 @@ class RemoteStore(Store):
 
     @contextmanager
     def _doubting(self) -> Iterator[str]:
-        """Take a claim without an answer for one that may have been committed; gives the host."""
+        """Count a claim that fails as doubtful, for it may have been committed; yields the host."""
         host = self.connection.endpoints.current
         try:
             yield host
@@ -236,7 +236,7 @@ class RemoteStore(Store):
         request = pb.ListLeasesRequest(worker_id=str(worker_id), asked_to_stop=asked_to_stop)
         answer = await self.connection.call("ListLeases", request)
         if asked_to_stop and not answer.asked_to_stop:
-            return []  # an older server lists all leases; its heartbeats tell which have to stop
+            return []  # an older server lists all leases; its heartbeats say which must stop
         return [to.lease_of(message) for message in answer.leases]
 
     async def set_progress(self, lease: Lease, progress: str) -> bool:
@@ -476,7 +476,7 @@ def _succeeded_at(worker_id: UUID, report: Report) -> bool:
 
 
 class StreamListener(Listener):
-    """Offers arrive while a stream is open."""
+    """Healthy while a stream is open, on which offers arrive."""
 
     def __init__(self, side: LoopSide) -> None:
         self._side = side

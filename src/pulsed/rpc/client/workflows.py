@@ -1,7 +1,7 @@
-"""The verbs of workflows over the network.
+"""The workflow verbs over the network.
 
-What may become large goes and comes in parts: checkpoints, children, histories, outcomes. Each part
-that goes is a transaction of its own, and may be sent again.
+Checkpoints, children, histories and outcomes may be large, so they are sent and received in parts.
+Each part that is sent is a transaction of its own, and may be retried.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RemoteWorkflows(WorkflowStore):
                 limit=None if limit is None else limit - len(found),
             )
             answer = await self._connection.call("GetHistory", request)
-            if found and answer.generation != generation:  # replayed afresh while we were reading
+            if found and answer.generation != generation:  # replayed afresh during this read
                 found.clear()
                 continue
             generation = answer.generation
@@ -99,7 +99,7 @@ class RemoteWorkflows(WorkflowStore):
         return to_workflow.checkpoint_of(answer.checkpoint)
 
     def transaction(self, lease: Lease, *, plain: bool) -> NoReturn:  # noqa: ARG002
-        """Refuse: there is no connection here that a step could write with."""
+        """Refuse: this process has no database connection that a step could write with."""
         raise StorageError(
             f"A step of job {lease.job_id} wants a transaction (tx=True), and behind a pulsed "
             "server there is none: the jobs' database is known only to the server. Give the "
@@ -108,14 +108,14 @@ class RemoteWorkflows(WorkflowStore):
         )
 
     async def cascade(self, *, limit: int = 500) -> int:
-        """Leave it to the server, which does so at every tick: the answer is 0.
+        """Return 0: the server cascades by itself, at every tick.
 
-        Only one that was started without its upkeep is asked to do it now.
+        Only a server that was started without upkeep is called to do it now.
         """
         answer = await self._connection.upkeep("Cascade", pb.CascadeRequest(limit=limit))
         return 0 if answer is None else int(answer.parents)
 
 
 def parts(messages: Iterable[M]) -> Iterator[list[M]]:
-    """Split the items of a request into as many requests as they need."""
+    """Split the items of a request into parts that fit into one request each."""
     return batches(messages, lambda message: message.ByteSize(), PART)

@@ -10,7 +10,7 @@ from pulsed.rpc.messages import values
 
 
 def operator_message(by: Operator | None) -> pb.Operator | None:
-    """Return who acts; the server adds who that is by its token."""
+    """Return an operator as a message; the server adds the name that the token proves."""
     return None if by is None else pb.Operator(name=by.actor, detail=by.detail)
 
 

@@ -1,8 +1,8 @@
-"""Many jobs in one message: a column for what differs, one value for what does not.
+"""Many jobs in one message: a column for each field that differs, one value for all others.
 
-A message of its own for each job would be most of what a drain through a server costs: building
-and reading one takes ten times as long as a place in a few columns. Only shapes are translated
-here; ``checks`` says what a server accepts.
+A message per job would be most of the cost of a drain through a server: building and parsing one
+takes ten times as long as an entry in a few columns. Only shapes are translated here; ``checks``
+says what a server accepts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.jobs import assignment_message, assignment_of, worker_text, worker_uuid
 
 OWN = ("lease", "payload", "next_run_at", "submitted_at")
-"""What is a job's own; all the rest of an assignment is often the same as its neighbour's."""
+"""Fields that get a column; all others of an assignment are often the same as its neighbour's."""
 
 WORTH_IT = 4
-"""Jobs that must on average share a message: columns of one are dearer than a message."""
+"""Jobs that must on average share columns: columns of one job cost more than its message."""
 
 _in_common = attrgetter(*(name for name in Assignment.__struct_fields__ if name not in OWN))
 _ID = struct.Struct(">QQ")
@@ -37,7 +37,7 @@ _ID = struct.Struct(">QQ")
 def batch_message(
     grant_id: int, claimed: Sequence[Assignment], lost_answers: int, *, columns: bool
 ) -> pb.Batch:
-    """Return the answer to a grant, in columns if the worker reads them and it is worth it."""
+    """Return the answer to a grant, in columns if the worker reads them and enough jobs share."""
     batch = pb.Batch(grant_id=grant_id, lost_answers=lost_answers)
     alike = [list(group) for _, group in groupby(claimed, _in_common)] if columns else []
     if alike and len(alike) * WORTH_IT <= len(claimed):
@@ -88,7 +88,7 @@ def succeeded_of(message: Any) -> list[Report]:
 
 
 def _are_children(reports: Sequence[Report]) -> list[bool]:
-    """Return which of the jobs have parents; nothing if that is not known of all."""
+    """Return whether each job is a child; an empty list unless that is known of all."""
     known = [report.is_child for report in reports if report.is_child is not None]
     return known if len(known) == len(reports) else []
 

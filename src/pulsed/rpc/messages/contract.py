@@ -13,15 +13,15 @@ from pulsed.rpc.generated import pulse_pb2
 from pulsed.store.verbs.script import action_of
 
 KEEPALIVE = 10.0
-"""Seconds between two questions whether the other end is still there; it has half as long."""
+"""Seconds between two keepalive pings; the peer has half as long to answer."""
 
 TOKEN_KEY = "authorization"  # noqa: S105 - the name of a header
 REQUEST_ID_KEY = "pulsed-request-id"
-"""The same for every try of one call, so that a server can tell a repetition."""
+"""The same for every attempt of one call, so that a server can recognize a retry."""
 WELCOME = "pulsed-welcome"
-"""In the initial metadata of a stream: the caller may use it."""
+"""In the initial metadata of a stream: the server has admitted the caller."""
 ERROR_KEY = "pulsed-error"
-"""In the trailing metadata: the name of the error of ours that a status stands for."""
+"""In the trailing metadata: the name of the pulsed error that a status stands for."""
 
 JOB_KEY = "pulsed-job"
 """Beside it: the id of the job that the error is about."""
@@ -30,10 +30,10 @@ LARGEST_MESSAGE = 32 * 1024 * 1024
 LARGEST_BATCH = 50_000
 """Items in one request; SubmitJobs is one transaction, so this also bounds that."""
 LARGEST_ANSWER = 8 * 1024 * 1024
-"""Bytes of jobs in one answer; what is left is asked for again."""
+"""Bytes of jobs in one answer; the client then requests the rest."""
 LARGEST_ASSIGNMENT_BATCH = 1_000
 PART = Limits(5_000, 2 * 1024 * 1024)
-"""What goes in one message of many: a second of a slow line, so that nobody waits for long."""
+"""Items and bytes in one part of many: a second of a slow line, so no other call waits for long."""
 
 VERBS = {
     "SubmitJobs": "submit",
@@ -89,7 +89,7 @@ VERBS = {
     "CountPrunable": "prunable",
     "Cascade": "cascade",
 }
-"""The store's verb behind each method, or what it does if there is none: an error says the same
+"""The store's verb behind each method, or a phrase if there is none. So an error reads the same
 through a server as it does with a database."""
 
 
@@ -105,7 +105,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """What goes over the wire."""
+        """The gRPC path."""
         return f"/pulse.v1.{self.service}/{self.name}"
 
     @property

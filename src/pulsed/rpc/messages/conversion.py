@@ -1,6 +1,6 @@
 """Structs to messages and back, by functions that are compiled from the struct's annotations.
 
-A message for each job is a large part of what a server costs, so these run as fast as by hand.
+A message per job is a large part of a server's cost, so these run as fast as hand-written code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SENT: dict[Kind | None, str] = {
     Kind.ENUM: "{name}_numbers[{value}]",
     Kind.BACKOFF: "backoff_message({value})",
 }
-"""How a value is sent that is something else in a message."""
+"""The expression that converts a value of another type in messages, by kind."""
 
 _READ: dict[Kind | None, str] = {
     Kind.UUID: "UUID({value})",
@@ -45,22 +45,22 @@ _SET: dict[Kind | None, str] = {
     Kind.HEADERS: "message.{field}.update({sent})",
     Kind.TEXTS: "message.{field}.extend({sent})",
 }
-"""How a field is set that cannot be assigned to."""
+"""The statement that sets a field which cannot be assigned to, by kind."""
 
 _MESSAGES = (Kind.INSTANT, Kind.BACKOFF)
 """Kinds that are messages of their own."""
 
 _WITHOUT_PRESENCE = (Kind.UUID, Kind.ENUM, Kind.FLAG, Kind.HEADERS, Kind.TEXTS)
-"""Kinds that are left out by being empty, 0 or false."""
+"""Kinds without field presence: empty, 0 or false means left out."""
 
 
 class Conversion(Generic[S, M]):
     """Translates a struct into a message and back.
 
-    ``names`` says which fields of the message have another name than the attribute; ``enums`` has
-    for each attribute that is an enum the numbers of its values, and the values of the numbers. A
-    field in ``sent`` is made by an expression of ``value``, the struct; an attribute in ``read`` by
-    one of ``message`` and of ``given``, the further arguments of reading.
+    ``names`` maps an attribute to its field, where the names differ. ``enums`` maps an attribute
+    that is an enum to the numbers of its values, and the values of the numbers. ``sent`` maps a
+    field to an expression over ``value``, the struct; ``read`` maps an attribute to one over
+    ``message`` and ``given``, the further arguments of reading.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Conversion(Generic[S, M]):
         """Return the struct of a message."""
 
     def sending(self) -> str:
-        """Return the source of what writes a message."""
+        """Return the source of the function that builds a message."""
         given, later = [f"{field}={made}" for field, made in self._sent.items()], []
         for name, field, attribute in self._plain():
             if field in self._sent:
@@ -109,7 +109,7 @@ class Conversion(Generic[S, M]):
 """
 
     def reading(self) -> str:
-        """Return the source of what reads a message."""
+        """Return the source of the function that reads a message."""
         made = {name: _reading(name, field, kind) for name, field, kind in self._plain()}
         made.update(self._read)
         return f"""def value_of({", ".join(("message", *self._given))}):
@@ -117,14 +117,14 @@ class Conversion(Generic[S, M]):
 """
 
     def _plain(self) -> Iterator[tuple[str, str, Attribute]]:
-        """Return the attributes that a message can have, each with its field there."""
+        """Yield each attribute that a message can carry, with its field there."""
         for name, attribute in self._attributes.items():
             if attribute.kind is not None:
                 yield name, self._names.get(name, name), attribute
 
 
 def _setting(name: str, field: str, attribute: Attribute) -> str:
-    """Return the statement that sets a field, if there is something to be set."""
+    """Return the statement that sets a field if the attribute has a value."""
     is_there = "" if attribute.kind in (Kind.HEADERS, Kind.TEXTS) else " is not None"
     sent = _converted(_SENT, attribute, name, "found")
     how = _SET.get(attribute.kind, "message.{field} = {sent}")
@@ -132,7 +132,7 @@ def _setting(name: str, field: str, attribute: Attribute) -> str:
 
 
 def _reading(name: str, field: str, attribute: Attribute) -> str:
-    """Return the expression that reads a field; what is left out is the default."""
+    """Return the expression that reads a field; one that was left out becomes the default."""
     read = _converted(_READ, attribute, name, f"message.{field}")
     if attribute.is_optional:
         default = "None"

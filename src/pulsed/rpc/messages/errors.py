@@ -1,6 +1,6 @@
-"""Errors across the wire: from our tree to a gRPC status, and back.
+"""Errors across the wire: from pulsed's error tree to a gRPC status, and back.
 
-A status code tells clients in every language what to do. The name of our own error goes beside it
+A status code tells clients in every language what to do. The name of pulsed's error goes beside it
 in the trailing metadata, so that a Python client raises exactly what the server raised.
 """
 
@@ -16,7 +16,7 @@ from pulsed.rpc.messages.contract import ERROR_KEY, JOB_KEY
 
 Code = grpc.StatusCode
 
-# The first that fits decides, so the narrower error stands before the wider one.
+# The first match decides, so the narrower error stands before the wider one.
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (errors.TransientStorageError, Code.UNAVAILABLE),
     (errors.StorageRefused, Code.INVALID_ARGUMENT),
@@ -36,8 +36,8 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 )
 
 TRANSIENT = {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.CANCELLED, Code.UNKNOWN}
-"""The network, the server or its database may be back in a moment. UNKNOWN and INTERNAL without
-one of our errors are what a connection that was cut leaves behind."""
+"""Transient failures of the network, the server or its database. A connection that was cut leaves
+UNKNOWN, or INTERNAL without the name of a pulsed error."""
 
 _TOO_LARGE = "larger than max"
 """What gRPC itself says of a message above the limit, on either side."""
@@ -58,7 +58,7 @@ _RAISED_ABOUT_A_JOB: dict[str, type[errors.JobError]] = {
 
 
 class Refusal(Exception):
-    """A request that is answered with a status of its own; raised inside a service only."""
+    """Refuses a request with a gRPC status of its own; raised inside a server only."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Refusal(Exception):
 
 
 def status_of(error: Exception) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
-    """Return the status, its text and the trailing metadata that tell of an error."""
+    """Return the status, its text and the trailing metadata for an error."""
     if isinstance(error, Refusal):
         return error.code, str(error), ()
     code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
@@ -80,7 +80,7 @@ def status_of(error: Exception) -> tuple[grpc.StatusCode, str, tuple[tuple[str, 
 
 
 def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedError:
-    """Return the error of ours that a failed call stands for."""
+    """Return the pulsed error that a failed call stands for."""
     status: Any = failure
     code, text = status.code(), status.details() or ""
     trailing = {key: str(value) for key, value in status.trailing_metadata() or ()}

@@ -29,7 +29,7 @@ from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.values import maybe, maybe_instant, maybe_stamp, maybe_text, maybe_uuid
 
 LONGEST_UUID = 45
-"""With urn:uuid: before it."""
+"""Characters, with the prefix ``urn:uuid:`` and hyphens."""
 
 STATUS_NUMBERS: dict[Status, Any] = {
     status: pb.JobStatus.Value(f"JOB_STATUS_{status.value}") for status in Status
@@ -47,14 +47,14 @@ KINDS = {number: kind for kind, number in KIND_NUMBERS.items()}
 
 @lru_cache(maxsize=256)
 def worker_text(worker_id: UUID) -> str:
-    """Return a worker's id as text: the same one in every message of a worker."""
+    """Return a worker's id as text; cached, because every message of a worker has it."""
     return str(worker_id)
 
 
 @lru_cache(maxsize=4_096)
 def worker_uuid(text: str) -> UUID:
     """Return a worker's id."""
-    if len(text) > LONGEST_UUID:  # braces without end would make an id, and be remembered
+    if len(text) > LONGEST_UUID:  # UUID() ignores braces: any number would be cached
         raise ValueError(f"{text[:LONGEST_UUID]!r}... is not a UUID")
     return UUID(text)
 
@@ -81,7 +81,7 @@ _job = Conversion(
     },
     read={
         "next_run_at": "maybe_instant(message, 'next_run_at') or FOREVER",
-        # A server of an earlier version does not say.
+        # A server of an earlier version leaves it out.
         "updated_at": "maybe_instant(message, 'updated_at') or instant(message.submitted_at)",
         "wait_kind": "kinds[message.wait_kind].value if message.wait_kind else None",
     },
@@ -139,7 +139,7 @@ def filter_of(message: Any) -> JobFilter:
 
 _topic = Conversion(TopicPolicy, pb.Topic, {"topic": "name", **wire_names(POLICY)})
 topic_message = _topic.message
-"""Return what a handler says about its topic as a message."""
+"""Return a handler's policy for its topic as a message."""
 topic_of = _topic.value
 """Return the policy of a message; what was left out is the default."""
 

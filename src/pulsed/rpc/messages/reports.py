@@ -1,4 +1,4 @@
-"""How runs ended, to messages and back. Runs once for every job."""
+"""Reports of how runs ended, to messages and back. Called once for every job."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _message(lease: pb.Lease, outcome: Outcome) -> pb.Report:
 
 
 def outcome_of(message: Any) -> Outcome | None:
-    """Return the outcome of a report; None if it has none that we know."""
+    """Return the outcome of a report; None if it has none, or an unknown one."""
     kind = message.WhichOneof("outcome")
     if kind == "succeeded":
         succeeded = message.succeeded

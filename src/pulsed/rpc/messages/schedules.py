@@ -43,7 +43,7 @@ STATES = {number: each for each, number in STATE_NUMBERS.items()}
 
 
 def fired_message(row: JobRow) -> pb.ListScheduleFiresResponse.Fire:
-    """Return what a schedule's history tells of a job."""
+    """Return a job as an entry of its schedule's history."""
     return pb.ListScheduleFiresResponse.Fire(
         job_id=str(row.id),
         occurrence=maybe_stamp(row.occurrence),
@@ -53,12 +53,12 @@ def fired_message(row: JobRow) -> pb.ListScheduleFiresResponse.Fire:
 
 
 def version_message(version: Version) -> pb.ScheduleVersion:
-    """Return which state of a schedule was seen."""
+    """Return the version of a schedule that was read, as a message."""
     return pb.ScheduleVersion(id=str(version.id), revision=version.revision)
 
 
 def version_of(message: Any) -> Version:
-    """Return which state of a schedule was seen."""
+    """Return the schedule version of a message."""
     return Version(UUID(message.id), message.revision)
 
 
@@ -77,7 +77,7 @@ def list_message(
 
 
 def filter_of(message: Any) -> ScheduleFilter:
-    """Return which schedules are asked for."""
+    """Return the filter of a request for schedules."""
     state = STATES[message.state] if message.state else None
     return ScheduleFilter(maybe(message, "app"), state, maybe_instant(message, "due_before"))
 
@@ -97,16 +97,16 @@ _spec = Conversion(
     enums={"catch_up": (CATCH_UP_NUMBERS, CATCH_UPS), "overlap": (OVERLAP_NUMBERS, OVERLAPS)},
 )
 spec_message = _spec.message
-"""Return what a schedule says as a message."""
+"""Return the spec of a schedule as a message."""
 spec_of = _spec.value
-"""Return what the schedule of a message says."""
+"""Return the spec of a message."""
 
 
 def _readable_spec(row: ScheduleRow) -> pb.ScheduleSpec | None:
     try:
         return spec_message(row.spec)
     except (InvalidOption, ValueError, OverflowError, msgspec.MsgspecError):
-        return None  # somebody else wrote it; its text says what
+        return None  # another program wrote it; the message still carries its text
 
 
 _schedule = Conversion(
@@ -124,7 +124,7 @@ schedule_of = _schedule.value
 
 
 def fire_message(fire: Fire) -> pb.FireSchedulesRequest.Fire:
-    """Return what is to happen with a due schedule as a message."""
+    """Return the fire of a due schedule as a message."""
     return pb.FireSchedulesRequest.Fire(
         schedule=schedule_message(fire.row),
         occurrences=[stamp(occurrence) for occurrence in fire.plan.fire],
@@ -136,7 +136,7 @@ def fire_message(fire: Fire) -> pb.FireSchedulesRequest.Fire:
 
 
 def fire_of(message: Any, job_of: Callable[[Any], NewJob] = new_job_of) -> Fire:
-    """Return what the message says is to happen with a due schedule."""
+    """Return the fire of a due schedule in a message."""
     plan = Plan(
         [instant(occurrence) for occurrence in message.occurrences],
         message.missed,

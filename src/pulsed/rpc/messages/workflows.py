@@ -1,4 +1,4 @@
-"""Values to messages and back: checkpoints, waits, signals, and how far other jobs are."""
+"""Values to messages and back: checkpoints, waits, signals, and the outcomes of other jobs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def signal_of(message: Any) -> Signal:
 
 
 def ended_message(ended: Ended) -> pb.JobOutcome:
-    """Return how far a job is as a message."""
+    """Return the status and outcome of a job as a message."""
     return pb.JobOutcome(
         job_id=str(ended.id),
         topic=ended.topic,
@@ -126,7 +126,7 @@ def ended_message(ended: Ended) -> pb.JobOutcome:
 
 
 def ended_of(message: Any) -> Ended:
-    """Return how far the job of a message is."""
+    """Return the status and outcome of a job in a message."""
     return Ended(
         UUID(message.job_id),
         message.topic,

@@ -1,4 +1,4 @@
-"""Who may do what: callers, their roles, and the topics and queues they are limited to."""
+"""Authorization: callers, their roles, and the topics and queues they are limited to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsed.rpc.messages.errors import Refusal
 
 
 class Role(StrEnum):
-    """What a token is for. Admin includes the others; read changes nothing."""
+    """A permission that a token grants. Admin includes the others; read changes nothing."""
 
     READ = "read"
     PRODUCE = "produce"
@@ -86,7 +86,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "CountPrunable": READ,
     "Cascade": ADMIN,
 }
-"""Which roles open a method. One that is missing here is open to nobody."""
+"""The roles that may call each method. No caller may use a method that is missing here."""
 
 WHOLE_DATABASE = frozenset(
     {
@@ -95,12 +95,12 @@ WHOLE_DATABASE = frozenset(
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
     }
 )  # fmt: skip
-"""Methods about everybody's jobs: not for a caller that is limited to some."""
+"""Methods about all jobs: not for a caller that is limited to some topics or queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call, and what that caller may do."""
+    """An authenticated caller and its permissions."""
 
     name: str
     roles: frozenset[Role]
@@ -112,11 +112,11 @@ class Caller:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there are jobs that it may not touch."""
+        """Whether it is limited to some topics or queues."""
         return self.topics is not None or self.queues is not None
 
     def check_method(self, method: str) -> None:
-        """Refuse a method that its roles do not open."""
+        """Refuse a method that its roles or limits do not permit."""
         if not self.roles & ROLES.get(method, frozenset()):
             needed = " or ".join(sorted(ROLES.get(method, ())))
             what = _sentence(METHODS[method].action)
@@ -126,25 +126,25 @@ class Caller:
             raise denied(f"{what} is about all jobs, and {self.name} is limited to some.")
 
     def check_job(self, topic: str, queue: str) -> None:
-        """Refuse a job that is not its own."""
+        """Refuse a job outside its topics and queues."""
         if not self.may_use(topic, queue):
             raise denied(f"{self.name} may not use topic {topic!r} in queue {queue!r}.")
 
     def check_places(self, places: Mapping[UUID, JobPlace]) -> None:
-        """Refuse unless all of these are its own. Says nothing about those that are not."""
+        """Refuse unless it may use all of these jobs. Reveals nothing about those it may not."""
         for job_id, place in places.items():
             if not self.may_use(place.topic, place.queue):
                 raise denied(f"{self.name} may not use job {job_id}.")
 
     def check_filter(self, where: JobFilter) -> None:
-        """Refuse a listing that would show jobs of others."""
+        """Refuse a filter that would list jobs outside its topics and queues."""
         if self.topics is not None and where.topic not in self.topics:
             raise denied(f"{self.name} is limited to topics; the filter must name one of them.")
         if self.queues is not None and where.queue not in self.queues:
             raise denied(f"{self.name} is limited to queues; the filter must name one of them.")
 
     def check_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> None:
-        """Refuse a worker that asks for more than it may have."""
+        """Refuse a worker that names topics or queues outside its own."""
         for topic in topics:
             if self.topics is not None and topic not in self.topics:
                 raise denied(f"{self.name} may not use topic {topic!r}.")
@@ -153,7 +153,7 @@ class Caller:
                 raise denied(f"{self.name} may not use queue {queue!r}.")
 
     def has_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> bool:
-        """Whether a worker of these topics and queues is one of its own."""
+        """Whether it may use all of a worker's topics and queues."""
         return (self.topics is None or self.topics.issuperset(topics)) and (
             self.queues is None or self.queues.issuperset(queues)
         )
@@ -177,10 +177,10 @@ def _sentence(action: str) -> str:
 
 
 def denied(message: str) -> Refusal:
-    """Return the answer to somebody who may not do that."""
+    """Return the refusal of a call that its caller has no permission for."""
     return Refusal(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
 def unauthenticated(message: str) -> Refusal:
-    """Return the answer to a caller that has not proven who it is."""
+    """Return the refusal of a caller that is not authenticated."""
     return Refusal(grpc.StatusCode.UNAUTHENTICATED, message)

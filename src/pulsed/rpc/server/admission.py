@@ -1,7 +1,7 @@
-"""What each caller has under way at a server, and how much more it may have.
+"""Backpressure: what each caller has in flight at a server, and how much more it may have.
 
-Nothing of a request is read before its caller is known, and a caller reads only a few at a time: so
-what a server holds in memory is bounded by the number of tokens, not by what they send.
+Nothing of a request is read before its caller is known, and only a few requests of a caller are
+read at a time. So the number of tokens bounds a server's memory, not what their callers send.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pulsed.rpc.server.access import Caller
 Topics: TypeAlias = tuple[TopicPolicy, ...]
 
 READS_AT_ONCE = 4
-"""Requests of one caller that are received at a time; the others wait, unread."""
+"""Requests of one caller that are read at a time; the others wait, unread."""
 READ_WITHIN = 10.0
-"""Seconds in which a request must have arrived, once it is its turn."""
+"""Seconds in which a request must arrive, once the server begins to read it."""
 MOST_CALLS = 2_000
-"""Calls of one caller that are under way at a time, streams apart."""
+"""Calls of one caller in flight at a time, not counting streams."""
 ALWAYS_ROOM_FOR = 65_536
-"""Bytes of a request that is let in whatever else there is: a heartbeat must get through."""
+"""Bytes up to which a request is always admitted: a heartbeat must get through."""
 REST = 1e-6
-"""Seconds for each byte of a large request that was refused, in which its caller reads nothing: it
-was read, scanned and checked for nothing, and others waited meanwhile."""
+"""Seconds, for each byte of a large request that was refused, in which no request of its caller is
+read: that one was read, scanned and checked for nothing, while other callers waited."""
 LONGEST_REST = 5.0
 
 
 @dataclass(slots=True)
 class Said:
-    """What some streams of a caller have said about their topics."""
+    """The topic policies that some streams of a caller have in common."""
 
     topics: Topics
     size: int
@@ -47,7 +47,7 @@ class Said:
 
 
 class Account:
-    """What one caller has under way."""
+    """What one caller has in flight."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -61,20 +61,20 @@ class Account:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be forgotten."""
+        """Whether nothing is in flight and no rest is left, so that it can be dropped."""
         return not self.calls and not self.streams and self._rest() <= 0
 
     def _rest(self) -> float:
         return self._rests_until - time.monotonic()
 
     def refused(self, size: int) -> None:
-        """Let the caller rest after a large request that came to nothing."""
+        """Read nothing from the caller for some seconds after a large request that was refused."""
         if size > ALWAYS_ROOM_FOR:
             rest = min(max(0.0, self._rest()) + size * REST, LONGEST_REST)
             self._rests_until = time.monotonic() + rest
 
     async def read(self, context: Any) -> bytes:
-        """Receive the request of a call; nothing of it was received before."""
+        """Return the request of a call, of which nothing was read before."""
         async with self._reading:
             await asyncio.sleep(self._rest())
             try:
@@ -91,7 +91,7 @@ class Account:
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Count the bytes of a request for as long as it is under way."""
+        """Count the bytes of a request while it is in flight."""
         if size > ALWAYS_ROOM_FOR and self.bytes and self.bytes + size > self._most_bytes:
             raise Refusal(
                 grpc.StatusCode.UNAVAILABLE,
@@ -102,7 +102,7 @@ class Account:
         try:
             yield
         except (PulsedError, Refusal) as error:
-            if not isinstance(error, StorageError):  # the caller cannot help that
+            if not isinstance(error, StorageError):  # not the caller's fault
                 self.refused(size)
             raise
         finally:
@@ -110,7 +110,7 @@ class Account:
 
     @contextmanager
     def topics(self, said: Topics, size: int) -> Iterator[Topics]:
-        """Keep what a stream said about its topics, once for all streams that said the same."""
+        """Keep a stream's topic policies, once for all streams that have the same."""
         kept = self._said.get(said)
         if kept is None:
             if self._said and self.topic_bytes + size > self._most_bytes:
@@ -131,7 +131,7 @@ class Account:
 
 
 class Admission:
-    """The accounts of those that have something under way."""
+    """The accounts of the callers that have something in flight."""
 
     def __init__(self, *, most_bytes: int, most_streams: int, most_streams_of_one: int) -> None:
         self._most_bytes = most_bytes
@@ -142,7 +142,7 @@ class Admission:
 
     @contextmanager
     def call(self, caller: Caller) -> Iterator[Account]:
-        """Count a call."""
+        """Count a call while it is in flight, or refuse it."""
         with self._account(caller) as account:
             if account.calls >= MOST_CALLS:
                 raise _busy(f"{MOST_CALLS:,} calls of {caller.name} are under way already")
@@ -154,7 +154,7 @@ class Admission:
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[Account]:
-        """Count a stream."""
+        """Count a stream while it is open, or refuse it."""
         with self._account(caller) as account:
             if self.streams >= self._most_streams:
                 raise _busy(f"{self._most_streams:,} streams are open already")

@@ -1,8 +1,8 @@
-"""The answers that a server remembers, for calls that are made again.
+"""A cache of answers, for calls that are retried.
 
-A few methods would tell a second try another thing than the first, which did the work. They give
-the answer of the first one again, finished or not. What is remembered is bounded by number and by
-bytes; the oldest goes first.
+A few methods would answer a retry differently from the first attempt, which did the work. A retry
+of these gets the answer of the first attempt, and waits for it if need be. The cache is bounded by
+number and by bytes; the oldest answer is evicted first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ANSWERED_ONCE = frozenset(
         "PruneSchedules",
     }
 )  # fmt: skip
-"""Methods whose second try would be told another thing than the first, which did the work."""
+"""Methods that would answer a retry differently from the first attempt, which did the work."""
 REMEMBERED = Limits(1_000, 16 * 1024 * 1024)
-"""How many answers, and of how many bytes together; the latest may be larger than that."""
+"""How many answers are cached, and of how many bytes together; the latest may be larger."""
 
 
 class Request(NamedTuple):
-    """What all tries of one call have in common."""
+    """The identity of a call, which all its attempts share."""
 
     caller: str
     method: str
@@ -35,7 +35,7 @@ class Request(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes to remember it."""
+        """About how many bytes it takes in the cache."""
         return len(self.caller) + len(self.method) + len(self.id)
 
 
@@ -46,14 +46,14 @@ class Answers:
         self._limits = limits
         self._tasks: OrderedDict[Request, asyncio.Task[Any]] = OrderedDict()
         self._sizes: dict[Request, int] = {}
-        """Of the answers that are there."""
+        """Bytes of each answer that is complete."""
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     async def once(self, request: Request, answer: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return the answer to a request; it is asked for unless it was, or has failed."""
+        """Return the answer to a request; computed once, and again only after a failure."""
         task = self._tasks.get(request)
         if task is None:
             task = self._tasks[request] = asyncio.create_task(answer())
@@ -64,9 +64,9 @@ class Answers:
     def _remember(self, request: Request, done: asyncio.Task[Any]) -> None:
         failed = done.cancelled() or done.exception() is not None
         if self._tasks.get(request) is not done:
-            return  # there were too many others meanwhile
+            return  # evicted meanwhile
         if failed:
-            del self._tasks[request]  # its next try is one that may succeed
+            del self._tasks[request]  # a retry may succeed
             return
         self._sizes[request] = size = request.size + done.result().ByteSize()
         self.bytes += size

@@ -1,4 +1,4 @@
-"""What a server accepts from clients that it cannot trust to have checked anything.
+"""Validation of requests, from clients that a server cannot trust to have checked anything.
 
 Python clients have made these checks already, as a rule; a producer in another language has not.
 """
@@ -35,18 +35,18 @@ from pulsed.store.schedules import Fire
 _NO_HANDLERS = Registry()
 LONGEST_WAIT = 60.0
 LONGEST_LEASE = 3_600.0
-"""Seconds: the lease that a server grants at the most, whatever a worker or a job asks for. A
-worker that beats gains nothing by a longer one; one that does not come back keeps it that long."""
+"""Seconds: the longest lease that a server grants, whatever a worker or a job asks for. A worker
+that sends heartbeats gains nothing by a longer one; a worker that is gone keeps it that long."""
 MOST_QUEUES = 200
 MOST_TOPICS = 5_000
 """Of one worker."""
 CERTAINLY_SHORT = MAX_PAYLOAD // 4
-"""Characters that take no more bytes than are allowed."""
+"""Characters up to which a text cannot exceed the allowed bytes."""
 _decode = msgspec.json.Decoder().decode
 
 
 def job_id_of(text: str) -> UUID:
-    """Return an id, or say what one looks like."""
+    """Return an id; refuses a text that is not a UUID."""
     try:
         return UUID(text)
     except ValueError:
@@ -70,7 +70,7 @@ def new_job(message: Any) -> NewJob:
     for name in _OPTIONS:
         if (value := getattr(job, name)) is not None:
             checked_option(name, value)
-    checked_option("delay", max(job.delay, 0.0))  # the past is now
+    checked_option("delay", max(job.delay, 0.0))  # a negative delay means now
     if job.at is not None:
         checked_due("at", job.at)
     if job.parent_step is not None:
@@ -81,7 +81,7 @@ def new_job(message: Any) -> NewJob:
 
 
 _OPTIONS = [name for name in attributes_of(NEW) if name in OPTIONS and name not in ("delay", "at")]
-"""What a producer may say in ``using()``, too, and is checked in the same way."""
+"""Options that ``using()`` takes, too, and checks in the same way."""
 
 
 def queues_of(names: Sequence[str]) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def queues_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
-    """Return what a worker says about its topics, each once; the last word counts."""
+    """Return a worker's topic policies; of several for one topic the last counts."""
     if len(messages) > MOST_TOPICS:
         raise invalid(f"{len(messages):,} topics are too many: at most {MOST_TOPICS:,}.")
     said = (converted(topic_of, message) for message in messages)
@@ -114,7 +114,7 @@ def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
 
 
 def check_worker(message: Any) -> None:
-    """Refuse a worker whose presence is no line in a table."""
+    """Refuse a worker whose presence cannot be stored and shown as a row."""
     queues_of(message.queues)
     if len(message.topics) > MOST_TOPICS:
         raise invalid(f"{len(message.topics):,} topics are too many: at most {MOST_TOPICS:,}.")
@@ -132,7 +132,7 @@ def lease(message: Any) -> Lease:
 
 
 def successes_of(message: Any) -> list[Report]:
-    """Return how runs ended that succeeded, and are reported in columns."""
+    """Return the reports of successful runs that were sent in columns."""
     reports: list[Report] = converted(succeeded_of, message)
     if _are_storable([text for text in message.results if text]):
         return reports
@@ -140,7 +140,7 @@ def successes_of(message: Any) -> list[Report]:
 
 
 def _are_storable(results: list[str]) -> bool:
-    """Whether all of these pass ``checked_json``, found in one go; False if that cannot tell."""
+    """Whether all of these pass ``checked_json``, by one fast check; False if it cannot tell."""
     try:
         for text in results:
             deep = text.count("[") + text.count("{") > MAX_DEPTH
@@ -169,7 +169,7 @@ def _outcome(message: Any) -> Outcome:
 
 
 def _storable(outcome: Outcome) -> Outcome:
-    """Return an outcome. A result that cannot be stored ends the job, with the reason, at once.
+    """Return an outcome; for a result that cannot be stored, a final failure with the reason.
 
     Texts are cut as a worker cuts those of its own handlers.
     """
@@ -188,30 +188,30 @@ def _storable(outcome: Outcome) -> Outcome:
 
 
 def spec(message: Any) -> ScheduleSpec:
-    """Return what a schedule says, if it makes sense."""
+    """Return the spec of a schedule, if it is valid."""
     said = converted(spec_of, message)
     checked_json(f"The payload of {said.topic!r}", said.payload, is_object=True)
     options = options_of(said) | {name: getattr(said, name) for name in JOB_OPTIONS}
     made = make_spec(said.topic, options, _NO_HANDLERS)
-    # As it came: to write the payload anew would make another schedule of it.
+    # The payload stays as it came: encoding it again would change the schedule.
     lease = None if made.lease is None else min(made.lease, LONGEST_LEASE)
     return msgspec.structs.replace(made, payload=said.payload, lease=lease)
 
 
 def seen_schedule(message: Any) -> ScheduleRow:
-    """Return which schedule is meant, as somebody has read it; its texts are of no use here."""
+    """Return a schedule as the client has read it, without its texts, which are not used here."""
     row: ScheduleRow = converted(schedule_of, message)
     return msgspec.structs.replace(row, spec_text="", error=None)
 
 
 def fire(message: Any) -> Fire:
-    """Return what is to happen with a due schedule, if its jobs can be stored."""
+    """Return the fire of a due schedule, if its jobs can be stored."""
     said: Fire = converted(partial(fire_of, job_of=new_job), message)
     return said._replace(row=seen_schedule(message.schedule))
 
 
 def converted(convert: Any, message: Any) -> Any:
-    """Return what a message says, or say that it makes no sense."""
+    """Return the value of a message; refuses a message that cannot be converted."""
     try:
         return convert(message)
     except (ValueError, OverflowError, KeyError) as error:

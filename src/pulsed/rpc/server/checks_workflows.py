@@ -1,4 +1,4 @@
-"""What a server accepts of workflows: a refusal is about this very item, and others go through."""
+"""Validation of workflow requests: a refusal is about one item, and others go through."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pulsed.rpc.server.json_text import checked_json
 
 LONGEST_HASH = 200
 LONGEST_FAMILY = 250
-"""A step's name, and the numbers that follow it."""
+"""Characters of a step's name and the numbers that follow it."""
 LARGEST_NUMBER = 2**31 - 1
 
 
@@ -52,7 +52,7 @@ def _check_value(checkpoint: Checkpoint, value: str) -> None:
 
 
 def checked_waiting(outcome: Waiting) -> Waiting:
-    """Return a suspension that can end as it says, or refuse it."""
+    """Return a suspension whose wait can end, or refuse it."""
     wait = outcome.wait
     if wait.delay is not None and math.isnan(wait.delay):
         raise invalid("The delay of a wait must be a number of seconds.")
@@ -82,7 +82,7 @@ def _check_key(wait: Wait) -> None:
 
 
 def check_family(name: str | None) -> None:
-    """Refuse what children cannot be told apart by."""
+    """Refuse a ``parent_step`` that cannot identify a parent's children."""
     if not name or len(name) > LONGEST_FAMILY or "\0" in name:
         raise invalid(
             f"Children need a parent_step of 1 to {LONGEST_FAMILY} characters: the key under which "

@@ -1,17 +1,17 @@
 """One claim loop for all streams of a server.
 
-Streams hand in grants; the loop takes them in turn, one of each stream and one queue of it, claims
-for it, and answers when it has all that it wants or has been in all its queues.
-A grant that finds nothing stands until its wait is over. Streams that wait for the same topics in
-the same queue form a lane: news of jobs, or the poll, goes to one of a lane at a time, and to the
-next only when the one before took all that it could. So a thousand idle streams cost one claim a
-poll, and one job wakes one worker.
+A grant is a worker's request for so many jobs. The loop serves streams in turn, one grant of each
+and one queue of it at a time, and answers a grant when it is full or all its queues were claimed
+from. A grant that finds nothing stands: it waits for jobs until its time is over. Streams that wait
+for the same topics in the same queue form a lane. A hint, which is a notification of jobs or a
+poll, goes to one waiter of a lane at a time, and to the next only when the claim before was full.
+So a thousand idle streams cost one claim a poll, and one job wakes one worker.
 
-A stream that wants offers is told that there may be jobs, and must then grant: a worker that froze
-has jobs offered, but none given. An offer that is not taken goes to the next in the lane.
+A stream that wants offers is notified that there may be jobs, and must then grant: a frozen worker
+is offered jobs, but assigned none. An offer that is not taken goes to the next in the lane.
 
-An answer is bounded by bytes: over a slow line the first jobs start while the next are on their
-way. How many to claim follows from the size of the last ones; what does not fit is given back.
+An answer is bounded by bytes: over a slow line the first jobs start while the next are in flight.
+The size of the last jobs decides how many to claim; what does not fit is given back.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from pulsed.wording import counted
 log = logging.getLogger("pulsed.server")
 
 OFFER_PATIENCE = 0.05
-"""Seconds after which an offer that was not taken goes to the next."""
+"""Seconds after which an offer that was not taken goes to the next in the lane."""
 GIVE_BACK_TRIES = 5
 FIRST_CLAIM = 100
-"""Jobs to claim for a stream before anything is known of their size."""
+"""Jobs to claim for a stream before their size is known."""
 GROWTH = 4
 ASSIGNMENT_BYTES = 200
 """About what a job takes besides its payload."""
@@ -49,7 +49,7 @@ _random = Random()  # noqa: S311 - jitter
 
 @dataclass(eq=False, slots=True)
 class Grant:
-    """A worker's consent to take so many jobs."""
+    """A worker's request for at most ``credits`` jobs."""
 
     stream: Stream
     id: int
@@ -58,18 +58,18 @@ class Grant:
     wait: float
     lost_answers: int = 0
     asked: int = 0
-    """In how many of its queues it has been, this time around."""
+    """How many of its queues were claimed from in this round."""
     claimed: list[Assignment] = field(default_factory=list)
-    """What was found there."""
+    """The jobs that were claimed in this round."""
     is_cut: bool = False
     """More was found than fits into an answer."""
     seen: dict[Lane, int] = field(default_factory=dict)
-    """Its lanes, and which of their news it knows."""
+    """Its lanes, each with its ``news`` as of the last claim there."""
     timer: asyncio.TimerHandle | None = None
 
 
 class Stream:
-    """One worker's stream, as the dispatcher sees it. Its owner sends what it is given."""
+    """One worker's stream, as the dispatcher sees it. Its owner sends what the callbacks get."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class Stream:
         """The queues that it has named so far, in its Hello and in grants."""
         self.unanswered = 0
         self.pace = FIRST_CLAIM if wants_offers else LARGEST_ASSIGNMENT_BATCH
-        """How many jobs to claim at the most, as the size of the last ones suggests."""
+        """The most jobs to claim at once, estimated from the size of the last ones."""
         self.withdrawn = False
-        """It is about to stop: there is no use in an offer, until it grants again."""
+        """It is about to stop: no offers until it grants again."""
         self.closed = False
 
     def note_sizes(self, found: list[Assignment]) -> None:
-        """Learn from jobs how many like them fit into an answer."""
+        """Estimate from the size of jobs how many fit into an answer."""
         if found:
             average = sum(map(_size_of, found)) // len(found)
             most = min(LARGEST_ASSIGNMENT_BATCH, GROWTH * self.pace)
@@ -110,39 +110,39 @@ class Stream:
 
 
 class Lane:
-    """The streams that wait for the same topics in one queue."""
+    """The streams that wait for the same topics in one queue; one at a time has the turn."""
 
     def __init__(self, queue: str, serve: Callable[[Grant], None]) -> None:
         self.queue = queue
         self.news = 0
-        """Counts hints, so that one which comes during a claim is not missed."""
+        """Counts hints, so that one that arrives during a claim is not missed."""
         self.waiting: dict[Grant | Stream, None] = {}
         self._serve = serve
         self._turn: Grant | Stream | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def hint(self) -> None:
-        """Jobs may have arrived: let the first in line look."""
+        """Note that jobs may have arrived; the first in line gets the turn, if it is free."""
         self.news += 1
         if self._turn is None:
             self._advance()
 
     def add(self, stream: Stream, seen: int) -> None:
-        """Put it at the end of the line; after news since ``seen``, let the first one look."""
+        """Put a stream in line; after hints since ``seen``, the first in line gets the turn."""
         self.waiting[stream] = None
-        if self._turn is stream:  # its answer has overtaken that offer, and says there is nothing
+        if self._turn is stream:  # its answer supersedes that offer, and says there is nothing
             self.pass_on(stream)
         elif self.news != seen and self._turn is None:
             self._advance()
 
     def call(self, grant: Grant) -> None:
-        """Let it look here, too, unless somebody else does."""
+        """Take a grant out of the line; it gets the turn, unless another waiter has it."""
         self.waiting.pop(grant, None)
         if self._turn is None:
             self._turn = grant
 
     def looked(self, grant: Grant, *, full: bool) -> None:
-        """Note what a claim found: all that was asked for means that there may be more."""
+        """End the turn after a claim; pass it on if the claim was full or a new hint arrived."""
         if self._turn in (grant, grant.stream):
             if full or self.news != grant.seen[self]:
                 self.pass_on(self._turn)
@@ -150,18 +150,18 @@ class Lane:
                 self._end_turn()
 
     def failed(self, grant: Grant) -> None:
-        """End its turn; the others wait for the poll, for what failed now fails again."""
+        """End its turn; the others wait for the poll, because the same claim would fail again."""
         if self._turn in (grant, grant.stream):
             self._end_turn()
 
     def pass_on(self, waiter: Grant | Stream) -> None:
-        """If it was its turn, the next one looks."""
+        """Give the turn to the next in line, if this waiter has it."""
         if waiter is self._turn:
             self._end_turn()
             self._advance()
 
     def leave(self, waiter: Grant | Stream) -> None:
-        """Be gone; if it was its turn, the next one looks."""
+        """Take a waiter out of the line; if it has the turn, the next one gets it."""
         self.waiting.pop(waiter, None)
         self.pass_on(waiter)
 
@@ -185,13 +185,13 @@ class Lane:
 
 
 class Dispatcher:
-    """Feeds the streams of one server."""
+    """Claims jobs for the streams of one server."""
 
     def __init__(self, store: Store, *, poll: float = 1.0) -> None:
         self._store = store
         self._poll = poll
         self._turns: deque[Stream] = deque()
-        """Streams with grants to look at, each once."""
+        """Streams with grants to serve, each once."""
         self._serving: Grant | None = None
         self._work = asyncio.Event()
         self._lanes: dict[tuple[str, str], Lane] = {}
@@ -205,17 +205,17 @@ class Dispatcher:
         self.streams: set[Stream] = set()
         self.on_schedules: Callable[[], None] = lambda: None
         self.claims = 0
-        """How often the database was asked."""
+        """How many claims were made."""
 
     # -- streams --------------------------------------------------------------------------------
 
     def join(self, stream: Stream) -> None:
-        """Take a stream in."""
+        """Add a stream."""
         self.streams.add(stream)
         self._hear(stream, stream.queues)
 
     def leave(self, stream: Stream) -> None:
-        """Let a stream go; what is claimed for it meanwhile is given back."""
+        """Remove a stream; what was claimed for it, or is being claimed, is given back."""
         stream.closed = True
         self.streams.discard(stream)
         grants = list(stream.grants)
@@ -228,17 +228,17 @@ class Dispatcher:
         self._forget(stream)
 
     def grant(self, grant: Grant) -> None:
-        """Take a grant; it will be answered once."""
+        """Accept a grant; it will be answered once."""
         grant.stream.unanswered += 1
         grant.stream.withdrawn = self._draining
-        if self._draining:  # it was on its way when the worker was told to go elsewhere
+        if self._draining:  # it was in flight when the worker was told to go elsewhere
             grant.wait = 0.0
         self._hear(grant.stream, grant.queues)
         if not self._stands_at_once(grant):
             self._enqueue(grant)
 
     def answer_all(self, stream: Stream | None = None) -> None:
-        """Answer every grant that stands, or those of one stream: somebody is going away."""
+        """Answer every standing grant, for the server stops; or those of one stream that stops."""
         self._draining = self._draining or stream is None
         leaving = list(self.streams) if stream is None else [stream]
         for each in leaving:
@@ -249,7 +249,7 @@ class Dispatcher:
             for waiter in list(lane.waiting):
                 if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
-        for each in leaving:  # last: a turn that was left above may have gone to one of these
+        for each in leaving:  # last: a turn passed on above may have gone to one of these
             for grant in each.grants:
                 grant.wait = 0.0
         if self._serving is not None and stream in (None, self._serving.stream):
@@ -258,20 +258,20 @@ class Dispatcher:
     # -- news -----------------------------------------------------------------------------------
 
     def hint(self) -> None:
-        """Something may have arrived somewhere."""
+        """Pass on a notification: jobs or schedules may have arrived, in any queue."""
         for lane in list(self._lanes.values()):
             lane.hint()
         self.on_schedules()
 
     async def listen(self) -> None:
-        """Hear of jobs that others submitted; for ever."""
+        """Listen for notifications of jobs that other processes submitted; forever."""
         async with self._store.listen((*self._queues, SCHEDULES), self.hint) as listener:
             self._listener = listener
-            listener.hear(self._queues)  # also those that came while it was opened
+            listener.hear(self._queues)  # also those that were named while it opened
             await asyncio.Event().wait()
 
     async def poll(self) -> None:
-        """Look from time to time, whatever was heard; for ever."""
+        """Poll all lanes at intervals, with or without notifications; forever."""
         while True:
             await asyncio.sleep(self._poll * _random.uniform(0.9, 1.1))
             for lane in list(self._lanes.values()):
@@ -287,7 +287,7 @@ class Dispatcher:
                 self._listener.hear(new)
 
     def _forget(self, stream: Stream) -> None:
-        """Forget the lanes and queues that no stream has named but this one, which is gone."""
+        """Forget the lanes and queues that only this stream, which is gone, has named."""
         for queue in stream.named:
             place = (queue, stream.key)
             self._named[place] -= 1
@@ -305,7 +305,7 @@ class Dispatcher:
     # -- claiming -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve grants, one of each stream in turn and one queue of it; for ever."""
+        """Serve the streams in turn, one grant of each and one queue of it; forever."""
         while True:
             while self._turns:
                 stream = self._turns.popleft()
@@ -335,20 +335,20 @@ class Dispatcher:
         self._work.set()
 
     async def serve(self, grant: Grant) -> None:
-        """Claim for one grant from its next queue; when that was enough, answer or let it stand."""
+        """Claim for a grant from its next queue; if full or at the last, answer or let it stand."""
         stream = grant.stream
         credit = min(grant.credits, stream.pace)
         try:
             await self._look(grant, max(1, credit - len(grant.claimed)))
-        except Exception as error:  # noqa: BLE001 - the stream's owner says what it was
+        except Exception as error:  # noqa: BLE001 - the stream's owner reports it
             self._fail(grant, error)
             return
         full = grant.is_cut or len(grant.claimed) >= credit
         if not full and grant.asked < len(grant.queues) and not stream.closed:
-            stream.grants.appendleft(grant)  # others have a turn before its next queue
+            stream.grants.appendleft(grant)  # other streams are served before its next queue
             self._take_turn(stream)
             return
-        for lane in grant.seen:  # it may have had enough before it came to the one that called it
+        for lane in grant.seen:  # it may be full before it reached the one that gave it the turn
             lane.pass_on(grant)
         self._finish(grant, grant.claimed, full=full)
 
@@ -371,7 +371,7 @@ class Dispatcher:
         grant.claimed = taken
 
     def _fail(self, grant: Grant, error: Exception) -> None:
-        # The claim may have been committed: the worker must look for jobs it does not know of.
+        # The claim may have been committed: the worker must check for jobs it does not know of.
         stream = grant.stream
         for lane in grant.seen:
             lane.failed(grant)
@@ -408,12 +408,12 @@ class Dispatcher:
         if not full:
             for lane, seen in grant.seen.items():
                 lane.add(stream, seen)
-        elif len(claimed) < grant.credits:  # it would think that there is nothing more
+        elif len(claimed) < grant.credits:  # else the worker takes the queue for empty
             for queue in grant.queues[grant.asked - 1 :]:
                 stream.offer(queue)
 
     def _stands_at_once(self, grant: Grant) -> bool:
-        """Let a grant stand without a look, if its stream is in line: it looked, and found less."""
+        """Let a grant stand without a claim if its stream is in line: the last was not full."""
         if grant.wait <= 0:
             return False
         lanes = [self._lane(queue, grant.stream.key) for queue in grant.queues]
@@ -428,25 +428,25 @@ class Dispatcher:
             loop = asyncio.get_running_loop()
             grant.timer = loop.call_later(grant.wait, self._expire, grant)
         if any(lane.news != seen for lane, seen in grant.seen.items()):
-            self._enqueue(grant)  # something came while it looked
+            self._enqueue(grant)  # a hint arrived during the claim
             return
         for lane in grant.seen:
-            lane.waiting.pop(grant.stream, None)  # there is no use in an offer while this stands
+            lane.waiting.pop(grant.stream, None)  # no offers while this stands
             lane.waiting[grant] = None
 
     def _serve_standing(self, grant: Grant) -> None:
-        """Look again for a grant whose turn it is in one of its lanes: it looks in all of them."""
+        """Claim again, in all its lanes, for a grant that has the turn in one of them."""
         for lane in grant.seen:
             lane.call(grant)
         self._enqueue(grant)
 
     def _expire(self, grant: Grant) -> None:
-        """Answer a grant that found nothing in all its time."""
-        grant.wait = 0.0  # if it is being looked at just now, that look is the last
+        """Answer a grant that found nothing before its wait was over."""
+        grant.wait = 0.0  # if a claim for it is in flight, that one is the last
         standing = [lane for lane in grant.seen if grant in lane.waiting]
         for lane in standing:
             del lane.waiting[grant]
-            grant.seen[lane] = lane.news  # it was in line: somebody has seen to all that
+            grant.seen[lane] = lane.news  # it was in line: other waiters have handled these
         if standing:
             self._answer(grant, [], full=False)
 
@@ -465,14 +465,14 @@ class Dispatcher:
     # -- giving back ----------------------------------------------------------------------------
 
     def give_back(self, claimed: list[Assignment]) -> None:
-        """Release what was claimed for a stream and could not be sent to it."""
+        """Release jobs that were claimed for a stream and could not be sent to it."""
         if claimed:
             task = asyncio.get_running_loop().create_task(self._release(claimed))
             self._giving_back.add(task)
             task.add_done_callback(self._giving_back.discard)
 
     async def given_back(self) -> None:
-        """Wait until everything that was to be given back has been."""
+        """Wait until no release is in flight."""
         while self._giving_back:
             await asyncio.wait(self._giving_back)
 

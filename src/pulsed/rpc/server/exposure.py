@@ -1,4 +1,4 @@
-"""Whether a server may listen where it was told to."""
+"""Whether it is safe for a server to listen on an address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger("pulsed.server")
 
 
 def check_exposure(listen: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
-    """Refuse an address that others can reach, unless they must prove who they are, in secret."""
+    """Refuse an address that other machines can reach, unless TLS and credentials protect it."""
     host, colon, port = listen.rpartition(":")
     if not host or not colon or not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"{listen!r} is no address to listen on; write 127.0.0.1:50051.")

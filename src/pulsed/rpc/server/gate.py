@@ -1,8 +1,8 @@
-"""The gate of a server: who is calling, by a token or by a client's certificate.
+"""Authentication of callers, by a token or by a client's certificate.
 
-A call costs no query: tokens are read from the database every two seconds, beside the calls. While
-the database is away, those that were known go on being known for a while; a caller that proves
-nothing learns nothing, neither where the database is nor that it is away.
+A call costs no query: a loop reads the tokens from the database every two seconds. While the
+database is unreachable, cached tokens stay valid for ``KNOWN_FOR`` seconds. An unauthenticated
+caller learns neither where the database is nor that it is unreachable.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from pulsed.store.tokens import Token
 log = logging.getLogger("pulsed.server")
 
 READ_EVERY = 2.0
-"""Seconds after which a token that was revoked is refused, and its streams are ended."""
+"""Seconds between two reads: after that, a revoked token is refused and its streams are ended."""
 KNOWN_FOR = 300.0
-"""Seconds for which tokens are believed while the database is away."""
+"""Seconds for which cached tokens stay valid while the database is unreachable."""
 NEW_AFTER = 0.5
-"""A token that is not known may have been made since the last read, if that is so long ago."""
+"""Seconds after a read from which on an unknown token may be a new one, and causes another read."""
 PATIENCE = 1.0
-"""Seconds that a caller waits for the database to say whether its token is a new one."""
+"""Seconds that a caller with an unknown token waits for that read."""
 SCHEME = "bearer "
 
 
 class Gate(ABC):
-    """Decides who may call."""
+    """Authenticates callers."""
 
     @abstractmethod
     async def admit(self, context: Any) -> Caller:
-        """Return who is calling, from the call's context, or refuse."""
+        """Return the caller, from the call's context, or refuse."""
 
     def knows(self, caller: Caller) -> bool:  # noqa: ARG002
-        """Whether somebody that was admitted would be admitted again, with the same rights."""
+        """Whether an admitted caller would be admitted again, with the same permissions."""
         return True
 
     async def run(self, checked: Callable[[], None]) -> None:  # noqa: ARG002
-        """Keep up with the database, for ever; call ``checked`` when rights may have changed."""
+        """Refresh from the database, forever; call ``checked`` when permissions may differ."""
         await asyncio.Event().wait()
 
 
 class OpenGate(Gate):
-    """Lets anybody in: for a server on a loopback address."""
+    """Admits every caller: for a server on a loopback address."""
 
     async def admit(self, context: Any) -> Caller:  # noqa: ARG002
         """Return a caller that may do everything."""
@@ -63,7 +63,7 @@ class OpenGate(Gate):
 
 
 class TokenGate(Gate):
-    """Lets those in whom the database knows."""
+    """Admits callers whose token or certificate name is in the database."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class TokenGate(Gate):
         raise unauthenticated("This certificate's name is not known; see `pulsed token new`.")
 
     def knows(self, caller: Caller) -> bool:
-        """Whether the caller's token is there, unchanged."""
+        """Whether the caller's token still exists, unchanged."""
         return self._callers.get(caller.name) == caller
 
     async def run(self, checked: Callable[[], None]) -> None:
-        """Read the tokens for ever. While that fails, those known stay valid for a while."""
+        """Poll the tokens, forever. While that fails, cached ones stay valid for a limited time."""
 
         async def tick() -> float:
             await self.refresh()
@@ -122,7 +122,7 @@ class TokenGate(Gate):
         )
 
     async def refresh(self) -> None:
-        """Read the tokens now, or wait for a read that is under way."""
+        """Read the tokens now, or wait for a read that is in flight."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read())
             self._reading.add_done_callback(_look_at)
@@ -137,14 +137,14 @@ class TokenGate(Gate):
         self._read_at = began
 
     async def _read_again(self) -> None:
-        """Read again for a token that is not known; tell its caller nothing about the database."""
+        """Read again for an unknown token; its caller learns nothing about the database."""
         if self._is_fresh(NEW_AFTER):
             return
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.refresh()
         except (StorageError, TimeoutError):
-            # From None: a caller that has proven nothing is not told where the database is.
+            # From None: an unauthenticated caller must not learn where the database is.
             raise Refusal(
                 grpc.StatusCode.UNAVAILABLE,
                 "This server cannot find out just now who is calling; try again.",
@@ -155,8 +155,8 @@ class TokenGate(Gate):
 
     def _find(self, secret: str | None, names: tuple[str, ...]) -> Token | None:
         if secret is not None:
-            # Found by its digest, which says nothing about the secret, and compared once more in
-            # a time that does not depend on where they differ.
+            # Looked up by its digest, which reveals nothing about the secret, then compared in
+            # constant time.
             token = self._by_digest.get(tokens.digest_of(secret))
             return token if token is not None and token.is_proven_by(secret) else None
         found = (self._by_certificate.get(name) for name in names)
@@ -164,7 +164,7 @@ class TokenGate(Gate):
 
 
 def _look_at(reading: asyncio.Task[None]) -> None:
-    """Take note of how a read ended which nobody may be waiting for any more."""
+    """Retrieve the exception of a read, which no caller may be awaiting any more."""
     if not reading.cancelled():
         reading.exception()
 
@@ -184,7 +184,7 @@ def _common_names(context: Any) -> tuple[str, ...]:
 def _caller(token: Token) -> Caller:
     return Caller(
         token.name,
-        frozenset(role for role in Role if role in token.roles),  # others are of later versions
+        frozenset(role for role in Role if role in token.roles),  # others: later versions
         None if token.topics is None else frozenset(token.topics),
         None if token.queues is None else frozenset(token.queues),
         token.digest,

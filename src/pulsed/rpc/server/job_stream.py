@@ -1,6 +1,6 @@
-"""The server's end of StreamJobs: reads grants, writes batches, and gives back what it could not.
+"""The server's end of StreamJobs: reads grants, writes batches, and gives unsent jobs back.
 
-A worker that does not read is dropped after a while, with all that was meant for it.
+A worker that does not read for ``SLOW_READER`` seconds is dropped, and its unsent jobs given back.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pulsed.rpc.server.gate import Gate
 from pulsed.rpc.server.weight import check_weight
 
 SLOW_READER = 10.0
-"""Seconds in which a worker must take what is sent to it."""
+"""Seconds in which a worker must read what is sent to it."""
 MOST_GRANTS = 1_000
 """Unanswered grants of one stream."""
 HELLO_WITHIN = 10.0
-"""Seconds in which a worker must say what it wants."""
+"""Seconds in which a worker must send its Hello."""
 LARGEST_MESSAGE = 1_048_576
 
 
@@ -68,7 +68,7 @@ class JobStream:
         self._stream: Stream | None = None
 
     async def run(self) -> None:
-        """Serve the stream to its end. Raises what ends it with an error."""
+        """Serve the stream to its end; raises the error that ends it, if one does."""
         with contextlib.ExitStack() as held:
             await self._serve(await self._hello(held))
 
@@ -96,7 +96,7 @@ class JobStream:
         self._send(pb.StreamJobsResponse(go_away=pb.GoAway(reason=reason)))
 
     def end(self, error: Exception | None = None) -> None:
-        """End the stream from our side."""
+        """End the stream from the server's side, with an error if there is one."""
         self._no_more_grants = True
         self._outbox.put_nowait(error)
 

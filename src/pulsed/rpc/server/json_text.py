@@ -1,6 +1,7 @@
-"""JSON as it comes over the wire: checked as text, in a time that grows with its length alone.
+"""JSON as it comes over the wire: validated as text, in linear time.
 
-Nothing is built from it: a megabyte of empty lists would become thirty, and a third of a second.
+It is not decoded into objects: a megabyte of empty lists would become thirty megabytes, and take a
+third of a second.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pulsed.handler.payload import (
 )
 
 LARGE = 65_536
-"""Bytes from which on nobody is told where in a text a character is."""
+"""Bytes above which a refusal does not say where in a text the character is."""
 
 _NUMBER = re.compile(rb"-?\d[\d.]*(?:[eE][+-]?\d+)?")
 _LARGE_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
@@ -52,7 +53,10 @@ def checked_json(what: str, text: str, *, is_object: bool = False, most: int = M
 
 
 def _check_numbers(data: bytes) -> None:
-    """Raise what the decoder says of a number that is too large; they are in no other text."""
+    """Raise the decoder's error for a number that is too large.
+
+    Only a text with a large exponent or with very many digits can contain one.
+    """
     if not _LARGE_EXPONENT.search(data) and _LONG_NUMBER not in data.translate(_DIGITS):
         return
     for number in _NUMBER.findall(STRING.sub(b"", data)):

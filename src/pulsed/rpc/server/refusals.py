@@ -1,4 +1,4 @@
-"""The calls that a server refused: counted, and written to the log, a few of them."""
+"""The calls that a server refused: all counted, and logged at a limited rate."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOGGED = frozenset(
     }
 )
 EVERY = 10.0
-"""Seconds between two lines about the same caller."""
+"""Seconds between two log lines about the same caller."""
 MOST_KNOWN = 1_000
-"""Callers that are told apart; all others are one."""
+"""Callers that are tracked one by one; all others count as one."""
 OTHERS = "others"
 
 
 class Refusals:
-    """Who was refused, how often."""
+    """Counts refused calls, and logs them at a limited rate for each caller."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Refusals:
     def note(
         self, code: grpc.StatusCode, text: str, method: str, caller: Caller | None, peer: str
     ) -> None:
-        """Count a refused call; tell of it, unless another one of this caller was just told of."""
+        """Count a refused call; log it unless this caller was logged within ``EVERY`` seconds."""
         if code not in LOGGED:
             return
         self.counts[code] += 1

@@ -1,7 +1,7 @@
-"""Whether what a request is about is its caller's: jobs, leases, schedules and workers.
+"""Which jobs, leases, schedules and workers a limited caller may use.
 
 Only the topic and the queue of a job are read for it. A refusal names what the caller has named,
-and says nothing of what it found there.
+and reveals nothing else about it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Scopes:
         self._store = store
 
     async def check_worker(self, worker_id: UUID, caller: Caller) -> None:
-        """Refuse to speak in the name of a worker that has jobs which are not the caller's."""
+        """Refuse to act for a worker with topics or queues that the caller may not use."""
         if not caller.is_limited:
             return
         worker = await self._store.worker(worker_id)
@@ -37,7 +37,7 @@ class Scopes:
             raise denied(f"{caller.name} may not use worker {worker_id}.")
 
     async def check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:
-        """Refuse jobs of other topics and queues, and jobs in the name of others' schedules."""
+        """Refuse jobs of topics, queues or schedules that the caller may not use."""
         schedules = set()
         for job in jobs:
             caller.check_job(job.topic, job.queue)
@@ -55,7 +55,7 @@ class Scopes:
                 raise denied(f"{caller.name} may not use schedule {schedule_id}.")
 
     async def check_parents(self, jobs: Iterable[NewJob], caller: Caller) -> None:
-        """Refuse children that others would have to wait for."""
+        """Refuse children of a job that the caller may not use: it would have to wait for them."""
         parents = {job.parent_id for job in jobs if job.parent_id is not None}
         if parents and Role.ADMIN not in caller.roles:
             raise denied(f"{caller.name} may not submit a job in another job's name.")
@@ -71,7 +71,7 @@ class Scopes:
         return all(place.parent_id is not None for place in places.values())
 
     async def check_reports(self, reports: list[Report], caller: Caller) -> None:
-        """Refuse to end runs that are not the caller's, and to wait for jobs that are not."""
+        """Refuse to end runs of jobs, or to wait for jobs, that the caller may not use."""
         await self.check_leases([report.lease for report in reports], caller)
         waits = [each.outcome.wait for each in reports if isinstance(each.outcome, Waiting)]
         jobs = [UUID(wait.key) for wait in waits if wait.kind is StepKind.JOB]
@@ -86,13 +86,13 @@ class Scopes:
             caller.check_places(await self._store.places(ids, urgent=urgent))
 
     async def check_readable(self, ids: list[UUID], caller: Caller) -> None:
-        """Refuse to tell of a job that is none of the caller's business."""
+        """Refuse to show or change jobs that the caller may not use."""
         if caller.is_limited:
             caller.check_places(await self._store.places(ids))
 
 
 def owns_schedule(row: ScheduleRow, caller: Caller) -> bool:
-    """Whether a schedule is the caller's; one that cannot be read is nobody's in particular."""
+    """Whether the caller may use a schedule; an unreadable one is for unlimited callers only."""
     if not caller.is_limited:
         return True
     try:
@@ -102,5 +102,5 @@ def owns_schedule(row: ScheduleRow, caller: Caller) -> bool:
 
 
 def is_own(place: JobPlace | None, caller: Caller) -> bool:
-    """Whether a job is there, and the caller's."""
+    """Whether a job exists and the caller may use it."""
     return place is not None and caller.may_use(place.topic, place.queue)

@@ -1,7 +1,7 @@
 """The server: the contract's methods over a store, and the loops that keep the store in order.
 
-Any number of servers may stand before one PostgreSQL. None is a leader, and none holds anything
-that the database does not: a report may go to another server than the one that assigned the job.
+Any number of servers may share one PostgreSQL. None is a leader, and none holds job state that the
+database does not: a report may go to another server than the one that assigned the job.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ log = logging.getLogger("pulsed.server")
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 ANSWER_WITHIN = 0.7
-"""How much of a caller's time a beat may take."""
+"""Fraction of the caller's remaining timeout that a heartbeat may take."""
 WEIGHED_ASIDE = 262_144
-"""Bytes of a request that are looked at in a thread, while others are served."""
+"""Bytes above which a request is scanned in a thread, while others are served."""
 NO_COMPRESSION = 1
-"""The set of algorithms in which only the first is: to send things as they are."""
+"""Bit set of the enabled algorithms: only the first, which is no compression."""
 CALLS_BESIDE_STREAMS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server serves."""
+    """Options of a server."""
 
     listen: str = "127.0.0.1:50051"
     credentials: grpc.ServerCredentials | None = None
@@ -74,7 +74,7 @@ class ServerOptions:
     """When finished jobs are removed, as a part of the upkeep."""
     poll: float = 1.0
     tick: float = 10.0
-    """The longest time between two looks for silent workers."""
+    """The longest time between two scans for silent workers."""
     keepalive: float = KEEPALIVE
     largest_message: int = LARGEST_MESSAGE
     largest_batch: int = LARGEST_BATCH
@@ -82,9 +82,9 @@ class ServerOptions:
     most_streams_of_one: int = 2_000
     """Streams of one caller: of the workers that share a token."""
     reflection: bool = False
-    """Tell tools what methods there are; needs grpcio-reflection."""
+    """Serve gRPC reflection, so that tools can list the methods; needs grpcio-reflection."""
     drain_timeout: float = 10.0
-    """Seconds that workers get to go elsewhere, and calls to end, when the server stops."""
+    """Seconds that workers have to reconnect elsewhere, and calls to end, when the server stops."""
 
 
 class Server:
@@ -125,7 +125,7 @@ class Server:
     # -- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to serve; ``port`` then is the one that is listened on."""
+        """Start serving; ``port`` is then the port that the server listens on."""
         self._server = aio.server(
             options=self._channel_options(),
             maximum_concurrent_rpcs=self.options.most_streams + CALLS_BESIDE_STREAMS,
@@ -177,7 +177,7 @@ class Server:
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def drain(self) -> None:
-        """Send the workers elsewhere and finish what is under way; then be gone."""
+        """Send the workers elsewhere, finish what is in flight, then stop."""
         self._draining = True
         await self._health.enter_graceful_shutdown()
         for stream in list(self._streams):
@@ -195,7 +195,7 @@ class Server:
             await self._stream_ended.wait()
 
     async def stop(self, *, grace: float | None = None) -> None:
-        """End, giving calls that are under way so many seconds."""
+        """Stop, giving calls in flight ``grace`` seconds to end."""
         for stream in list(self._streams):
             stream.end()
         await self._server.stop(grace)
@@ -207,7 +207,7 @@ class Server:
                 await self.dispatcher.given_back()
 
     async def failed(self) -> None:
-        """Wait until one of the loops ends, which only a bug brings about; raises what it was."""
+        """Wait until one of the loops ends, which only a bug causes; raises its error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -226,7 +226,7 @@ class Server:
             ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 4),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.max_concurrent_streams", max(1_000, self.options.most_streams)),
-            ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a coin toss
+            ("grpc.so_reuseport", 0),  # a port that is taken is an error, never shared
         ]
 
     async def _be_healthy(self) -> None:
@@ -236,8 +236,8 @@ class Server:
     # -- calls ----------------------------------------------------------------------------------
 
     def _handler(self, method: Method) -> Any:
-        # Also a call with one request is served like a stream, which looks the same on the wire:
-        # its request is received when we ask for it, and we ask when we know whose it is.
+        # A call with one request is served like a stream, too, which is the same on the wire: its
+        # request is then read on demand, once the caller is known.
         if method.streams:
             make, behaviour = grpc.stream_stream_rpc_method_handler, self._stream_jobs
         else:
@@ -271,7 +271,7 @@ class Server:
         return call
 
     async def _parsed(self, method: Method, data: bytes) -> Any:
-        """Return a request, if it is not one that grows beyond measure when it is read."""
+        """Return a request; refuses one that would take far more memory than its bytes."""
         most = self.options.largest_batch
         if len(data) > WEIGHED_ASIDE:
             await asyncio.to_thread(check_weight, method.request, data, most)
@@ -294,7 +294,7 @@ class Server:
         await context.abort(code, text[:4_000], trailing)
 
     def _end_revoked(self) -> None:
-        """End the streams of those who may not have them any more."""
+        """End the streams of callers whose token was revoked or changed."""
         for stream in list(self._streams):
             if not self._gate.knows(stream.caller):
                 stream.end(unauthenticated("This token was revoked, or changed."))
@@ -342,12 +342,12 @@ def _services() -> list[str]:
 
 
 def _request_id(context: Any) -> str:
-    """Return what all tries of a call have in common, if its caller says so."""
+    """Return the id that all attempts of a call share; empty if its caller sends none."""
     return str(dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY, ""))
 
 
 def _patience(context: Any) -> float | None:
-    """Return how long we may try, to have said that the database is away before the caller leaves.
+    """Return how long to retry, so that an error of the database reaches the caller in time.
 
     The caller could not tell silence from a broken network, after which a worker stops its jobs.
     """

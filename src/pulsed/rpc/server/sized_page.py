@@ -1,7 +1,7 @@
 """An answer that is filled from the store in parts, and reads little more than fits into it.
 
-How large the next items are, nobody knows before they are read. So the first part is small, and
-each further one is as large as the items before it suggest.
+The size of items is not known before they are read. So the first part is small, and each further
+one is as large as the items before it suggest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 FIRST_PART = 100
-"""Items to read before anything is known of their size."""
+"""Items to read before their size is known."""
 LARGEST_PART = 4_000
 GROWTH = 4
 
@@ -32,7 +32,7 @@ class Parcel(Generic[T, M]):
         self._next = FIRST_PART
         self.messages: list[M] = []
         self.is_cut = False
-        """Something did not fit, and has to be asked for again."""
+        """Some items did not fit; the client must request them again."""
 
     @property
     def wanted(self) -> int:
@@ -46,7 +46,7 @@ class Parcel(Generic[T, M]):
         return count if self._limit is None else min(count, self._limit - len(self.messages))
 
     async def fill_from(self, read: Callable[[int, T | None], Awaitable[Sequence[T]]]) -> None:
-        """Read part after part: so many items each, behind the last one of the part before."""
+        """Fill it part by part; ``read`` gets a count, and the last item of the part before."""
         last: T | None = None
         while count := self.wanted:
             items = await read(count, last)

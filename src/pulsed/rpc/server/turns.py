@@ -1,4 +1,4 @@
-"""The items of a large request, converted in a thread: nobody else's call waits for them."""
+"""The items of a large request, converted in a thread: no other caller waits for them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pulsed.rpc.server.access import Caller
 T = TypeVar("T")
 
 LARGE = 131_072
-"""Bytes of a request from which on a thread is worth it."""
+"""Bytes from which on a request is worth a thread."""
 
 
 class Turns:
-    """One large request of each caller at a time; its next one waits for it."""
+    """Converts one large request of each caller at a time; its next one waits."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -23,7 +23,7 @@ class Turns:
     async def each(
         self, convert: Callable[[Any], T], messages: Iterable[Any], request: Any, caller: Caller
     ) -> list[T]:
-        """Convert these messages of a request, in order; raises what the first that fails does."""
+        """Return these messages of a request, converted in order; the first that fails raises."""
         if request.ByteSize() < LARGE:
             return [convert(message) for message in messages]
         async with self._locks.setdefault(caller.name, asyncio.Lock()):

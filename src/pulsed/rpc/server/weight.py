@@ -1,4 +1,4 @@
-"""What a request will weigh once it is parsed, found on its bytes.
+"""How much memory a request takes once it is parsed, estimated from its bytes.
 
 Two bytes on the wire can become a message of hundreds of bytes in memory, so the size of a request
 says little about what parsing it costs. This scan counts instead: every field, and the items that
@@ -6,7 +6,7 @@ become messages of their own. It stops at the first byte at which there are too 
 that is refused costs a few milliseconds, whatever its size.
 
 It bounds texts as well, in every field of every request, so that a new field is bounded before
-anything else knows of it. Names are far shorter, but that is for ``checks`` to say.
+anything else knows of it. Names are far shorter; ``checks`` bounds those.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pulsed.rpc.messages.errors import Refusal, invalid
 CERTAINLY_LIGHT = 65_536
 """Bytes below which no request can weigh much: some 10 MiB at the worst."""
 FREE_FIELDS = 2_000
-"""Fields that any request may have; beyond them they must have some content:"""
+"""Fields that any request may have; beyond them, ``SMALLEST_FIELD`` applies."""
 SMALLEST_FIELD = 5
-"""bytes on the average, tag and length included."""
+"""Bytes that fields must have on average, tag and length included."""
 MOST_FIELDS = 1_000_000
 
 CHECKED_AS_JSON = frozenset(
@@ -58,11 +58,11 @@ class Shape(NamedTuple):
     is_item: bool
     """A repeated message: each becomes an object."""
     fields: dict[int, Shape]
-    """What can be repeated in the message that it is; empty for all others."""
+    """The fields to check in a message; empty for all other types."""
     width: int = 0
     """Bytes of each number, for numbers that come packed; 0 for anything else."""
     name: str = ""
-    """Of a text that is bounded."""
+    """The name of a text field that is bounded."""
     passes: int = -1
     """Bytes up to which there is nothing to check."""
 

@@ -1,4 +1,4 @@
-"""What the services of a server have in common: the store, and the checks before it is asked."""
+"""What the services of a server have in common: the store, and the checks before each call."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LARGEST_PAGE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """The store behind the services, and what they may ask of it."""
+    """The store behind the services, and the limits on requests."""
 
     store: Store
     scopes: Scopes
     largest_batch: int
     hint: Callable[[], None]
-    """Called when jobs may wait that the store announces to nobody; it announces all others."""
+    """Called when jobs may be due without a notification; the store notifies of all others."""
     describe: Callable[[], pb.GetServerResponse]
     turns: Turns = field(default_factory=Turns)
 
@@ -46,7 +46,7 @@ class Backend:
 
 
 def operator_of(request: Any, caller: Caller) -> Operator:
-    """Return who acts: the caller, by its token, and what it says of itself."""
+    """Return the operator: the caller, by its token, with the name and detail that it claims."""
     said = request.operator
     roles = ", ".join(sorted(caller.roles))
     return Operator(caller.name, roles, claimed=said.name, detail=said.detail)
@@ -55,7 +55,7 @@ def operator_of(request: Any, caller: Caller) -> Operator:
 def counts_message(
     counts: Mapping[Status, int], at_least: Collection[Status] = ()
 ) -> pb.CountJobsResponse:
-    """Return numbers of jobs by status; those ``at_least`` stand for more."""
+    """Return numbers of jobs by status; those in ``at_least`` are lower bounds."""
     return pb.CountJobsResponse(
         counts=[
             pb.CountJobsResponse.Count(

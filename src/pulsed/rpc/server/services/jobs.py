@@ -1,4 +1,4 @@
-"""What producers and operators ask about jobs, and do to them."""
+"""The methods with which producers and operators submit, read and change jobs."""
 
 from __future__ import annotations
 
@@ -181,14 +181,14 @@ class JobService:
         return pb.CheckDatabaseResponse(facts=await self._store.check())
 
     async def _ids(self, request: Any, caller: Caller) -> list[UUID]:
-        """Return the ids of an act, when the caller may act on every one of them."""
+        """Return the ids of a request, if the caller may act on every one of them."""
         ids = await self._converted(checks.job_id_of, request.job_ids, request, caller)
         await self._scopes.check_readable(ids, caller)
         return ids
 
 
 def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
-    """Return how a job is shown: without what proves a lease, unless to an admin."""
+    """Return the conversion of a job for a caller: only an admin gets the lease's token."""
     if Role.ADMIN in caller.roles:
         return to.job_message
     return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))

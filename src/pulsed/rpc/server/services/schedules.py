@@ -1,4 +1,4 @@
-"""Schedules, as clients see and change them."""
+"""The methods with which clients read and change schedules."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ScheduleService:
         begin = ScheduleKey(request.after_app, request.after_name) if request.after_app else None
 
         async def read(count: int, last: ScheduleRow | None) -> list[ScheduleRow]:
-            """Read so many that the caller may see, unless there are no more."""
+            """Read ``count`` schedules that the caller may see; fewer if there are no more."""
             after = begin if last is None else last.key
             own: list[ScheduleRow] = []
             while len(own) < count:

@@ -1,4 +1,4 @@
-"""What a worker asks for that does the upkeep of a server without its own."""
+"""The methods with which a worker does the upkeep for a server that does none."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class UpkeepService:
     def _pruning_operator(
         self, request: pb.PruneJobsRequest | pb.PruneSchedulesRequest, caller: Caller
     ) -> Operator | None:
-        """Return who prunes: nobody, if a worker does it for a server without upkeep."""
+        """Return the operator who prunes; None if a worker does it for a server without upkeep."""
         is_upkeep = not request.HasField("operator") and not self._describe().does_upkeep
         return None if is_upkeep else operator_of(request, caller)
 

@@ -1,4 +1,4 @@
-"""What workers ask for, apart from the stream that brings them jobs."""
+"""The methods of workers, apart from the stream that brings them jobs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WorkService:
         else:
             accepted, locked = await self._store.settle(reports), set()
         if any(type(report.outcome) is Released for report in reports):
-            self._hint()  # somebody else can have it at once
+            self._hint()  # another worker can claim it at once
         if len(accepted) == len(reports):
             return pb.ReportResultsResponse(accepted=[True] * len(reports))
         return pb.ReportResultsResponse(

@@ -1,4 +1,4 @@
-"""What runs of workflows ask for, and those who send signals to them."""
+"""The methods of running workflows, and of callers that send signals to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.sized_page import Parcel
 
 OUTCOMES_AT_A_TIME = 500
-"""Jobs whose results are read before we check whether the answer is full."""
+"""Jobs whose outcomes are read between two checks whether the answer is full."""
 
 
 class WorkflowService:
@@ -55,7 +55,7 @@ class WorkflowService:
             skip = max(0, request.skip) + len(steps.messages)
             history = await self._store.workflows.history(job_id, skip=skip, limit=count)
             if steps.messages and history.generation != answer.generation:
-                steps.is_cut = True  # who asks for the rest finds that it was begun anew
+                steps.is_cut = True  # the client asks for the rest and finds the new generation
                 break
             answer.generation = history.generation
             answer.now.CopyFrom(values.stamp(history.now))
@@ -137,7 +137,7 @@ def _checkpoint(message: Any) -> Checkpoint:
 
 
 def _child(lease: Lease, message: Any) -> NewJob:
-    """Return a child of a run, if it can be stored. Whose it is, only the lease says."""
+    """Return a child of a run, if it can be stored; its parent is always the lease's job."""
     job = checks.new_job(message)
     check_family(job.parent_step)
     return msgspec.structs.replace(job, parent_id=lease.job_id)
