@@ -1,7 +1,7 @@
 """Durable jobs for Python, in the database you already have.
 
-What is exported is loaded when it is first asked for. So the command can be interrupted before all
-of pulsed is loaded, and ``pulsed --help`` needs little of it.
+Exported names are imported lazily, on first access. So ``pulsed --help`` loads little, and you can
+interrupt the command while it is still importing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _HOMES = {
     "pulsed.version": ("__version__",),
     "pulsed.model.workflow": ("collect_all", "fail_fast", "threshold"),
 }
-"""Where the exported names are defined."""
+"""The module that defines each exported name."""
 
 _MODULES = ("errors", "testing")
 

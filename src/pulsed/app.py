@@ -1,7 +1,7 @@
-"""The app: where jobs are declared, enqueued, looked at and run.
+"""The app: declare, enqueue, inspect and run jobs.
 
-Making a ``Pulse`` does no I/O, so that it can stand at the top of a module; its store is opened by
-the first call that needs one.
+Making a ``Pulse`` does no I/O, so you can do it at the top of a module. The first call that needs
+the store opens it.
 """
 
 from __future__ import annotations
@@ -69,26 +69,26 @@ _setup = threading.RLock()
 
 
 class Pulse:
-    """Jobs, and the database they live in.
+    """Your jobs, and the database that stores them.
 
     Args:
         url: ``sqlite:///jobs.db``, ``postgresql://…``; if left out, ``$PULSED_URL``.
-        name: Tells the apps apart that share a database.
+        name: Distinguishes apps that share a database.
         imports: Modules that declare jobs; loaded when a worker starts or a topic is looked up.
-        retention: When workers remove finished jobs: by default, seven days after their end, but
-            dead letters never. ``Retention.forever()`` keeps everything.
+        retention: When workers remove finished jobs: by default, seven days after their end. Dead
+            letters are kept. ``Retention.forever()`` keeps everything.
         retry: How database operations are retried. ``RetryPolicy.disabled()`` turns retries off,
-            also those of ``dequeue_retry`` unless that is given.
-        retry_attempts: A shorthand for a default ``retry`` with another number of attempts.
-        dequeue_retry: How claiming is retried, which is more patient.
+            those of claims as well unless you give ``dequeue_retry``.
+        retry_attempts: A shorthand for the default ``retry`` with this number of attempts.
+        dequeue_retry: How claims are retried; by default, with a longer backoff.
         migrate: Create or update the tables at first use.
         synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
-        schema: PostgreSQL: where the tables are; by default the search path decides.
-        pool_size: PostgreSQL: connections for each event loop.
-        max_connections: PostgreSQL: all connections of this process together, 9 or more.
-        statement_timeout: PostgreSQL: seconds until the server ends a statement; 30 by default.
-        prepared_statements: PostgreSQL: off for a pooler in transaction mode.
-        listen_url: PostgreSQL: a direct connection for wake-ups, where ``url`` is a pooler.
+        schema: PostgreSQL: the schema of the tables; by default the search path decides.
+        pool_size: PostgreSQL: connections per event loop.
+        max_connections: PostgreSQL: the limit on all connections of this process, 9 or more.
+        statement_timeout: PostgreSQL: seconds until the server cancels a statement; 30 by default.
+        prepared_statements: PostgreSQL: turn them off behind a pooler in transaction mode.
+        listen_url: PostgreSQL: a direct URL for notifications, if ``url`` is a pooler's.
     """
 
     def __init__(
@@ -147,13 +147,13 @@ class Pulse:
     def step(self) -> StepDecorator:
         """Declare a step: ``@app.step`` or ``@app.step(retry=3, ...)`` on an async function.
 
-        Called in a job, the function is a step of it, like ``ctx.step(function, …)``; called
-        anywhere else, and inside of another step, it is only itself.
+        If you call the function in a job, it runs as a step, like ``ctx.step(function, …)``.
+        Anywhere else, and inside another step, it is an ordinary function.
         """
         return StepDecorator()
 
     def include(self, router: Router, *, prefix: str = "") -> None:
-        """Take over the jobs of a router, with ``prefix`` before their topics."""
+        """Add the jobs of a router to this app, with ``prefix`` before their topics."""
 
         def include(declared: Declaration) -> None:
             handler = declared.handler
@@ -174,17 +174,17 @@ class Pulse:
     def schedule(
         self, name: str, target: Target | None = None, /, **options: Unpack[ScheduleOptions]
     ) -> Callable[[J], J] | None:
-        """Declare a schedule, without I/O; a worker writes it down when it starts.
+        """Declare a schedule, without I/O; a worker stores it when it starts.
 
-        ``app.schedule("report", report.bind(...), cron="0 9 * * *")``, or without the target as a
-        decorator above ``@app.job``.
+        ``app.schedule("report", report.bind(...), cron="0 9 * * *")``. Without the target it is a
+        decorator, which you put above ``@app.job``.
         """
         checked_name("name of the schedule", name)
         if name in self._schedules:
             raise ConfigError(f"The schedule {name!r} is declared twice; give one another name.")
 
         def declare(target: J) -> J:
-            make_spec(target, options, self._registry)  # what is wrong with it is said here
+            make_spec(target, options, self._registry)  # an invalid one raises here
             self._schedules[name] = (target, options)
             return target
 
@@ -201,10 +201,10 @@ class Pulse:
         }
 
     def lifespan(self, fn: L) -> L:
-        """Run code around a worker: an async function that takes the app and yields once.
+        """Run your code around a worker: an async function that takes the app and yields once.
 
-        What stands before the ``yield`` runs before the first job, what stands after it when the
-        last one has ended. Several are entered in the order of their declaration.
+        The code before the ``yield`` runs before the first job, the code after it when the last
+        job has ended. Several lifespans are entered in the order in which you declare them.
         """
         manager = contextlib.asynccontextmanager(fn) if inspect.isasyncgenfunction(fn) else fn
         self._lifespans.append(manager)
@@ -232,8 +232,8 @@ class Pulse:
     ) -> Job[Any]:
         """Enqueue a job by the name of its topic, without the code of its handler.
 
-        If this app has handlers, the topic must be one of theirs and the payload must fit it,
-        unless ``unknown=True`` says that the topic belongs to somebody else.
+        If this app has handlers, the topic must be one of theirs and the payload must fit it.
+        Pass ``unknown=True`` if another app handles the topic.
         """
         checked_name("topic", topic)
         checked = checked_options(options)
@@ -251,8 +251,8 @@ class Pulse:
     async def asignal(self, job_id: JobId, name: str, payload: Any = None) -> None:
         """Send a signal to a job, which gets the payload from ``ctx.wait_signal(name)``.
 
-        It need not wait for it yet. Raises ``JobNotFound``, and ``InvalidTransition`` if the job
-        has ended.
+        The job need not be waiting for it yet. Raises ``JobNotFound``, and ``InvalidTransition``
+        if the job has ended.
         """
         await send_signal(self.store, checked_id(job_id), name, payload)
 
@@ -266,13 +266,13 @@ class Pulse:
     # -- working --------------------------------------------------------------------------------
 
     async def arun(self, **options: Unpack[WorkerSettings]) -> Exit:
-        """Run a worker inside this process; it ends when the task is cancelled."""
+        """Run a worker inside this process; cancel the task to stop it."""
         return await self.worker(**options).run()
 
     def run(self, **options: Unpack[WorkerSettings]) -> Exit:
-        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second one does not wait for jobs.
+        """Run a worker until SIGINT, SIGTERM or SIGHUP; a second signal does not wait for jobs.
 
-        Only a program's main thread hears signals. To end a worker in another thread, make it with
+        Only the main thread receives signals. To stop a worker in another thread, make it with
         ``worker()``, run ``asyncio.run(worker.run())`` there, and call ``worker.stop()``.
         """
         from pulsed.engine.process import event_loop as loop  # noqa: PLC0415 - producers need none
@@ -289,7 +289,7 @@ class Pulse:
         return loop.run(main())
 
     def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
-        """Make a worker for this app's handlers, to be started with ``await worker.run()``."""
+        """Return a worker for this app's handlers; start it with ``await worker.run()``."""
         from pulsed.engine.worker.options import WorkerOptions  # noqa: PLC0415 - producers need none
         from pulsed.engine.worker.worker import Worker  # noqa: PLC0415 - nor this
 
@@ -299,7 +299,7 @@ class Pulse:
             checked_name("queue", name)
         options["retention"] = checked_retention(options.get("retention") or self._retention)
         registry = self.registry
-        declared = self._declared_schedules()  # what is wrong with one is said before the start
+        declared = self._declared_schedules()  # an invalid one raises before the start
         return Worker(
             self.store,
             registry,
@@ -329,7 +329,7 @@ class Pulse:
 
     @property
     def store(self) -> Store:
-        """Where the jobs live; made at first use."""
+        """The store of the jobs, opened at first use."""
         if self._store is None:
             with _setup:
                 if self._store is None:
@@ -338,7 +338,7 @@ class Pulse:
 
     @property
     def retention(self) -> Retention:
-        """When this app's workers remove finished jobs; those made later go by a new value."""
+        """When workers remove finished jobs; a new value applies to workers made later."""
         return self._retention
 
     @retention.setter
@@ -347,7 +347,7 @@ class Pulse:
 
     @property
     def settings(self) -> StoreSettings:
-        """How this app wants its store; can be set until the first use."""
+        """How this app opens its store; you can set it until the first use."""
         return self._settings
 
     @settings.setter
@@ -359,7 +359,7 @@ class Pulse:
 
     @property
     def url(self) -> str:
-        """The database URL given, or that of the environment; can be set until the first use."""
+        """The database URL, given or from the environment; you can set it until the first use."""
         if url := self._url or os.environ.get(URL_VARIABLE):
             return url
         raise ConfigError(
@@ -375,7 +375,7 @@ class Pulse:
             self._url = url
 
     async def aclose(self) -> None:
-        """Give back the connections; the next use opens new ones."""
+        """Close the connections; the next use opens new ones."""
         if self._store is not None:
             await self._store.aclose()
 
@@ -418,7 +418,7 @@ class Pulse:
 
 
 def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | None) -> str:
-    # Also with a handler: it says that a list is no payload before names are looked for in it.
+    # Also with a handler: this refuses a list before the handler searches it for names.
     text = encode_by_name(topic, payload)
     return text if handler is None else handler.encode_json(payload)
 
@@ -436,8 +436,8 @@ def _load(module: str) -> None:
 
 
 # -- forks ----------------------------------------------------------------------------------------
-# A fork lets other threads finish what they import: in the child, a module that they were about to
-# import would be locked for ever. Registered after the stores' hooks, so it runs before theirs.
+# A fork waits for imports in other threads: in the child, the lock of a module that another thread
+# was importing would never be released. Registered after the stores' hooks, so it runs before them.
 
 
 def _wait_for_setup() -> None:
@@ -445,7 +445,7 @@ def _wait_for_setup() -> None:
 
 
 def _go_on() -> None:
-    with contextlib.suppress(RuntimeError):  # it was not ours in time
+    with contextlib.suppress(RuntimeError):  # the wait for the lock timed out
         _setup.release()
 
 

@@ -1,7 +1,7 @@
-"""Cutting what is many or large into batches, by number and by bytes, and sending them.
+"""Splits items into batches, bounded by number and by bytes.
 
-A transaction or a message has to be bounded both ways: a thousand small items fit where ten large
-ones do not. An item that is larger than a batch goes alone.
+A transaction or a message needs both bounds: a thousand small items fit where ten large ones do
+not. An item that is larger than a batch is a batch of its own.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ T = TypeVar("T")
 
 
 class Limits(NamedTuple):
-    """How large a batch may become."""
+    """The maximum size of a batch."""
 
     items: int
     bytes: int
 
 
 TRANSACTION = Limits(500, 4 * 1024 * 1024)
-"""What one transaction writes: tens of milliseconds, for which others may have to wait."""
+"""What one transaction writes: tens of milliseconds, for which other writers may wait."""
 
 
 def text_size(text: str | None) -> int:
-    """Return the bytes of a text, without writing them where that is not needed."""
+    """Return the size of a text in bytes of UTF-8; an ASCII text need not be encoded."""
     if text is None:
         return 0
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """Split a batch in two, to find out which of its items is the reason for a failure."""
+    """Split a batch in two, to find the item that makes it fail."""
     middle = len(items) // 2
     return items[:middle], items[middle:]
 
@@ -46,7 +46,7 @@ class Gathering(Generic[T]):
         self._number = self._bytes = 0
 
     def add(self, item: T, number: int = 1) -> Iterator[list[T]]:
-        """Add an item; yields the batch before it if that has no room, and its own once full."""
+        """Add an item; yields the earlier batch if it has no room, and the item's own once full."""
         size = self._size(item)
         if self._items and (
             self._number + number > self._limits.items or self._bytes + size > self._limits.bytes
@@ -59,7 +59,7 @@ class Gathering(Generic[T]):
             yield self.take()
 
     def take(self) -> list[T]:
-        """Return what was gathered, and begin anew."""
+        """Return the items of the batch, and start a new one."""
         items, self._items = self._items, []
         self._number = self._bytes = 0
         return items
@@ -72,7 +72,7 @@ def batches(
     *,
     count: Callable[[T], int] = lambda _: 1,
 ) -> Iterator[list[T]]:
-    """Yield the items in batches within the limits; an item counts as one unless ``count`` says."""
+    """Yield the items in batches within the limits; ``count`` is what an item counts for."""
     gathering = Gathering(size, limits)
     for item in items:
         yield from gathering.add(item, count(item))

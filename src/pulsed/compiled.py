@@ -1,4 +1,4 @@
-"""Functions that are generated: written out once at import, they run as fast as by hand."""
+"""Generated functions: compiled once at import, they run as fast as handwritten ones."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def compiled(source: str, names: Mapping[str, Any]) -> Any:
     file = f"<generated {title} {next(_numbers)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope = dict(names)
-    exec(compile(source, file, "exec"), scope)  # noqa: S102 - our own text, as dataclasses do
+    exec(compile(source, file, "exec"), scope)  # noqa: S102 - generated text, as in dataclasses
     return scope[title]

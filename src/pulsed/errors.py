@@ -4,7 +4,7 @@
 
     PulsedError
     ├── ConfigError (ValueError)        the program is set up wrongly
-    │   ├── InvalidURL                  a database URL that names nothing we can open
+    │   ├── InvalidURL                  a database URL that names nothing pulsed can open
     │   ├── MissingDriver               an extra has to be installed first
     │   └── InvalidHandler              a function that cannot be a handler
     ├── InvalidJob (ValueError)         refused at enqueue; nothing was stored
@@ -13,26 +13,26 @@
     │   ├── InvalidPayload              cannot be stored as JSON, or too large, or too deep
     │   └── InvalidOption               a queue, priority, delay, ... out of range
     │       └── UnknownZone             a time zone that this machine does not know
-    ├── StorageError                    the database said no
-    │   ├── TransientStorageError       it may say yes in a moment; retried for you
+    ├── StorageError                    the database refused or failed
+    │   ├── TransientStorageError       a transient failure; retried for you
     │   │   ├── JobsLocked              another session holds some of the jobs; the others are done
-    │   │   └── ServerUnreachable       no pulsed server answers; what its database does is unknown
-    │   ├── StorageRefused              this very row can never be stored
-    │   ├── StorageFull                 no room left on its disk
-    │   ├── StorageReadOnly             it may be read only
+    │   │   └── ServerUnreachable       no pulsed server answers; its database's state is unknown
+    │   ├── StorageRefused              the database will never accept this row
+    │   ├── StorageFull                 no space left on its disk
+    │   ├── StorageReadOnly             the database is read-only
     │   ├── NotADatabase                the file is something else
     │   ├── DatabaseReplaced            the file is not the one that was opened
-    │   ├── AccessDenied                a pulsed server does not let us do that
+    │   ├── AccessDenied                a pulsed server denies the operation
     │   └── SchemaError                 the tables are missing, too old or too new
     ├── JobError                        about one job, whose id is in ``job_id``
     │   ├── JobNotFound (LookupError)
     │   ├── InvalidTransition           its state does not allow that
-    │   ├── LeaseLost                   the run belongs to somebody else by now
+    │   ├── LeaseLost                   the run lost its lease; another worker may have the job
     │   ├── RunEnded                    its context was used after its handler had ended
     │   ├── JobFailed                   ``result()`` of a dead-lettered job
     │   ├── JobCancelled                ``result()`` of a cancelled job
     │   ├── ResultTimeout (TimeoutError)
-    │   └── WorkflowError               a workflow cannot go on as its code says
+    │   └── WorkflowError               a workflow cannot continue as its code says
     │       ├── NonDeterministic        its code asks for another step than the stored one
     │       ├── StepFailed              a step has used up its retries
     │       ├── FanOutFailed            too many children failed; ``results`` has them all
@@ -40,13 +40,13 @@
     │       ├── WaitTimeout (TimeoutError)  children or a job took too long
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
-    ├── ScheduleChanged                   somebody else has changed it meanwhile
+    ├── ScheduleChanged                   it was changed concurrently
     ├── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
     └── NoEventLoop (RuntimeError)        an ``a…`` method without asyncio, as under trio
 
     Directive                           what a handler raises to say how its run ends
     ├── RetryAfter(seconds)             fail now, run again after this long
-    ├── NoRetry(reason)                 fail now, park at once
+    ├── NoRetry(reason)                 fail now, dead-letter at once
     └── Snooze(seconds)                 not an attempt: run again after this long
 """
 
@@ -106,19 +106,19 @@ class UnknownZone(InvalidOption):
 
 
 class StorageError(PulsedError):
-    """The database refused, and asking again will not change its mind."""
+    """The database refused or failed; unless the error is transient, no retry will help."""
 
 
 class TransientStorageError(StorageError):
-    """The database could not answer just now; whether a write happened may be unknown."""
+    """A transient failure of the database; whether a write was committed may be unknown."""
 
 
 class TooManyConnections(TransientStorageError):
-    """The database server has no connection left; another is opened after a pause."""
+    """The database server has no connection left; opening one is retried after a pause."""
 
 
 class StorageBusy(TransientStorageError):
-    """The database answers, but not in time: rows are locked, or it was too much at once."""
+    """The database did not finish in time: rows are locked, or it had too much to do at once."""
 
 
 class JobsLocked(StorageBusy):
@@ -126,19 +126,19 @@ class JobsLocked(StorageBusy):
 
 
 class ServerUnreachable(TransientStorageError):
-    """No pulsed server answers: the network is cut, or it is away."""
+    """No pulsed server answers: the network is down, or the server is."""
 
 
 class StorageRefused(StorageError):
-    """The database refuses this very row, today and tomorrow; others go through."""
+    """The database will never accept this row; it accepts others."""
 
 
 class StorageFull(StorageError):
-    """The database has no room left. Nothing was stored; free some space and go on."""
+    """The database has no space left. Nothing was stored; free some space and try again."""
 
 
 class StorageReadOnly(StorageError):
-    """The database may not be written to."""
+    """The database is read-only."""
 
 
 class NotADatabase(StorageError):
@@ -150,7 +150,7 @@ class DatabaseReplaced(StorageError):
 
 
 class AccessDenied(StorageError):
-    """A pulsed server refuses: no token, an unknown one, or one that may not do this."""
+    """A pulsed server denies access: no token, an unknown one, or one without the permission."""
 
 
 class SchemaError(StorageError):
@@ -158,7 +158,7 @@ class SchemaError(StorageError):
 
 
 def concerns_everything(error: BaseException) -> bool:
-    """Whether an error says nothing about what was to be stored: anything else would meet it."""
+    """Whether every write would meet this error, not only the one that raised it."""
     return isinstance(
         error,
         TransientStorageError
@@ -172,7 +172,7 @@ def concerns_everything(error: BaseException) -> bool:
 
 
 class JobError(PulsedError):
-    """Something about one job; ``job_id`` says which."""
+    """An error about one job, whose id is in ``job_id``."""
 
     def __init__(self, message: str, *, job_id: UUID) -> None:
         super().__init__(message)
@@ -192,7 +192,7 @@ class LeaseLost(JobError):
 
     @classmethod
     def of(cls, job_id: UUID, topic: str | None = None) -> LeaseLost:
-        """Say it of a job."""
+        """Return the error for a job."""
         which = f"{job_id} ({topic})" if topic else str(job_id)
         return cls(f"Job {which} lost its lease; another worker may run it.", job_id=job_id)
 
@@ -210,19 +210,19 @@ class JobCancelled(JobError):
 
 
 class ResultTimeout(JobError, TimeoutError):
-    """The job did not end in the time given; it goes on regardless."""
+    """The job did not end in the time given; it continues."""
 
 
 class WorkflowError(JobError):
-    """A workflow cannot go on as its code says."""
+    """A workflow cannot continue as its code says."""
 
 
 class NonDeterministic(WorkflowError):
-    """The code asks for another step than the one stored; the job is parked."""
+    """The code asks for another step than the one stored; the job is dead-lettered."""
 
 
 class StepFailed(WorkflowError):
-    """A step has used up its retries. It is stored so: a later run gets the same error."""
+    """A step has used up its retries. That is stored: a later run gets the same error."""
 
 
 class FanOutFailed(WorkflowError):
@@ -234,7 +234,7 @@ class FanOutFailed(WorkflowError):
 
 
 class SignalTimeout(WorkflowError, TimeoutError):
-    """No signal came in the time given."""
+    """No signal arrived in the time given."""
 
 
 class WaitTimeout(WorkflowError, TimeoutError):
@@ -242,9 +242,9 @@ class WaitTimeout(WorkflowError, TimeoutError):
 
 
 class CannotSuspend(WorkflowError):
-    """A workflow waits only from its own ``async def`` handler.
+    """The wait was not called by an ``async def`` handler itself.
 
-    Not from a plain function, not inside a step, not from a task beside the handler.
+    A workflow cannot wait in a plain function, inside a step, or in a task beside the handler.
     """
 
 
@@ -253,7 +253,7 @@ class ScheduleNotFound(PulsedError, LookupError):
 
 
 class ScheduleChanged(PulsedError):
-    """Somebody else has changed the schedule since it was read; nothing was written."""
+    """The schedule has changed since it was read; nothing was written."""
 
 
 class CalledInEventLoop(PulsedError, RuntimeError):
@@ -296,7 +296,7 @@ class Snooze(Directive):
 def checked_seconds(
     what: str, value: float, *, least: float = 0.0, most: float = LONGEST_DELAY
 ) -> float:
-    """Return ``value`` as a finite float of ``least``..``most`` seconds, or say what is wrong."""
+    """Return ``value`` as a finite float of ``least``..``most`` seconds, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidOption(f"{what} must be a number of seconds, not {value!r}.")
     if not least <= value <= most:  # also false for NaN

@@ -1,4 +1,4 @@
-"""How to add an extra to this very installation: from an index, a clone, a repository, a file."""
+"""How to add an extra to this installation: from an index, a clone, a repository, a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def install_command(extra: str) -> str:
 
 
 def command_for(extra: str, origin: dict[str, Any]) -> str:
-    """Return the command for a package whose ``direct_url.json`` is this; none came from an index.
+    """Return the command for a package with this ``direct_url.json``; empty: from an index.
 
     The format is specified at packaging.python.org, "Recording the Direct URL Origin".
     """

@@ -1,3 +1,3 @@
-"""Which pulsed this is. The package takes its version from here, too."""
+"""The version of pulsed, which the package takes from here."""
 
 __version__ = "0.1.0"

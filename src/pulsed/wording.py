@@ -13,7 +13,7 @@ _UNITS = ((99.5, 1.0, "s"), (99.5 * 60, 60.0, "min"), (47.5 * 3600, 3600.0, "h")
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as exactly as its length deserves: ``2.5 ms``, ``3.2 s``, ``12 min``."""
+    """Return a duration as text, the shorter the more exact: ``2.5 ms``, ``3.2 s``, ``12 min``."""
     seconds = max(0.0, seconds)
     if 0 < seconds < 0.9995:
         return f"{seconds * 1000:{'.1f' if seconds < 0.00995 else '.0f'}} ms"

@@ -1,4 +1,4 @@
-"""What a worker says about itself when it starts."""
+"""The banner that a worker prints when it starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def announce(
     title: str = "worker",
     try_next: Iterable[str] = (),
 ) -> None:
-    """Tell a person what runs and how to stop it; tell a log file in one line.
+    """Print what runs and how to stop it: for a person on a terminal, else in one log line.
 
     ``try_next`` are commands for a second terminal.
     """
@@ -59,7 +59,7 @@ def announce(
 
 
 def _slots(options: WorkerOptions, app: Pulse) -> str:
-    """Say how many jobs run at once, and what that may cost where they are plain functions."""
+    """Return how many jobs run at once, and the threads and connections that may take."""
     slots = options.concurrency
     if slots == 1 or not options.uses_threads(app.registry):
         return f"{slots}"

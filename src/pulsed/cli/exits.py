@@ -37,7 +37,7 @@ _NO_ARGUMENTS: type[click.UsageError] | tuple[()] = getattr(
 )
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""What Python makes of bytes that are not UTF-8."""
+"""How Python decodes bytes that are not UTF-8."""
 
 
 class Code(IntEnum):
@@ -54,7 +54,7 @@ class Code(IntEnum):
     INTERRUPTED = 130
 
 
-# The first that fits decides, so the narrower error stands before the wider one.
+# The first match wins, so the narrower error stands before the wider one.
 _CODES: tuple[tuple[type[PulsedError], Code], ...] = (
     (SchemaError, Code.SCHEMA),
     (StorageFull, Code.FAILURE),
@@ -70,7 +70,7 @@ _CODES: tuple[tuple[type[PulsedError], Code], ...] = (
 
 
 class CommandError(click.ClickException):
-    """What the command line itself has to complain about, with the code to exit with."""
+    """An error of the command line itself, with its exit code."""
 
     def __init__(self, message: str, code: Code = Code.FAILURE) -> None:
         super().__init__(message)
@@ -83,8 +83,8 @@ def code_for(error: PulsedError) -> Code:
 
 
 def say(message: str) -> None:
-    """Tell the user something that is not data."""
-    with contextlib.suppress(OSError):  # the exit code says it, too
+    """Print a message that is not data, on stderr."""
+    with contextlib.suppress(OSError):  # the exit code still reports it
         print(f"pulsed: {harmless(message)}", file=sys.stderr)
 
 
@@ -103,7 +103,7 @@ def exit_after(run: Callable[[], Any]) -> NoReturn:
 
 
 def _code_after(run: Callable[[], Any]) -> int:
-    """Run a command, and tell the user of its error."""
+    """Run a command, print its error, and return its exit code."""
     try:
         code = run()
     except StdoutError:

@@ -1,4 +1,4 @@
-"""Groups of commands that know what a misspelt name was meant to be."""
+"""Groups of commands that suggest a name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which ones have a similar name."""
+        """Return the command, or fail with the names that are similar."""
         name = args[0] if args else ""
         if args and not name.startswith("-") and self.get_command(ctx, name) is None:
             similar = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.5)

@@ -1,7 +1,7 @@
-"""Payloads, errors and logs come from anywhere; a terminal must not obey what is in them.
+"""Makes untrusted text safe: no payload, error or log line may control a terminal.
 
-What controls a terminal is taken out of everything that is drawn, in ``output.CleanConsole``; what
-would begin a new line, where text becomes a cell, a field or a branch.
+``output.CleanConsole`` removes control characters from everything that it draws. Line breaks are
+removed where text becomes a cell, a field or a branch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking before something that cannot be undone."""
+"""Confirmation before something that cannot be undone."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def can_ask() -> bool:
-    """Whether somebody can answer."""
+    """Whether stdin is a terminal, where a user can answer."""
     return sys.stdin.isatty()

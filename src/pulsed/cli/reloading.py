@@ -1,4 +1,4 @@
-"""Noticing that source files have changed: the modules in use, by the time of their last change."""
+"""Detects changed source files of the modules in use, by their modification times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_FILES = 5000
 
 
 class SourceWatch:
-    """Compares files with how they were at the last look; a look is a ``tick``."""
+    """Compares files with the previous scan; each ``tick`` is a scan."""
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
         self._files = files
@@ -19,13 +19,13 @@ class SourceWatch:
         self._changed: set[Path] = set()
 
     def tick(self) -> set[Path]:
-        """Return what has changed, once a tick has passed without further changes.
+        """Return the changed files, once a tick has passed without further changes (a debounce).
 
         An editor writes a file in several steps, and a branch switch many files.
         """
         now = self._look()
         fresh = {path for path in self._seen if now.get(path) != self._seen[path]}
-        # A module that was only imported since the last look is new to us, not changed.
+        # A module that was imported since the last scan is new, not changed.
         self._seen = {**self._seen, **now} if not fresh else now
         self._changed |= fresh
         if fresh or not self._changed:

@@ -1,4 +1,4 @@
-"""The command's root: its subcommands by name, its help, and its way out."""
+"""The root of the command: its subcommands by name, its help, and its exit."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ EPILOG = f"{EXAMPLES}\n\n{ENVIRONMENT}\n\n{EXIT_CODES}\n\n{COMPLETION}"
 
 
 class Root(Group):
-    """Loads a subcommand when it is called for, and ends all of them in the same way."""
+    """Loads a subcommand when it is called, and turns every error into an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the names in the order of the table, which is that of a user's first day."""
+        """Return the names in the order of the table, in which a new user needs them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -84,14 +84,14 @@ class Root(Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
-        """Run, and exit with the code that fits."""
+        """Run the command, and exit with its code."""
         options["standalone_mode"] = False
         exit_after(lambda: super(Root, self).main(*args, **options))
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001
     if value and not ctx.resilient_parsing:
-        # Of the Python as well, which bug reports forget.
+        # With Python's version, which bug reports forget.
         click.echo(f"pulsed {__version__} (Python {platform.python_version()})")
         ctx.exit()
 

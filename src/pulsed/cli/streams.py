@@ -1,4 +1,4 @@
-"""The standard streams, whatever state the command was started in: closed, full, or not UTF-8."""
+"""Makes the standard streams usable, even if they are closed, full, or not UTF-8."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ESCAPE = "pulsed-escape"
-"""How characters are written that a stream's encoding lacks: as in JSON, which stays JSON so."""
+"""Writes characters that a stream's encoding lacks as JSON escapes, so JSON stays valid."""
 
 
 class StdoutError(OSError):
-    """What was printed cannot be written: the disk is full, or nothing reads it any more.
+    """Stdout cannot be written: the disk is full, or the reader has closed the pipe.
 
-    It has no ``errno``, because click takes every EPIPE for its own affair: it would end the
-    process with output in a buffer, and Python would complain that it cannot write it.
+    It has no ``errno``, because click handles every EPIPE itself: it would end the process with
+    output in a buffer, and Python would report that it cannot flush it.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -29,25 +29,25 @@ class StdoutError(OSError):
 def prepare_streams() -> None:
     """Make all three streams usable.
 
-    A closed one would be None to Python, and its number would be given to the next file that is
-    opened, so that a handler's program could write its output into a database.
+    Python has None for a closed one, and the next file to be opened would get its descriptor. So a
+    program that a handler starts could write its output into a database.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor: this one
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     codecs.register_error(ESCAPE, _escaped)
     if sys.stdout is None:
         sys.stdout = _Closed()
-    elif sys.stdout is sys.__stdout__:  # and not a test's
+    elif sys.stdout is sys.__stdout__:  # and not replaced by a test
         sys.stdout = _telling(sys.stdout)
 
 
 def give_up_stdout() -> None:
-    """Keep the interpreter from trying to write what is left, and complaining about it."""
+    """Discard what is left in the buffer, so that the interpreter does not report it at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # a test's stdout has no descriptor
@@ -55,7 +55,7 @@ def give_up_stdout() -> None:
 
 
 def _telling(stdout: Any) -> io.TextIOWrapper:
-    """Return a stdout like this one, whose errors can be told from those of other files."""
+    """Return a stdout like this one whose write errors are ``StdoutError``."""
     is_ascii = codecs.lookup(stdout.encoding).name == "ascii"  # the POSIX locale
     return io.TextIOWrapper(
         io.BufferedWriter(_Stdout(stdout.fileno(), "w", closefd=False)),
@@ -74,7 +74,7 @@ class _Stdout(io.FileIO):
 
 
 class _Closed(io.TextIOBase):
-    """A stdout that was closed before we began."""
+    """A stdout that was closed before the command started."""
 
     def write(self, text: str) -> NoReturn:  # noqa: ARG002
         raise StdoutError(OSError(errno.EBADF, os.strerror(errno.EBADF)))

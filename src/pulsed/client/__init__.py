@@ -1,5 +1,5 @@
-"""Jobs from the outside: look at one, wait for it, change its course.
+"""The client: inspect your jobs, wait for them, cancel and retry them.
 
 Every coroutine method has a blocking twin without the ``a``. Nothing is imported here: a command
-needs few of these modules, and somebody waits for it.
+needs few of these modules, and has to start fast.
 """

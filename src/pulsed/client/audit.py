@@ -29,8 +29,8 @@ class AuditLog:
     ) -> builtins.list[AuditEntry]:
         """Read what operators did, the newest first.
 
-        ``actor`` is the name of a token or a user at a host. To read on, pass the ``at`` of the
-        last entry as ``until``.
+        ``actor`` is the name of a token or a user at a host. For the next page, pass the ``at``
+        of the last entry as ``until``.
         """
         return await self._client.store().audit_log(
             limit=checked_count("limit", limit, 1, LONGEST_LOG),

@@ -1,4 +1,4 @@
-"""Acts on many jobs: retry, cancel, delete. One transaction does a page of them."""
+"""Bulk acts on jobs: retry, cancel, delete; one transaction per page."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pulsed.model.page import Page
 from pulsed.store.base import Store
 
 PAGE = 1_000
-"""How many jobs are taken at a time."""
+"""Jobs per page."""
 
 Answers: TypeAlias = dict[UUID, tuple[bool, Status]]
-"""Of each job that exists: whether it was done, and the status that says why not."""
+"""For each job that exists: whether the act was done, and the status that says why not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something to do to jobs."""
+    """An act on jobs, and the statuses that allow it."""
 
     verb: str
     done: str
@@ -39,7 +39,7 @@ async def _cancel(store: Store, ids: Sequence[UUID], by: Operator) -> Answers:
 
 RETRY = Act("retry", "retried", REPLAYABLE, lambda store, ids, by: store.replay(ids, by=by))
 RETRY_FRESH = replace(RETRY, perform=lambda store, ids, by: store.replay(ids, fresh=True, by=by))
-"""Workflows begin again, instead of going on from their steps."""
+"""Workflows restart from the beginning, not from their checkpoints."""
 CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel)
 DELETE = Act("delete", "deleted", DELETABLE, lambda store, ids, by: store.delete(ids, by=by))
 
@@ -50,10 +50,10 @@ async def act_on_matching(
     where: JobFilter,
     tell: Callable[[Mapping[UUID, Status]], object] = lambda _: None,
 ) -> int:
-    """Act on all that match, and ``tell`` of each page what was done, with the statuses now.
+    """Act on all jobs that match, and return on how many it was done.
 
-    Returns how many that were.
-    Pages go by id, so a job that stays behind is passed by.
+    ``tell`` gets those of each page, with their statuses now. Pages go by id, so a job that could
+    not be changed is not read again.
     """
     total = 0
     by = operator(of_filter(where))
@@ -61,7 +61,7 @@ async def act_on_matching(
     async for rows in pages(store, where):
         try:
             answers = await act.perform(store, [row.id for row in rows], by)
-        except JobsLocked as error:  # what is locked on one page does not stop the others
+        except JobsLocked as error:  # locks on one page do not stop the others
             locked = locked or error
             continue
         done = {job_id: status for job_id, (worked, status) in answers.items() if worked}
@@ -75,7 +75,7 @@ async def act_on_matching(
 async def pages(
     store: Store, where: JobFilter, limit: int = PAGE, before: UUID | None = None
 ) -> AsyncIterator[Page[JobRow]]:
-    """Read all jobs that match, newest first, however many have to be searched for them."""
+    """Yield all jobs that match in pages, newest first, however many rows that scans."""
     while True:
         page = await store.list_jobs(where, limit=limit, before=before)
         if page:

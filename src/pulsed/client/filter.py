@@ -35,7 +35,7 @@ class Filter(TypedDict, total=False):
 
 
 def checked_filter(where: Mapping[str, Any]) -> JobFilter:
-    """Turn the conditions of a caller into a filter; None means no condition."""
+    """Return the filter of a caller's conditions; None means no condition."""
     given = {name: value for name, value in where.items() if value is not None}
     if unknown := given.keys() - Filter.__annotations__.keys():
         raise InvalidOption(
@@ -79,7 +79,7 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def chosen_for(where: Mapping[str, Any], allowed: tuple[Status, ...], verb: str) -> JobFilter:
-    """Return what a bulk act is about: never everything, and only jobs it can be done to."""
+    """Return the filter of a bulk act: never all jobs, and only statuses that allow it."""
     chosen = checked_filter(where)
     if chosen.is_empty:
         raise InvalidOption(

@@ -1,4 +1,4 @@
-"""One job, as a producer or an operator holds it."""
+"""``Job``: what you get when you enqueue a job or look one up."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ T = TypeVar("T")
 JobId: TypeAlias = UUID | str
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
-"""How long ``result()`` waits between two looks: little at first, for jobs that are quick."""
+"""Polling intervals of ``result()``: short at first, for jobs that are quick."""
 
 
 class Client(NamedTuple):
-    """What a ``Job`` needs to follow itself: where it is stored, and who can decode its result."""
+    """What a ``Job`` needs: the store to read from, and the handlers to decode its result."""
 
     store: Callable[[], Store]
     registry: Callable[[], Registry]
 
 
 class Job(Generic[R_co]):
-    """One job: a snapshot of its row, and the means to take a newer one.
+    """One job: a snapshot of its row, which you can refresh.
 
-    The properties describe the moment of the snapshot. For a job that was just enqueued that is
-    the moment of its submission, known without reading it back; ``refresh()`` reads the row.
+    The properties describe the moment of the snapshot. For a job that you have enqueued, that is
+    its submission, known without reading it back; ``refresh()`` reads the row.
     """
 
     __slots__ = ("_client", "_handler", "_snapshot", "id")
@@ -71,7 +71,7 @@ class Job(Generic[R_co]):
 
     @property
     def row(self) -> JobRow:
-        """The snapshot."""
+        """The snapshot, as a row."""
         if isinstance(self._snapshot, NewJob):
             self._snapshot = _as_submitted(self._snapshot)
         return self._snapshot
@@ -83,7 +83,7 @@ class Job(Generic[R_co]):
 
     @property
     def queue(self) -> str:
-        """The lane it is claimed from."""
+        """The queue it is claimed from."""
         return self._snapshot.queue
 
     @property
@@ -93,7 +93,7 @@ class Job(Generic[R_co]):
 
     @property
     def status(self) -> Status:
-        """Where it was in its life."""
+        """Its state at the snapshot."""
         return self.row.status
 
     @property
@@ -108,7 +108,7 @@ class Job(Generic[R_co]):
 
     @property
     def max_attempts(self) -> int | None:
-        """How many it may have; None until a worker's handler has said so."""
+        """How many attempts it may have; None until a claim takes it from the handler."""
         return self.row.max_attempts
 
     @property
@@ -139,17 +139,17 @@ class Job(Generic[R_co]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What it carries along."""
+        """Its headers, which are passed on to the handler."""
         return self.row.headers
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """What it can be found by."""
+        """Its tags, which you can filter by."""
         return self.row.tags
 
     @property
     def next_run_at(self) -> datetime | None:
-        """When it becomes, or became, due; None if only what it waits for makes it so."""
+        """When it becomes, or became, due; None if only a wake-up makes it due."""
         return self.row.due_at
 
     @property
@@ -164,7 +164,7 @@ class Job(Generic[R_co]):
 
     @property
     def occurrence(self) -> datetime | None:
-        """The instant at which that schedule was due; None for a run out of turn."""
+        """The instant at which that schedule was due; None for a manual run."""
         return self.row.occurrence
 
     @property
@@ -179,7 +179,7 @@ class Job(Generic[R_co]):
 
     @property
     def completed_at(self) -> datetime | None:
-        """When it came to its end."""
+        """When it ended."""
         return self.row.completed_at
 
     @property
@@ -189,7 +189,7 @@ class Job(Generic[R_co]):
 
     @property
     def is_done(self) -> bool:
-        """Whether it had come to its end: succeeded, dead-lettered or cancelled."""
+        """Whether it had ended: succeeded, dead-lettered or cancelled."""
         return self.row.status in TERMINAL
 
     async def arefresh(self) -> Job[R_co]:
@@ -201,7 +201,7 @@ class Job(Generic[R_co]):
         """Wait for the job to end and return what its handler returned.
 
         Raises ``JobFailed`` or ``JobCancelled`` if it ends another way, and ``ResultTimeout`` after
-        ``timeout`` seconds; the job itself goes on then.
+        ``timeout`` seconds; the job itself continues.
         """
         give_up_at = None if timeout is None else _deadline(timeout)
         wait = FIRST_PAUSE
@@ -217,7 +217,7 @@ class Job(Generic[R_co]):
         return self._outcome()
 
     async def _awhy(self) -> str:
-        """Return why it has not ended, or that it goes on if even that cannot be read."""
+        """Return why it has not ended, or that it continues if the reason cannot be read."""
         store = self._client.store()
         try:
             reasons = explain(self.row, await store.workers(), await store.now())
@@ -236,7 +236,7 @@ class Job(Generic[R_co]):
     async def aretry(self, *, fresh: bool = False) -> Status:
         """Send it back to PENDING with fresh attempts, if it is dead-lettered or cancelled.
 
-        A workflow goes on from its stored steps; ``fresh`` lets it begin again.
+        A workflow continues from its checkpoints; ``fresh=True`` restarts it from the beginning.
         """
         return self._noted(await retry_one(self._client.store(), self.id, fresh=fresh))
 
@@ -247,7 +247,7 @@ class Job(Generic[R_co]):
     retry = blocking(aretry)
 
     def decode_result(self, text: str | None) -> R_co:
-        """Return a stored result of its handler, by the handler's return hint if that is known."""
+        """Return a stored result, decoded by the handler's return hint if that is known."""
         handler: Handler[Any] | None = self._handler or self._client.registry().find(self.topic)
         text = text or "null"
         result: R_co = handler.decode_result(text) if handler else msgspec.json.decode(text)
@@ -283,7 +283,7 @@ class Job(Generic[R_co]):
 
 
 def checked_id(job_id: Any) -> UUID:
-    """Return a job id as a UUID, or say what one looks like."""
+    """Return a job id as a UUID, or raise ``InvalidOption``."""
     if isinstance(job_id, UUID):
         return job_id
     try:
@@ -297,12 +297,12 @@ def checked_id(job_id: Any) -> UUID:
 
 
 async def read_one(store: Store, job_id: UUID) -> JobRow:
-    """Read a job that must be there."""
+    """Return the row of a job, or raise ``JobNotFound``."""
     return _found(job_id, await store.get([job_id]))
 
 
 async def cancel_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
-    """Cancel a job, or ask it to stop; too late is an error."""
+    """Cancel a job, or ask it to stop; raises ``InvalidTransition`` if it has ended."""
     status = _found(job_id, await store.cancel([job_id], by=by))
     if not is_cancelled(status):
         raise InvalidTransition(
@@ -314,7 +314,7 @@ async def cancel_one(store: Store, job_id: UUID, by: Operator | None = None) -> 
 async def retry_one(
     store: Store, job_id: UUID, by: Operator | None = None, *, fresh: bool = False
 ) -> Status:
-    """Send a parked job back to PENDING."""
+    """Send a dead-lettered or cancelled job back to PENDING."""
     done, status = _found(job_id, await store.replay([job_id], fresh=fresh, by=by))
     if not done:
         raise InvalidTransition(
@@ -356,7 +356,7 @@ def _deadline(timeout: float) -> float:
 def _as_submitted(job: NewJob) -> JobRow:
     """Return the row that a submission made, as far as the producer can know it.
 
-    Its times come from the clock in the job's id; the database's own are there after a refresh.
+    Its times come from the timestamp in the job's id; a refresh reads the database's own.
     """
     submitted = datetime.fromtimestamp((job.id.int >> 80) / 1000, UTC)
     said = {name: getattr(job, name_there) for name, name_there in _SUBMITTED}
@@ -370,4 +370,4 @@ def _as_submitted(job: NewJob) -> JobRow:
 
 
 _SUBMITTED = [(field.name, field.attribute(NEW)) for field in fields_of(NEW) if ROW in field.use]
-"""The attributes of a row that its producer has set, and what they are called in a new job."""
+"""The attributes of a row that its producer sets, and their names in ``NewJob``."""

@@ -1,4 +1,4 @@
-"""All jobs of a database: find them, count them, and change their course, one by one or in bulk."""
+"""All jobs of a database: list, count, cancel, retry and delete them, one by one or in bulk."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Jobs:
     async def alist(
         self, *, limit: int = 100, before: JobId | None = None, **where: Unpack[Filter]
     ) -> Page[Job[Any]]:
-        """Read jobs, newest first; ``before`` is the ``next`` of the page before.
+        """Read jobs, newest first; ``before`` is the ``next`` of the previous page.
 
-        A filter that no index answers is searched for among 50,000 jobs. If those have fewer than
-        ``limit``, and there are more jobs, the page says so (``is_cut``): go on at its ``next``.
+        A filter that no index covers scans at most 50,000 jobs. If it finds fewer than ``limit``
+        and there are more jobs to scan, the page has ``is_cut`` set: continue at its ``next``.
         """
         checked_count("limit", limit, 1, LARGEST_LIMIT)
         cursor = None if before is None else checked_id(before)
@@ -60,12 +60,12 @@ class Jobs:
     async def acounts(self, **where: Unpack[Filter]) -> Counts:
         """Count jobs by status; every status is a key.
 
-        Counting ends at 50,000; of a status in ``at_least`` there may be more.
+        Counting stops at 50,000; a status in ``at_least`` may have more jobs.
         """
         return await self._store.counts(checked_filter(where))
 
     async def afailures(self, job_id: JobId) -> builtins.list[Failure]:
-        """Read the runs of a job that failed or ended with their worker, oldest first."""
+        """Read the runs of a job that failed or whose worker died, oldest first."""
         checked = checked_id(job_id)
         if not (failures := await self._store.failures(checked)):
             await read_one(self._store, checked)
@@ -74,14 +74,14 @@ class Jobs:
     async def acancel(self, job_id: JobId) -> Status:
         """Cancel a job, or ask it to stop if it is running.
 
-        Returns CANCELLED, or RUNNING when the request is recorded and its run is about to see it.
+        Returns CANCELLED, or RUNNING if the request is recorded and its run will see it soon.
         """
         return await cancel_one(self._store, checked_id(job_id), operator())
 
     async def aretry(self, job_id: JobId, *, fresh: bool = False) -> Status:
         """Send a dead-lettered or cancelled job back to PENDING with fresh attempts.
 
-        A workflow goes on from its stored steps; ``fresh`` lets it begin again.
+        A workflow continues from its checkpoints; ``fresh=True`` restarts it from the beginning.
         """
         return await retry_one(self._store, checked_id(job_id), operator(), fresh=fresh)
 
@@ -94,7 +94,7 @@ class Jobs:
         return await self._act(RETRY, where)
 
     async def acancel_matching(self, **where: Unpack[Filter]) -> int:
-        """Cancel every unfinished job that matches; returns how many, with those asked to stop."""
+        """Cancel unfinished jobs that match; returns how many, including those asked to stop."""
         return await self._act(CANCEL, where)
 
     async def adelete_matching(self, **where: Unpack[Filter]) -> int:
@@ -106,8 +106,8 @@ class Jobs:
     ) -> dict[Status, int]:
         """Remove finished jobs now, with their failures; returns how many of each status.
 
-        Without ``older_than``, those whose time is up by the app's retention. With it, those that
-        ended longer ago: SUCCEEDED and CANCELLED ones, or what ``status`` says.
+        Without ``older_than``, the app's retention decides. With it, jobs that ended longer ago are
+        removed: SUCCEEDED and CANCELLED ones, or those with the ``status`` that you give.
         """
         ages = ages_for(self._retention(), older_than=older_than, status=status)
         return await prune_all(self._store, ages, by=operator(of_ages(ages)))
@@ -124,7 +124,7 @@ class Jobs:
     prune = blocking(aprune)
 
     def iterate(self, **where: Unpack[Filter]) -> Iterator[Job[Any]]:
-        """Go through every job that matches, newest first, reading a page at a time."""
+        """Yield every job that matches, newest first, reading a page at a time."""
         page: Page[Job[Any]] = self.list(limit=PAGE, **where)
         yield from page
         while page.next is not None:
@@ -132,7 +132,7 @@ class Jobs:
             yield from page
 
     async def aiterate(self, **where: Unpack[Filter]) -> AsyncIterator[Job[Any]]:
-        """Go through every job that matches, newest first, reading a page at a time."""
+        """Yield every job that matches, newest first, reading a page at a time."""
         async for page in pages(self._store, checked_filter(where)):
             for row in page:
                 yield self._job(row)

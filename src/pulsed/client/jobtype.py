@@ -52,7 +52,7 @@ Bound: TypeAlias = Call[T] | tuple[Any, ...]
 
 
 class Declaration:
-    """A handler and the app it belongs to, which for a router's is not known at first."""
+    """A handler and its app; a router's handler has none until an app includes the router."""
 
     def __init__(self, handler: Handler[Any], client: Client | None = None) -> None:
         self.handler = handler
@@ -65,7 +65,7 @@ class Declaration:
 
 
 class JobType(Generic[P, R_co]):
-    """A function whose calls can be stored as jobs."""
+    """A function whose calls you can store as jobs."""
 
     def __init__(self, declared: Declaration, options: Mapping[str, Any] | None = None) -> None:
         functools.update_wrapper(self, declared.handler.fn)
@@ -89,7 +89,7 @@ class JobType(Generic[P, R_co]):
         return self._declared.handler.fn(*args, **kwargs)
 
     def using(self, **options: Unpack[Options]) -> Self:
-        """Return the same job type with other options, leaving this one as it is."""
+        """Return the same job type with other options, leaving this one unchanged."""
         new = checked_options(options)
         given = {**self._options, **new}
         if "at" in new or "delay" in new:  # either of them overrules an earlier one
@@ -101,17 +101,17 @@ class JobType(Generic[P, R_co]):
         return type(self)(self._declared, checked_options(given))
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
-        """Check arguments and keep them, to be enqueued later."""
+        """Check arguments and return them as a call that you can enqueue later."""
         self._client()
         self._refuse_id()
         payload = self.handler.encode(args, kwargs)
         options = self._options
-        if self._connection is not None:  # whoever stores the call must know
+        if self._connection is not None:  # it is needed where the call is stored
             options = {**options, "conn": self._connection}
         return Call(self.topic, payload, self.handler, options)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        """Store a call as a job, to be run by a worker."""
+        """Store a call as a job, which a worker will run."""
         payload = self.handler.encode(args, kwargs)
         made = new_job(self.topic, payload, self.handler, self._options, self._id)
         (job,) = await self._submit([made])
@@ -177,7 +177,7 @@ class JobType(Generic[P, R_co]):
             )
 
     def _job_maker(self) -> Callable[[Bound[Any]], NewJob]:
-        """Return what makes a job of each call."""
+        """Return a function that makes a job of each call."""
         self._refuse_id()
         encode, options = self.handler.encode, self._options
         make = job_maker(self.topic, self.handler, options)
@@ -197,7 +197,7 @@ class JobType(Generic[P, R_co]):
         return made
 
     def _without_conn(self, call: Call[Any]) -> dict[str, Any]:
-        """Return the options of a call; its connection can only be the one that stores them all."""
+        """Return the options of a call; its ``conn`` must be the one that stores all calls."""
         options = dict(call.options)
         if options.pop("conn", self._connection) is not self._connection:
             raise InvalidOption(
@@ -268,7 +268,7 @@ class AsyncJobType(JobType[P, R_co]):
 async def _batches(
     calls: Iterable[T] | AsyncIterable[T], make: Callable[[T], NewJob], limits: Limits
 ) -> AsyncIterator[list[NewJob]]:
-    """Cut the jobs of a source, of either kind, into batches."""
+    """Yield the jobs of a source, sync or async, in batches."""
     if not isinstance(calls, AsyncIterable):
         for batch in batches(map(make, calls), _size_of, limits):
             yield batch

@@ -1,4 +1,4 @@
-"""Who the audit log names for acts of this process."""
+"""The actor that the audit log names for acts of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VARIABLE = "PULSED_ACTOR"
 
 
 def operator(detail: str = "") -> Operator:
-    """Return who acts: ``PULSED_ACTOR``, or else the user and the host of this process."""
+    """Return the actor: ``PULSED_ACTOR``, or else the user and the host of this process."""
     return Operator(os.environ.get(VARIABLE) or f"{_user()}@{socket.gethostname()}", detail=detail)
 
 

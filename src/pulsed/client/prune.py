@@ -1,4 +1,4 @@
-"""Which finished jobs somebody wants to be removed now."""
+"""Which finished jobs a manual prune removes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.retention import Retention, checked_age
 
 UNLESS_NAMED = (Status.SUCCEEDED, Status.CANCELLED)
-"""What an age alone is about: a dead letter is removed only if somebody says so."""
+"""The statuses that an age alone selects: you have to name dead letters to remove them."""
 
 
 def ages_for(

@@ -1,4 +1,4 @@
-"""Why something could not be done to a job, where its status alone does not say it."""
+"""Why an act on a job was refused, where its status alone does not say it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pulsed.store.base import Store
 
 
 async def why_not_deleted(store: Store, job_id: UUID) -> str:
-    """Say what keeps a job from being deleted, and what to do."""
+    """Return what keeps a job from being deleted, and what to do."""
     job = (await store.get([job_id])).get(job_id)
     if job is None:
         return "It is gone by now."

@@ -20,7 +20,7 @@ class _Anything:
 
 
 class JobDecorator:
-    """What ``@app.job`` and ``@app.job(...)`` are."""
+    """The decorator ``@app.job`` and ``@app.job(...)``."""
 
     def __init__(
         self, declare: Callable[[Handler[Any]], Declaration], options: HandlerOptions | None = None
@@ -28,8 +28,8 @@ class JobDecorator:
         self._declare = declare
         self._options: HandlerOptions = options or {}
 
-    # The first that fits is taken. A parameter without a hint takes a Context as well, so the
-    # functions whose first one has none come first, and keep no parameters.
+    # The first match wins. A parameter without a hint accepts a Context as well, so functions
+    # whose first parameter has none come first; their parameters are not checked.
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, fn: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /

@@ -1,4 +1,4 @@
-"""From what a caller says about a schedule to what is stored: checked, or refused with a reason."""
+"""Turns the options of a schedule into the spec that is stored, or refuses them with a reason."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Target: TypeAlias = JobType[..., Any] | Call[Any] | str
 
 
 class When(TypedDict, total=False):
-    """When a schedule is due, and what becomes of occurrences that nobody saw."""
+    """When a schedule is due, and what happens to missed occurrences."""
 
     cron: str
     """Five fields, or ``@hourly`` and its like; in the wall time of ``tz``.
 
-    ``CRON_TZ=Europe/Berlin`` before it names the zone as well; ``@every 5m`` is an interval.
+    A prefix ``CRON_TZ=Europe/Berlin`` names the zone, too; ``@every 5m`` is an interval.
     """
     every: float | timedelta
     """Seconds between two occurrences, counted from ``start`` or the creation."""
@@ -35,17 +35,17 @@ class When(TypedDict, total=False):
     tz: str
     catch_up: Literal["one", "skip", "all"]
     limit: int | None
-    """With catch-up ``all``: how many occurrences at the most."""
+    """With catch-up ``all``: the maximum number of occurrences to catch up on."""
     overlap: Literal["allow", "skip"]
-    """``skip`` passes over an occurrence while the job of an earlier one has not ended."""
+    """``skip`` skips an occurrence while the job of an earlier one has not ended."""
     jitter: float | timedelta
-    """Spreads the jobs of an occurrence's instant over so many seconds after it."""
+    """Spreads jobs that are due at the same instant over this many seconds after it."""
     start: datetime | None
     end: datetime | None
 
 
 class ScheduleOptions(When, total=False):
-    """All that a schedule can be told: when, and the options of its jobs."""
+    """All options of a schedule: when it is due, and the options of its jobs."""
 
     payload: Mapping[str, Any]
     """The arguments, if the target is a topic by name."""
@@ -66,7 +66,7 @@ JOB_OPTIONS = tuple(name for name in attributes_of(TEMPLATE) if name not in ("to
 
 
 def make_spec(target: Target, options: Mapping[str, Any], registry: Registry) -> ScheduleSpec:
-    """Return what a schedule of these options says."""
+    """Return the spec of a schedule with these options."""
     given = {name: value for name, value in options.items() if value is not None}
     payload = given.pop("payload", None)
     when = {name: given.pop(name) for name in _WHEN if name in given}

@@ -1,4 +1,4 @@
-"""Schedules from the outside: declare them, look at them, change them, see what they did."""
+"""``app.schedules``: create, inspect and change schedules, and read the jobs they made."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from pulsed.store.blocking import blocking
 
 LARGEST_LIMIT = 10_000
 EDIT_TRIES = 10
-"""How often an edit is made again because somebody else's came between."""
+"""How often an edit is tried, if concurrent changes get in between."""
 
 
 class ScheduleFire(NamedTuple):
@@ -52,18 +52,18 @@ class ScheduleFire(NamedTuple):
 
     job_id: UUID
     occurrence: datetime | None
-    """The instant that was due; None for a run out of turn."""
+    """The instant that was due; None for a manual run."""
     fired_at: datetime
     status: Status
 
     @property
     def moment(self) -> datetime:
-        """Where it stands in the history: its occurrence, or when it was asked for out of turn."""
+        """Its position in the history: its occurrence, or the time of a manual run."""
         return self.fired_at if self.occurrence is None else self.occurrence
 
     @property
     def lag(self) -> timedelta | None:
-        """How long after its occurrence the job was made; None for a run out of turn."""
+        """How long after its occurrence the job was made; None for a manual run."""
         return None if self.occurrence is None else self.fired_at - self.occurrence
 
 
@@ -74,7 +74,7 @@ class Synced(NamedTuple):
     changed: list[str]
     unchanged: list[str]
     removed: list[str]
-    """In the database but no longer declared; paused if that was asked for."""
+    """In the database but no longer declared; paused if you asked for it."""
 
 
 class Schedule:
@@ -110,7 +110,7 @@ class Schedule:
 
     @property
     def spec(self) -> ScheduleSpec:
-        """When it runs and what."""
+        """When it runs, and which job."""
         return self.row.spec
 
     @property
@@ -130,7 +130,7 @@ class Schedule:
 
     @property
     def last_occurrence(self) -> datetime | None:
-        """The latest occurrence that is behind it."""
+        """The latest occurrence that was fired or skipped."""
         return self.row.last_occurrence
 
     @property
@@ -140,7 +140,7 @@ class Schedule:
 
     @property
     def missed(self) -> int:
-        """How many occurrences were passed over, by its catch-up and overlap rules."""
+        """How many occurrences were skipped, by its catch-up and overlap rules."""
         return self.row.missed
 
     @property
@@ -150,9 +150,9 @@ class Schedule:
         return zone_of(timetable.zone if isinstance(timetable, Cron) else "UTC")
 
     def next(self, count: int = 5, *, after: datetime | None = None) -> list[datetime]:
-        """Return the coming occurrences, in UTC.
+        """Return the next occurrences, in UTC.
 
-        With ``after``, those that the timetable has later than this instant, fired or not.
+        With ``after``, those of the timetable later than this instant, fired or not.
         """
         checked_count("count", count, 1, 10_000)
         cursor = self.row.next_run_at
@@ -191,9 +191,9 @@ class Schedules:
         return Schedule(put.row)
 
     async def aedit(self, name: str, /, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Change some of a schedule's options and keep the others; ``end=None`` takes one away.
+        """Change some of a schedule's options and keep the others; ``end=None`` removes one.
 
-        What others change at the same time is kept, too: the edit is made again on that.
+        Concurrent changes are kept: the edit is retried on top of them.
         """
         for _ in range(EDIT_TRIES - 1):
             with suppress(ScheduleChanged):
@@ -217,7 +217,7 @@ class Schedules:
     ) -> builtins.list[Schedule]:
         """Read schedules of this app, or of all apps in the database, by name.
 
-        ``after`` is the last one of the page before; ``iterate`` goes through all of them.
+        ``after`` is the last one of the previous page; ``iterate`` yields all of them.
         """
         checked_count("limit", limit, 1, LARGEST_LIMIT)
         key = None if after is None else after.row.key
@@ -225,12 +225,12 @@ class Schedules:
         return [Schedule(row) for row in rows]
 
     async def aiterate(self, *, all_apps: bool = False) -> AsyncIterator[Schedule]:
-        """Go through all schedules of this app, or of all apps, reading a page at a time."""
+        """Yield all schedules of this app, or of all apps, reading a page at a time."""
         async for row in self._store.schedules.each(self._where(all_apps)):
             yield Schedule(row)
 
     def iterate(self, *, all_apps: bool = False) -> Iterator[Schedule]:
-        """Go through all schedules of this app, or of all apps, reading a page at a time."""
+        """Yield all schedules of this app, or of all apps, reading a page at a time."""
         page: builtins.list[Schedule] = self.list(all_apps=all_apps)
         yield from page
         while page:
@@ -241,12 +241,12 @@ class Schedules:
         return ScheduleFilter(None if all_apps else self._app)
 
     async def apause(self, name: str) -> Schedule:
-        """Stop making jobs; what is enqueued already stays."""
+        """Stop making jobs; those already enqueued stay."""
         row = await self._store.schedules.pause(self._app, name, by=operator())
         return self._found(name, row)
 
     async def aresume(self, name: str) -> Schedule:
-        """Go on with the next occurrence; those that passed meanwhile are not made up for."""
+        """Resume with the next occurrence; those that passed meanwhile are not caught up on."""
         row = await self._store.schedules.resume(self._app, name, by=operator())
         return self._found(name, row)
 
@@ -256,7 +256,7 @@ class Schedules:
             raise self._missing(name)
 
     async def arun_now(self, name: str) -> Job[Any]:
-        """Enqueue its job now, out of turn; the cursor does not move."""
+        """Enqueue its job now, by hand; its next occurrence stays as it is."""
         schedule = await self.aget(name)
         job = template(schedule.row, schedule.spec, new_job_id())
         await self._store.schedules.run_now(self._app, name, job, by=operator())
@@ -265,9 +265,9 @@ class Schedules:
     async def afires(
         self, name: str, *, limit: int = 50, before: datetime | None = None
     ) -> Sequence[ScheduleFire]:
-        """Read what a schedule did, the latest first.
+        """Read the jobs that a schedule made, the latest first.
 
-        ``before`` is the ``moment`` of the last one of the page before.
+        ``before`` is the ``moment`` of the last one of the previous page.
         """
         checked_count("limit", limit, 1, 10_000)
         schedule = await self.aget(name)
@@ -277,11 +277,11 @@ class Schedules:
     async def anext(
         self, name: str, count: int = 5, *, after: datetime | None = None
     ) -> Sequence[datetime]:
-        """Return the coming occurrences of a schedule, in UTC."""
+        """Return the next occurrences of a schedule, in UTC."""
         return (await self.aget(name)).next(count, after=after)
 
     async def aapply(self, *, pause_removed: bool = False) -> Synced:
-        """Write what is declared with ``app.schedule(...)``; workers do this when they start.
+        """Store what you declared with ``app.schedule(...)``; workers do this when they start.
 
         Only schedules of this app are touched. One that is no longer declared is reported, and
         paused with ``pause_removed``.
@@ -328,7 +328,7 @@ class Schedules:
 
 
 def _edited(old: ScheduleSpec, options: ScheduleOptions, registry: Registry) -> ScheduleSpec:
-    """Return the old spec with some of its options replaced; what a new one rules out goes."""
+    """Return the old spec with some options replaced; those they rule out are dropped."""
     given = {name: value for name, value in options.items() if value is not None}
     kept = {name: value for name, value in options_of(old).items() if name not in options}
     if any(kind in given for kind in KINDS):
@@ -348,7 +348,7 @@ def _edited(old: ScheduleSpec, options: ScheduleOptions, registry: Registry) -> 
 
 
 def _takes_zone(cron: Any) -> bool:
-    """Whether a cron text leaves it to ``tz`` to say in which zone it is."""
+    """Whether a cron text takes its zone from ``tz``."""
     if not isinstance(cron, str):
         return False
     named, expression = split_zone(cron)

@@ -14,7 +14,7 @@ from pulsed.store.base import Store
 
 
 async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> None:
-    """Store a signal for a job that has not ended; it need not wait for it yet."""
+    """Store a signal for a job that has not ended; it need not be waiting for it yet."""
     checked_name("name of a signal", name)
     text = encode_untyped(f"The payload of signal {name!r}", payload)
     # The id is made here, so that a storage retry cannot send it twice.
@@ -29,7 +29,7 @@ async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> No
 
 
 def not_found(job_id: UUID) -> JobNotFound:
-    """Return the error of a job that is not there."""
+    """Return the error for a job that does not exist."""
     return JobNotFound(
         f"There is no job {job_id} in this database; it was never enqueued here, was deleted, "
         "or its transaction has not been committed.",

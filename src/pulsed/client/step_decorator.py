@@ -1,4 +1,4 @@
-"""Declaring steps: functions that are a step of whatever workflow calls them."""
+"""Declaring steps: functions that run as a step of the workflow that calls them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class StepDecorator:
-    """What ``@app.step`` and ``@app.step(...)`` are."""
+    """The decorator ``@app.step`` and ``@app.step(...)``."""
 
     def __init__(self, name: str | None = None, options: StepOptions | None = None) -> None:
         self._name = name
@@ -68,7 +68,7 @@ class StepDecorator:
 
 
 class TransactionalStepDecorator:
-    """What ``@app.step(tx=True)`` is: the function's first parameter is the connection."""
+    """The decorator ``@app.step(tx=True)``: your function's first parameter is the connection."""
 
     def __init__(self, name: str | None, options: StepOptions) -> None:
         self._name = name
@@ -83,7 +83,7 @@ class TransactionalStepDecorator:
 
 
 def stepped(fn: Callable[..., Any], name: str | None, options: StepOptions) -> Any:
-    """Return a function that is a step inside of a job, and itself everywhere else."""
+    """Return a function that runs as a step inside a job, and as itself everywhere else."""
     if not inspect.iscoroutinefunction(fn):
         raise InvalidHandler(
             f"@app.step takes an `async def` function, and {fn!r} is none. Call a plain one with "
@@ -95,7 +95,7 @@ def stepped(fn: Callable[..., Any], name: str | None, options: StepOptions) -> A
     def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         context = None if is_inside_step() else current_context()
         if context is not None:
-            return context._run_as_step(fn, args, kwargs, name, options)  # noqa: SLF001 - ours
+            return context._run_as_step(fn, args, kwargs, name, options)  # noqa: SLF001 - pulsed's
         if options.tx:
             raise ConfigError(
                 f"{name!r} runs in a transaction with the checkpoint of its step, and there is "

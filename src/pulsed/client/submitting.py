@@ -1,4 +1,4 @@
-"""Storing new jobs, and what a caller is told when the database did not answer in the end."""
+"""Storing new jobs, and what the error says if the database did not acknowledge them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsed.store.base import Store
 
 
 async def submit(store: Store, jobs: Sequence[NewJob], connection: Any = None) -> None:
-    """Store jobs; with a connection, in its own transaction, which then decides."""
+    """Store jobs; with a connection, in its transaction, whose commit then decides."""
     if connection is not None:
         await store.joined(connection).submit(jobs)
         return
@@ -23,7 +23,7 @@ async def submit(store: Store, jobs: Sequence[NewJob], connection: Any = None) -
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:
-    """Say that a commit may have gone through although nobody heard of it."""
+    """Return the sentence that the commit may have succeeded without acknowledgement."""
     if len(jobs) != 1:
         return f"The {len(jobs):,} jobs may be stored all the same: all of them, or none."
     return (

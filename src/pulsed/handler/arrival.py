@@ -1,10 +1,10 @@
-"""Whether what was passed to a handler is what it gets.
+"""Checks that a handler receives its arguments as they were passed.
 
-JSON has few types. A hint gives most of the others back, but not all: a subclass comes back as its
-base, bytes in a list of strings as base64, a field that is not written as its default. So what a
-caller passes is compared with what its worker will get: equal and of the same type, all the way
-down (``difference``). Plain JSON may stand for objects, if it comes from elsewhere or by a topic's
-name; then nothing of it may be left out (``left_out``).
+JSON has few types. A type hint restores most of the others, but not all: a subclass comes back as
+its base, bytes in a list of strings as base64, a field that is not written as its default. So the
+arguments that a caller passes are compared with those that the worker will decode: equal and of the
+same type at every depth (``difference``). Plain JSON may stand for objects, if it comes from
+elsewhere or by a topic's name; then decoding may drop none of it (``left_out``).
 
 Data of exact built-in types, which most payloads are, is compared in C.
 """
@@ -25,7 +25,7 @@ import msgspec
 from pulsed.handler.payload import ENCODER, is_model
 
 _EXACT = frozenset({str, int, float, bool, NoneType})
-"""Scalars that JSON has, and gives back as they were."""
+"""Scalars that a JSON round trip leaves unchanged."""
 
 _MARSHAL_VERSION = 2
 """The last version that writes equal data as equal bytes: later ones refer back to what they have
@@ -33,14 +33,14 @@ written, which depends on how often an object is used elsewhere."""
 
 
 class _Missing:
-    """The place of a value that is not there."""
+    """Stands for a missing value."""
 
 
 _MISSING = _Missing()
 
 
 class Difference(NamedTuple):
-    """The first place where what arrives is not what was sent."""
+    """The first place where the decoded value differs from the one sent."""
 
     path: str
     sent: Any
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong, for an error."""
+        """The problem, for an error message."""
         if self.arrived is _MISSING or self.sent is _MISSING:
             return "it would not arrive"
         sent, arrived = _named(type(self.sent)), _named(type(self.arrived))
@@ -58,7 +58,7 @@ class Difference(NamedTuple):
 
 
 def difference(path: str, sent: Any, arrived: Any) -> Difference | None:
-    """Return where ``arrived`` is not what was sent, or None if it is the same throughout."""
+    """Return where ``arrived`` differs from ``sent``; None if it does nowhere."""
     kind = type(sent)
     if kind is type(arrived) and (kind in _EXACT or is_same_plain(sent, arrived)):
         return None
@@ -98,7 +98,7 @@ def _differences(path: str, sent: Any, arrived: Any) -> Iterator[Difference]:
 
 
 def _is_number_as_float(sent: Any, arrived: Any) -> bool:
-    """Whether a whole number arrives as a float that is as large: ``float`` takes an ``int``."""
+    """Whether an ``int`` arrives as an equal ``float``: a ``float`` hint accepts an ``int``."""
     return type(sent) is int and type(arrived) is float and sent == arrived
 
 
@@ -111,15 +111,15 @@ def _is_same_leaf(sent: Any, arrived: Any) -> bool:
         return True
     try:
         return ENCODER.encode(sent) == ENCODER.encode(arrived)
-    except TypeError:  # a private attribute which is no data, like a lock
+    except TypeError:  # a private attribute that is no data, like a lock
         return True
 
 
 def _is_same_time(sent: datetime | time, arrived: Any) -> bool:
-    """Whether both show the same on the clock, at the same offset.
+    """Whether both have the same wall time and the same offset.
 
-    Not ``==``: that takes a time of day in a zone for a naive one, and a datetime in an hour that
-    comes twice for different from all others.
+    ``==`` would not do: it takes a time of day in a zone for a naive one, and a datetime in a
+    repeated hour as different from all others.
     """
     offset = sent.utcoffset()
     return (
@@ -131,7 +131,7 @@ def _is_same_time(sent: datetime | time, arrived: Any) -> bool:
 
 
 def left_out(path: str, plain: Any, arrived: Any) -> str | None:
-    """Return the path of plain JSON that nothing in ``arrived`` has taken; None if all is there."""
+    """Return the path of a value in plain JSON that decoding has dropped; None if there is none."""
     return next(_left_out(path, plain, arrived), None)
 
 
@@ -153,7 +153,7 @@ def _left_out(path: str, plain: Any, arrived: Any) -> Iterator[str]:
 
 
 def _takers(plain: dict[str, Any], arrived: Any) -> Iterable[Any]:
-    """Return what has become of each value of a JSON object."""
+    """Return the decoded counterpart of each value of a JSON object."""
     kind = type(arrived)
     if isinstance(arrived, dict):
         if all(type(key) is str for key in arrived):
@@ -167,7 +167,7 @@ def _takers(plain: dict[str, Any], arrived: Any) -> Iterable[Any]:
 
 
 def _elements(arrived: Any) -> Iterator[Any]:
-    """Return what has become of each element of a JSON array; those of a set have no order."""
+    """Return the decoded counterpart of each element of a JSON array; none for an unordered set."""
     if isinstance(arrived, list | tuple):
         return iter(arrived)
     if isinstance(arrived, msgspec.Struct):
@@ -179,7 +179,7 @@ def _elements(arrived: Any) -> Iterator[Any]:
 
 
 def has_fields(kind: Any) -> bool:
-    """Whether it is a class that takes some keys of a JSON object and passes over the others."""
+    """Whether it is a class that decodes some keys of a JSON object and ignores the others."""
     return isinstance(kind, type) and _fields(kind) is not None
 
 
@@ -210,7 +210,7 @@ def _extra(sent: Any, arrived: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _names_in_json(kind: Any) -> dict[str, str] | None:
-    """Return an object's attributes by the keys that they are taken from."""
+    """Return an object's attributes by their keys in JSON."""
     if issubclass(kind, msgspec.Struct):
         names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
         tag = kind.__struct_config__.tag_field
@@ -222,9 +222,9 @@ def _names_in_json(kind: Any) -> dict[str, str] | None:
 
 
 def _aliases(model: Any) -> dict[str, str]:
-    """Return a model's fields by all names that it may take them from.
+    """Return a model's fields by all keys that they may be decoded from.
 
-    What is taken from inside of something else is not looked into.
+    A field that is decoded from a nested path is not compared.
     """
     names: dict[str, str] = {}
     for name, field in model.model_fields.items():

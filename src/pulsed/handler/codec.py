@@ -1,9 +1,9 @@
-"""How the arguments and the result of one function travel as JSON.
+"""Encodes and decodes the arguments and the result of one function as JSON.
 
-A payload is an object of named arguments. It is decoded into a struct made from the function's
+A payload is an object of named arguments. It is decoded into a struct made from the function's type
 hints, with a field for each parameter: one pass, and an unknown key, a missing key or a wrong type
-is an error that names it. The producer decodes what it has just encoded with that same decoder, so
-that a wrong argument fails where it was passed and not in a worker an hour later.
+is an error that names it. The producer decodes what it has encoded with that same decoder, so that
+a wrong argument fails where it was passed and not in a worker an hour later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTAL
 
 
 class HandlerContext:
-    """The base of what a handler may take as its first parameter to learn about its run."""
+    """The base class of the context that a handler may take as its first parameter."""
 
 
 class Codec:
@@ -53,7 +53,7 @@ class Codec:
         self._result = decoder_for(topic, "its result", hints["return"])
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Bind arguments to the parameters and encode them; what is wrong is said here."""
+        """Return the payload of a call; raises if the arguments do not fit the parameters."""
         named = self.bind(args, kwargs)
         payload = encode_payload(self._payload, named)
         arrived = self._arguments_in(payload)
@@ -62,7 +62,7 @@ class Codec:
         return payload
 
     def encode_json(self, arguments: Mapping[str, Any]) -> str:
-        """Encode named arguments, each of which is plain JSON or what its hint asks for."""
+        """Return the payload of named arguments, each plain JSON or of the type of its hint."""
         named = self.bind((), arguments)
         payload = encode_payload(self._payload, named)
         arrived = self.decode(payload)
@@ -73,7 +73,7 @@ class Codec:
         return payload
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Name positional arguments, as a call of the function would."""
+        """Return all arguments by name, as a call of the function would bind them."""
         if not kwargs and len(args) == len(self._hints) == len(self._positional):
             return dict(zip(self._positional, args, strict=True))
         if len(args) > len(self._positional):
@@ -96,7 +96,7 @@ class Codec:
         return named
 
     def decode(self, payload: str) -> dict[str, Any]:
-        """Return the arguments to call the function with; left-out defaults stay left out."""
+        """Return the arguments to call the function with; omitted defaults stay omitted."""
         arguments = self._arguments_in(payload)
         if self._has_objects:
             plain = msgspec.json.decode(payload)
@@ -163,7 +163,7 @@ class Codec:
     def _arguments_decoder(self) -> msgspec.json.Decoder[Any]:
         for name, hint in self._hints.items():
             decoder_for(self.topic, f"parameter {name!r}", hint)
-        # Neutral field names, since a parameter may be called what a struct must not have.
+        # Neutral field names, since a parameter may have a name that a struct forbids.
         fields = [
             (f"f{index}", hint, self._field(name))
             for index, (name, hint) in enumerate(self._hints.items())
@@ -178,7 +178,7 @@ class Codec:
 
 
 def resolved_hints(topic: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the hint of every parameter and of ``return``; what has none may be anything."""
+    """Return the type hint of every parameter and of ``return``; ``Any`` if there is none."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -230,7 +230,7 @@ def decode_or_plain(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
 
 
 def decoder_for(topic: str, place: str, hint: Any) -> msgspec.json.Decoder[Any]:
-    """Build a decoder, or say which parameter has a hint that none can be built for."""
+    """Return a decoder for a type hint; an error names the parameter if there can be none."""
     try:
         decoder = msgspec.json.Decoder(hint, dec_hook=from_plain)
         unknown = next(_foreign_types(msgspec.inspect.type_info(hint)), None)
@@ -248,14 +248,14 @@ def decoder_for(topic: str, place: str, hint: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _foreign_types(root: msgspec.inspect.Type) -> Iterator[type]:
-    """Yield the classes in a hint that JSON cannot become."""
+    """Yield the classes in a hint that cannot be decoded from JSON."""
     for node in _nodes(root):
         if isinstance(node, msgspec.inspect.CustomType) and not _can_be_json(node.cls):
             yield node.cls
 
 
 def _takes_objects(hint: Any) -> bool:
-    """Whether a hint has objects in it whose decoder passes over keys that it does not know."""
+    """Whether a hint contains objects whose decoder ignores unknown keys."""
     return any(
         isinstance(node, msgspec.inspect.TypedDictType) or has_fields(getattr(node, "cls", None))
         for node in _nodes(msgspec.inspect.type_info(hint))

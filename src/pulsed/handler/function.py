@@ -1,4 +1,4 @@
-"""A handler: the user's function for a topic, and what its jobs are like."""
+"""A handler: the user's function for a topic, and the policy of its jobs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
 R_co = TypeVar("R_co", covariant=True)
 
 _OWN = ("topic", "determinism", "keep_steps")
-"""Options that are about the handler, and never on a job."""
+"""Options of the handler that no job has."""
 
 
 class Handler(Generic[R_co]):
     """A function that runs the jobs of one topic.
 
-    Its shape is checked when it is made. Its hints are resolved when first needed, because at
+    The constructor checks its signature. Its type hints are resolved on first use, because at
     decoration time they may name what the module defines further down; ``resolve`` does it now.
     """
 
@@ -70,7 +70,7 @@ class Handler(Generic[R_co]):
         return Handler(self.fn, **options)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Return the payload for a call with these arguments, or say why they do not fit."""
+        """Return the payload for a call with these arguments; raises if they do not fit."""
         return self._codec.encode(args, kwargs)
 
     def encode_json(self, arguments: Mapping[str, Any]) -> str:
@@ -82,7 +82,7 @@ class Handler(Generic[R_co]):
         return self._codec.decode(payload)
 
     def encode_result(self, value: Any) -> str:
-        """Return what the function returned, as JSON; what cannot be stored is cleaned."""
+        """Return a result as JSON, with characters replaced that cannot be stored."""
         return self._codec.encode_result(value)
 
     def decode_result(self, text: str) -> R_co:
@@ -105,7 +105,7 @@ def code_of(fn: Callable[..., Any]) -> CodeType | None:
 
 
 def describe(fn: Callable[..., Any]) -> str:
-    """Name a function and the line it is written on."""
+    """Return the name of a function and its line, for messages."""
     name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
     code = code_of(fn)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
@@ -133,7 +133,7 @@ def _policy(topic: str, settings: Mapping[str, Any]) -> TopicPolicy:
 
 
 def _check_shape(fn: Any) -> None:
-    """Refuse what can be seen to be no handler without looking at hints."""
+    """Refuse a function that cannot be a handler, whatever its hints are."""
     if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
         kind = "a class" if inspect.isclass(fn) else f"of type {type(fn).__name__}"
         raise InvalidHandler(

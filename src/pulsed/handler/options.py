@@ -1,7 +1,7 @@
 """The options of a job, checked in one place: for ``using()``, by name, and for handlers.
 
-Whatever passes here fits every database column and every loop of the worker; nothing further down
-checks again.
+A value that passes here fits every database column and every loop of the worker; no layer below
+checks it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRIORITIES = (-100, 100)
 MAX_ATTEMPTS = 10_000
 LONGEST_NAME = 200
 SHORTEST_LEASE = 0.05
-"""Below this, beating would be all that a worker does."""
+"""With a shorter one a worker would do nothing but send heartbeats."""
 SHORTEST_TIMEOUT = 0.001
 EARLIEST_DUE = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST_DUE = datetime(9000, 1, 1, tzinfo=UTC)
@@ -35,28 +35,28 @@ _FORBIDDEN_IN_HEADERS = re.compile("[\x00\ud800-\udfff]")
 
 
 class Options(TypedDict, total=False):
-    """What ``using()`` takes; what is left out is decided by the handler."""
+    """What ``using()`` takes; the handler decides what you leave out."""
 
     delay: float | timedelta
-    """Do not start before so many seconds from now."""
+    """Start no earlier than this many seconds from now."""
     at: datetime
-    """Do not start before this instant, which must know its time zone."""
+    """Start no earlier than this instant, which must have a time zone."""
     queue: str
     priority: int
     """-100 to 100; higher runs first."""
     max_attempts: int
     backoff: Backoff
     timeout: float | timedelta
-    """Stop a run after so many seconds."""
+    """Stop a run after this many seconds."""
     lease: float | timedelta
-    """How many seconds a silent worker keeps the job."""
+    """Seconds that a worker keeps the job without a heartbeat."""
     headers: Mapping[str, str]
-    """Carried along for you, for a trace or a tenant; pulsed does not look at them."""
+    """Passed on to the handler, for a trace or a tenant; pulsed does not interpret them."""
     tags: Iterable[str]
     id: UUID | str
-    """The job's own id: enqueued again with the same one, it is the same job, stored once."""
+    """Your own id of the job, for idempotency: enqueued twice with it, the job is stored once."""
     conn: Any
-    """Your own connection: the job is stored in its transaction, if that commits."""
+    """Your own connection: the job is stored in its transaction, if you commit that."""
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -70,17 +70,17 @@ class HandlerOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     lease: float | timedelta
     determinism: Literal["strict", "warn"]
-    """What happens to a workflow whose code asks for another step than the stored one: it is
-    parked, or told of in a warning, and the stored steps are found by their names."""
+    """What happens to a workflow whose code asks for another step than the stored one. ``strict``:
+    it is dead-lettered. ``warn``: a warning is logged, and stored steps are found by name."""
     keep_steps: bool
-    """Whether a success leaves the checkpoints there to be looked at, until retention."""
+    """Whether a job that succeeds keeps its checkpoints for inspection, until retention."""
 
 
 _OF_ONE_JOB = Options.__annotations__.keys() - HandlerOptions.__annotations__.keys()
 
 
 def refuse_options_of_one_job(given: Mapping[str, Any]) -> None:
-    """Refuse to a handler what only a single job can have."""
+    """Refuse handler options that only a single job can have."""
     for name in sorted(_OF_ONE_JOB & given.keys()):
         if given[name] is not None:
             raise InvalidOption(
@@ -90,7 +90,7 @@ def refuse_options_of_one_job(given: Mapping[str, Any]) -> None:
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options in the form a ``NewJob`` keeps, or say what is wrong with one.
+    """Return the options in the form a ``NewJob`` keeps, or raise ``InvalidOption``.
 
     ``None`` means the same as leaving an option out.
     """
@@ -106,7 +106,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_name(what: str, value: Any) -> str:
-    """Return the name of a queue, topic or tag, if it can be one."""
+    """Return the name of a queue, topic or tag, or raise ``InvalidOption``."""
     if not isinstance(value, str):
         raise InvalidOption(f"The {what} must be a string, not {value!r}.")
     if not 1 <= len(value) <= LONGEST_NAME:
@@ -162,7 +162,7 @@ def checked_timeout(value: Any) -> float:
 
 
 def checked_option(name: str, value: Any) -> Any:
-    """Return one option as a ``NewJob`` keeps it, or say what is wrong with it."""
+    """Return one option as a ``NewJob`` keeps it, or raise ``InvalidOption``."""
     return OPTIONS[name](value)
 
 
@@ -215,7 +215,7 @@ def _headers(value: Any) -> dict[str, str]:
 
 
 def checked_id(value: Any) -> UUID:
-    """Return the id of a job that its caller brings along."""
+    """Return the job id that a caller gave, as a UUID."""
     try:
         found = value if isinstance(value, UUID) else UUID(value)
     except (ValueError, TypeError, AttributeError):
@@ -248,4 +248,4 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "id": checked_id,
     "conn": lambda value: value,
 }
-"""What a caller may say about a job, and the check of each."""
+"""The options of a job, and the check of each."""

@@ -1,11 +1,11 @@
-"""What may be stored as JSON, decided before any database is asked.
+"""Checks what may be stored as JSON, before any database gets it.
 
 The engines disagree about NUL, lone surrogates, NaN and deep nesting, so none of them is left to
 decide: a payload is refused here, with one error for all. A result or an error text, on the other
 hand, is cleaned, because a report about finished work must get through.
 
-Every rule looks at the encoded bytes first, which costs next to nothing; the values are walked
-only when the bytes are suspicious.
+Every rule checks the encoded bytes first, which costs next to nothing; it walks the values only if
+the bytes are suspicious.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ REPLACEMENT = "\ufffd"
 _ARRAYS = (list, tuple, set, frozenset)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL and lone surrogates, which not every database can store."""
-"""NUL and lone surrogates, which not every database can store."""
 _ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-"""A string in valid JSON. In other texts the search may take a time with the length squared."""
+"""A string in valid JSON. In other texts the search may take quadratic time."""
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
 _Place: TypeAlias = tuple[Any, ...]
@@ -77,7 +76,7 @@ def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:
 
 
 def encode_untyped(what: str, value: Any) -> str:
-    """Encode data for a reader whose hints are not known here, or who has none."""
+    """Encode data for a reader whose type hints are not known here, or that has none."""
     text = encode_payload(what, value)
     if ENCODER.encode(msgspec.json.decode(text)).decode() != text:
         json.loads(text, object_pairs_hook=functools.partial(_refuse_twins, what))
@@ -141,8 +140,8 @@ def check_size(what: str, data: bytes) -> None:
 def check_depth(what: str, data: bytes) -> None:
     """Refuse valid JSON that is nested more than ``MAX_DEPTH`` levels deep.
 
-    Only what is known to be JSON comes here: in other texts a string may not end, and looking for
-    its end from every quote takes a time that grows with the square of the length.
+    Pass only valid JSON: in other texts a string may not end, and the search for its end from every
+    quote takes quadratic time.
     """
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
@@ -161,7 +160,7 @@ def has_escaped_nul(data: bytes) -> bool:
 
 
 def check_values(what: str, value: Any) -> None:
-    """Refuse NaN, infinity, NUL and lone surrogates, wherever they hide."""
+    """Refuse NaN, infinity, NUL and lone surrogates at any depth."""
     try:
         plain = msgspec.to_builtins(value, enc_hook=to_plain)
     except RecursionError:
@@ -182,7 +181,7 @@ def check_values(what: str, value: Any) -> None:
 
 
 def to_plain(value: Any) -> Any:
-    """Turn what msgspec does not know into what it does: pydantic models."""
+    """Return plain data for an object that msgspec does not know: a pydantic model."""
     if not is_model(type(value)):
         raise TypeError(
             f"{_name(type(value))} objects have no JSON form; pass a dataclass, a msgspec struct, "
@@ -274,7 +273,7 @@ def _leaves(plain: Any) -> Iterator[tuple[_Place, Any]]:
 
 
 def _where(place: _Place) -> str:
-    """Say where a value is: `` at 'to[3].name'``, escaped, since the key may be the culprit."""
+    """Return where a value is: `` at 'to[3].name'``, escaped, since the key may be the culprit."""
     steps = []
     while place:
         place, step = place
@@ -289,7 +288,7 @@ def _path(steps: list[str]) -> str:
 
 
 def too_deep(what: str) -> InvalidPayload:
-    """Return the answer to what is nested too deeply."""
+    """Return the error for data that is nested too deeply."""
     return InvalidPayload(
         f"{what} is nested more than {MAX_DEPTH} levels deep (or contains itself). "
         "Flatten it, or pass it as a string."
@@ -297,7 +296,7 @@ def too_deep(what: str) -> InvalidPayload:
 
 
 def _first_line(error: ValueError) -> str:
-    """Put a pydantic error, which takes a page, on one line."""
+    """Return a pydantic error, which takes a page, as one line."""
     problems: Any = getattr(error, "errors", list)()
     lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems]
     return "; ".join(line.removeprefix(": ") for line in lines) or str(error)

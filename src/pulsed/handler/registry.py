@@ -46,10 +46,10 @@ def new_job(
     options: Mapping[str, Any],
     job_id: UUID | None = None,
 ) -> NewJob:
-    """Make a job from checked options; what they leave out is the handler's to say.
+    """Return a job with checked options; the handler decides what they leave out.
 
     Only the queue and the priority are taken from the handler here. The rest of its policy is
-    filled in by the worker that claims the job, so that it is the one deployed then.
+    filled in by the worker that claims the job, so that the policy deployed then applies.
     """
     return job_maker(topic, handler, options)(id=job_id or new_job_id(), payload=payload)
 
@@ -57,7 +57,7 @@ def new_job(
 def job_maker(
     topic: str, handler: Handler[Any] | None, options: Mapping[str, Any]
 ) -> Callable[..., NewJob]:
-    """Return what makes jobs that differ only in their ``id`` and their ``payload``."""
+    """Return a factory of jobs that differ only in their ``id`` and their ``payload``."""
     if "conn" in options:
         raise InvalidOption("conn= says where to store a job and is not part of it.")
     if "id" in options:
@@ -96,7 +96,7 @@ class Registry:
         return handler
 
     def policies(self) -> list[TopicPolicy]:
-        """Return what each handler says about its topic."""
+        """Return the policy of each handler's topic."""
         return [handler.policy for handler in self]
 
     def resolve_all(self) -> None:

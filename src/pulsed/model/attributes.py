@@ -1,4 +1,4 @@
-"""What the annotations of a struct say about its attributes, in the words of the field table."""
+"""The attributes of a struct, read from its annotations, in the terms of the field table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Attribute(NamedTuple):
     """An attribute of a struct."""
 
     kind: Kind | None
-    """None: it has parts of its own."""
+    """None if it has parts of its own."""
     is_optional: bool
-    """None is a value of it."""
+    """Whether None is one of its values."""
     default: Any
     """``msgspec.NODEFAULT`` if it has none."""
     enum: type[Enum] | None

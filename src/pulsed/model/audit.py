@@ -16,9 +16,9 @@ from pulsed.wording import format_duration
 LONGEST_NAME = 200
 LONGEST_DETAIL = 500
 LONGEST_LOG = 1_000
-"""Entries that are read at a time."""
+"""The most entries that one read returns."""
 SHOWN_IDS = 5
-"""Ids that an entry names; of the others it has the number."""
+"""Ids that an entry names; it counts the others."""
 KEPT_SECONDS = 90 * 86_400.0
 KEPT_ENTRIES = 100_000
 """Entries beyond this age or this number are removed, the oldest first."""
@@ -32,13 +32,13 @@ class Operator(msgspec.Struct, frozen=True):
     role: str = ""
     """The roles of that token; empty without a server."""
     claimed: str = ""
-    """What a server's caller says of itself, which nothing proves."""
+    """Who a server's caller claims to be, unverified."""
     detail: str = ""
-    """What the act was about, if that says more than the ids of its jobs: a filter."""
+    """What the act was about beyond the ids of its jobs, such as a filter."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One act, as it is kept."""
+    """One act, as stored."""
 
     at: datetime
     actor: str
@@ -47,7 +47,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     act: str
     """What was done: ``cancel jobs``, ``delete schedule``, ``revoke token`` and so on."""
     affected: int
-    """To how many it was done."""
+    """How many jobs, schedules or tokens it changed."""
     detail: str
 
 
@@ -58,20 +58,20 @@ def printable(text: str, most: int) -> str:
 
 
 def of_ids(ids: Collection[UUID]) -> str:
-    """Name some of the jobs that an act was about."""
+    """Return the ids of some of the jobs that an act was about, as text."""
     named = " ".join(map(str, islice(ids, SHOWN_IDS)))
     more = len(ids) - SHOWN_IDS
     return f"{named} and {more:,} more" if more > 0 else named
 
 
 def of_filter(where: JobFilter) -> str:
-    """Name the jobs that an act was about by the filter that chose them."""
+    """Return the filter that selected the jobs of an act, as text."""
     given = {name: value for name, value in msgspec.structs.asdict(where).items() if value}
     return " ".join(f"{name}={_word(value)}" for name, value in given.items())
 
 
 def of_ages(ages: Mapping[Status, float]) -> str:
-    """Name the jobs that a prune was about."""
+    """Return the statuses and ages that a prune removed, as text."""
     return ", ".join(
         f"{status} older than {format_duration(seconds)}" for status, seconds in ages.items()
     )

@@ -1,7 +1,7 @@
 """How long to wait before trying again: a job's backoff and the storage retry policy.
 
 A job's ``Backoff`` is data on its row, because SQL alone decides what happens after a failure
-(a worker that died cannot be asked). One formula covers every shape::
+(a worker that died cannot decide). One formula covers every shape::
 
     delay(n) = min(cap, base · nᵖ · fⁿ⁻¹) · (1 ± jitter)        n = attempts so far
 """
@@ -73,7 +73,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how patiently one database operation is tried again.
+    """How often, and with which backoff, one database operation is retried.
 
     Independent of a job's own attempts: a handler never notices a storage retry.
     """
@@ -98,12 +98,16 @@ class RetryPolicy:
 
     @classmethod
     def dequeue(cls) -> RetryPolicy:
-        """More patient and jittered, so that idle workers do not hammer a database in trouble."""
+        """Return the default policy of claims.
+
+        Its backoff is longer and has more jitter, so that idle workers do not overload a database
+        in trouble.
+        """
         return cls(max_attempts=3, initial=0.5, max=10.0, multiplier=2.0, jitter=0.2)
 
     @classmethod
     def disabled(cls) -> RetryPolicy:
-        """Try once, whatever it is: as the policy of an app or a worker, also for claiming."""
+        """Return a policy without retries; in an app or a worker, claims are not retried either."""
         return _DISABLED
 
     def delay(self, failures: int, random: Callable[[], float] = random.random) -> float:
@@ -113,7 +117,7 @@ class RetryPolicy:
 
 
 def storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy | None:
-    """Return the policy that ``retry=`` or ``retry_attempts=`` gives; None if neither is there."""
+    """Return the policy that ``retry=`` or ``retry_attempts=`` gives; None without either."""
     if attempts is None:
         return retry
     if retry is not None:
@@ -122,7 +126,7 @@ def storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolic
 
 
 def dequeue_retry(retry: RetryPolicy | None, given: RetryPolicy | None) -> RetryPolicy | None:
-    """Return the policy of claiming: the given one, or none at all if retries are disabled."""
+    """Return the policy of claims: the given one, or a disabled one if ``retry`` is disabled."""
     return _DISABLED if given is None and retry is _DISABLED else given
 
 
@@ -132,4 +136,4 @@ def _within(what: str, value: float, least: float, most: float) -> None:
 
 
 _DISABLED = RetryPolicy(max_attempts=1)
-"""Told by its identity from a policy of one attempt, which says nothing about claiming."""
+"""Compared by identity: another policy of one attempt does not disable retries of claims."""

@@ -1,7 +1,7 @@
-"""How many occurrences a cron has in a stretch of time, counted by days and not one by one.
+"""Counts the occurrences of a cron in an interval, by days and not one by one.
 
-A day without a change of clocks has an occurrence at each of the expression's times, or none if its
-date does not match. Only around a change are they gone through.
+A day without a clock change has an occurrence at each of the expression's times, or none if its
+date does not match. Occurrences are enumerated only around a clock change.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 
 
 def count_between(cron: Cron, start: datetime, end: datetime) -> int:
-    """Count the occurrences from ``start`` up to, but not with, ``end``."""
+    """Return the number of occurrences from ``start`` to ``end``, exclusive."""
     return _Tally(cron).count(start, end)
 
 
 class _Tally:
-    """One expression in one zone."""
+    """Counts for one expression in one zone."""
 
     def __init__(self, cron: Cron) -> None:
         self._cron = cron

@@ -1,7 +1,7 @@
 """Every column of a job, declared once.
 
-What concerns all columns alike is derived from this table: SELECT lists, the INSERT, the readers of
-rows, a claim's answer, messages, a schedule's template, the server's checks. CONTRIBUTING.md has
+Everything that treats all columns alike is derived from this table: SELECT lists, the INSERT, row
+readers, a claim's answer, messages, a schedule's template, the server's checks. CONTRIBUTING.md has
 the steps of adding a column.
 """
 
@@ -50,7 +50,7 @@ SQL_TYPES = {
     Kind.HEADERS: "json",
     Kind.TEXTS: "json",
 }
-"""As PostgreSQL calls them."""
+"""The types in PostgreSQL."""
 
 BACKOFF_PARTS = ("base", "power", "factor", "cap", "jitter")
 
@@ -92,22 +92,22 @@ class Field:
     claimed_as: str = ""
     """The attribute of ``Assignment``, if that has another name."""
     unset: Any = None
-    """The value of a new job that is not written, because the column has it by default."""
+    """The value that an INSERT leaves out, because it is the column's default."""
     is_stored: bool = True
-    """Whether it has a column. What has none only decides about the value of another column."""
+    """Whether it has a column. A field without one only decides the value of another column."""
 
     def attribute(self, use: Use) -> str:
-        """Return what it is called in one of the places where it appears."""
+        """Return its name in one of the places where it appears."""
         other = self.claimed_as if use is CLAIM else "" if use is ROW else self.set_as
         return other or self.name
 
     def wire_name(self, use: Use) -> str:
-        """Return what it is called in a message."""
+        """Return its name in a message."""
         return self.wire or self.attribute(use)
 
     @property
     def columns(self) -> dict[str, str]:
-        """Its columns, and the SQL type of each. Of one without columns, its parameter."""
+        """Its columns, and the SQL type of each; without a column, its parameter."""
         column = self.column or self.name
         kind = self.sql or SQL_TYPES[self.kind]
         if self.kind is Kind.BACKOFF:
@@ -194,5 +194,5 @@ def attributes_of(use: Use) -> tuple[str, ...]:
 
 
 def wire_names(use: Use) -> dict[str, str]:
-    """Return what attributes are called in messages."""
+    """Return the names of attributes in messages."""
     return {field.attribute(use): field.wire_name(use) for field in fields_of(use)}

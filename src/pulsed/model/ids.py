@@ -12,8 +12,8 @@ from uuid import UUID, SafeUUID
 _id_lock = threading.Lock()
 _last_instant = 0
 _random: Iterator[int] = iter(())
-"""Random numbers of 64 bits, bought by the block: asking the kernel for one costs as much as all
-the rest of an id."""
+"""Random numbers of 64 bits, read from the kernel in blocks: one read costs as much as the rest of
+an id."""
 
 _RANDOM_BLOCK = struct.Struct("128Q")
 
@@ -37,7 +37,7 @@ def new_job_id() -> UUID:
 
 
 def computed_id(milliseconds: int, digest: bytes) -> UUID:
-    """Return the id of a job that whoever makes it gives the same one: a UUIDv8.
+    """Return a deterministic job id, the same in every process that computes it: a UUIDv8.
 
     It begins with a time, as those of ``new_job_id`` do, so that all of them sort together.
     """
@@ -65,7 +65,7 @@ _UNKNOWN = SafeUUID.unknown
 def _reset_after_fork() -> None:
     global _id_lock, _random  # noqa: PLW0603 - the parent may have held the lock while it forked
     _id_lock = threading.Lock()
-    _random = iter(())  # the parent's own: parent and child would make the same ids
+    _random = iter(())  # inherited ones would give parent and child the same ids
 
 
 if hasattr(os, "register_at_fork"):

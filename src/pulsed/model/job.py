@@ -16,11 +16,11 @@ import msgspec
 from pulsed.model.backoff import Backoff
 
 DEFAULT_QUEUE = "default"
-"""Where a job waits that neither its handler nor its caller put elsewhere."""
+"""The queue of a job if neither its handler nor its caller names another."""
 
 
 class Status(StrEnum):
-    """Where a job is in its life; ``lifecycle`` says how it moves."""
+    """The state of a job; ``lifecycle`` has the transitions."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -32,9 +32,9 @@ class Status(StrEnum):
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job to submit. What is ``None`` is decided by the worker's topic when it is claimed.
+    """A job to submit. A claim fills policy fields that are ``None`` from the worker's handler.
 
-    It refers to plain values only, so the garbage collector need not look at thousands of them.
+    It refers to plain values only, so the garbage collector need not traverse thousands of them.
     """
 
     id: UUID
@@ -56,11 +56,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parent_step: str | None = None
     """Which of its parent's fan-outs it belongs to."""
     outlives: bool | None = None
-    """It goes on when its parent fails; if its parent is cancelled, it is as well."""
+    """Whether it continues when its parent fails. If its parent is cancelled, so is it."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's handler says about its topic; fills what a job left unset."""
+    """The policy of a topic, from the worker's handler; a claim fills a job's unset fields."""
 
     topic: str
     max_attempts: int = 3
@@ -98,7 +98,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
     @property
     def job_id(self) -> UUID:
-        """The job."""
+        """The id of the job."""
         return self.lease.job_id
 
     @property
@@ -108,7 +108,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
-"""The ``next_run_at`` of a job that has no deadline to wait for, only a wake-up."""
+"""The ``next_run_at`` of a job that waits for a wake-up without a deadline."""
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,12 +139,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     updated_at: datetime
-    """When it last changed in any way but a heartbeat's."""
+    """When it last changed, other than by a heartbeat."""
     progress: str | None = None
     schedule_id: UUID | None = None
     """The schedule that made it, if one did."""
     occurrence: datetime | None = None
-    """The instant at which that schedule was due; None for a run out of turn."""
+    """The instant at which that schedule was due; None for a manual run."""
     parent_id: UUID | None = None
     """The job whose fan-out made it."""
     parent_step: str | None = None
@@ -161,17 +161,17 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def due_at(self) -> datetime | None:
-        """When it becomes, or became, due; None: only what it waits for makes it so."""
+        """When it becomes, or became, due; None if only a wake-up makes it due."""
         return None if self.next_run_at >= FOREVER else self.next_run_at
 
     @property
     def moment(self) -> datetime:
-        """Where it stands in its schedule's history: at its occurrence; else at its submission."""
+        """Its position in its schedule's history: its occurrence, or else its submission."""
         return self.submitted_at if self.occurrence is None else self.occurrence
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a job that failed, or that ended with its worker; kept for the post-mortem."""
+    """One run of a job that failed, or whose worker died; kept for the post-mortem."""
 
     job_id: UUID
     lease_token: int
@@ -184,7 +184,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlace(NamedTuple):
-    """Where a job belongs: all that decides whether somebody may have to do with it."""
+    """Where a job belongs: all that decides whether a server's caller may access it."""
 
     topic: str
     queue: str
@@ -192,7 +192,7 @@ class JobPlace(NamedTuple):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process as it presents itself to others."""
+    """A worker process as it describes itself to others."""
 
     id: UUID
     host: str

@@ -1,7 +1,7 @@
 """The state machine of a job, as data and pure functions.
 
 ``store/sql/end_of_run.py`` says the same in SQL, where it takes effect. The tests drive both with
-the same random steps and compare. ``docs/state-machine.md`` is the picture.
+the same random steps and compare. ``docs/state-machine.md`` has the diagram.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ REPLAYABLE = (Status.DEAD_LETTERED, Status.CANCELLED)
 DELETABLE = (*CLAIMABLE, *TERMINAL)
 
 Ending: TypeAlias = Outcome | str
-"""How a run ended: what its worker reported, or ``ending_of_silence`` when it went silent."""
+"""How a run ended: as its worker reported, or by ``ending_of_silence`` if its lease expired."""
 
 SUSPECT_AFTER = 2
-"""Times in a row that a job's process died with several jobs, before it is a suspect: a job that
-may kill its process, runs beside no other suspect, and pays for the next time."""
+"""Crashes in a row of its process, with several jobs in flight, that make a job a suspect. It may
+be what kills the process: it runs beside no other suspect, and its next crash costs an attempt."""
 
 
 def is_cancelled(status: Status) -> bool:
-    """Whether a job with this status after a cancel has ended by it, or been asked to stop."""
+    """Whether a cancel that left this status has ended the job, or asked it to stop."""
     return status in (Status.CANCELLED, Status.RUNNING)
 
 
 def outcome_name(ending: Ending) -> str:
-    """Return the word that ``last_outcome`` keeps for an ending."""
+    """Return the name that ``last_outcome`` stores for an ending."""
     match ending:
         case Succeeded():
             return "SUCCEEDED"
@@ -61,15 +61,15 @@ def outcome_name(ending: Ending) -> str:
 
 
 def ending_of_silence(*, alone: bool, crashes: int) -> str:
-    """Return how a run ended whose worker went silent, with no other job or with some."""
+    """Return the ending of a run whose lease expired; ``alone``: its worker ran no other job."""
     return EXPIRED if alone or crashes >= SUSPECT_AFTER else INTERRUPTED
 
 
 def crashes_after(ending: Ending, crashes: int) -> int:
-    """Return how often in a row a job's process has died with several jobs.
+    """Return how often in a row a job's process has died with several jobs in flight.
 
-    A report proves that the process lived through the run; a hand-back proves nothing, and with an
-    end it no longer matters.
+    A report proves that the process survived the run. A release proves nothing, and after a
+    terminal state the number no longer matters.
     """
     match ending:
         case "INTERRUPTED":
@@ -83,10 +83,10 @@ def crashes_after(ending: Ending, crashes: int) -> int:
 def status_after(
     ending: Ending, *, attempts: int, max_attempts: int, cancel_requested: bool
 ) -> Status:
-    """Return where a RUNNING job goes. A loud and a silent failure take the same path.
+    """Return the next status of a RUNNING job. An expired lease is treated like a failure.
 
-    A request to cancel turns everything but success into CANCELLED, so that it is not forgotten
-    when the run fails, is handed back or goes silent.
+    A request to cancel turns everything but success into CANCELLED, so that it is not lost
+    when the run fails, is released or loses its lease.
     """
     match ending:
         case Succeeded():
@@ -113,5 +113,5 @@ def gives_attempt_back(ending: Ending) -> bool:
 
 
 def status_after_cancel(status: Status) -> Status:
-    """Return where a request to cancel takes a job at once; a RUNNING one decides at its end."""
+    """Return the status right after a request to cancel; a RUNNING job changes when it ends."""
     return Status.CANCELLED if status in CLAIMABLE else status

@@ -19,11 +19,11 @@ class Succeeded(msgspec.Struct, frozen=True):
 
 
 class SucceededForGood(Succeeded, frozen=True):
-    """The same, and nobody wants to see its checkpoints any more."""
+    """A success that discards the checkpoints of the job."""
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The handler raised. ``delay`` overrules the backoff; ``final`` parks the job at once."""
+    """The handler raised. ``delay`` overrules the backoff; ``final`` dead-letters the job."""
 
     error: str
     traceback: str | None = None
@@ -38,7 +38,7 @@ class Snoozed(msgspec.Struct, frozen=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """The run stopped because somebody asked for it."""
+    """The run stopped at a request to cancel."""
 
     reason: str = "cancelled on request"
 
@@ -48,7 +48,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The run is suspended; the attempt is given back. The checkpoint says that it has begun."""
+    """The run is suspended; the attempt is given back. The checkpoint records the wait."""
 
     wait: Wait
     checkpoint: Checkpoint
@@ -57,13 +57,13 @@ class Waiting(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released | Waiting
 
 EXPIRED = "EXPIRED"
-"""The outcome nobody lived to report; the store's reap writes it."""
+"""The outcome of a run whose lease expired without a report; the store's reap writes it."""
 
 INTERRUPTED = "INTERRUPTED"
-"""The same for a run whose worker went silent with others: the attempt is given back."""
+"""The same if its worker ran other jobs, too: the attempt is given back."""
 
 LEASE_EXPIRED = "worker lease expired"
-"""The ``last_error`` of a run whose worker went silent."""
+"""The ``last_error`` of a run whose lease expired."""
 
 LEASE_EXPIRED_TOGETHER = f"{LEASE_EXPIRED}; it ran other jobs, too, so this attempt does not count"
 """The same in the history of a job that was interrupted."""
@@ -75,16 +75,16 @@ class Report(NamedTuple):
     lease: Lease
     outcome: Outcome
     is_child: bool | None = None
-    """Whether the job has a parent; None if that is not known, which is right and slower."""
+    """Whether the job has a parent; None if unknown, which is correct but slower."""
 
     @classmethod
     def of(cls, run: Assignment, outcome: Outcome) -> Report:
-        """Report on a run that was just claimed."""
+        """Return the report on a claimed run."""
         return cls(run.lease, outcome, run.parent_id is not None)
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes to store it."""
+        """Its approximate size in the database, in bytes."""
         match self.outcome:
             case Succeeded(result):
                 return text_size(result)
@@ -101,7 +101,7 @@ class Beat(StrEnum):
 
     OK = "OK"
     CANCEL = "CANCEL"
-    """The lease is extended, and somebody asked the job to stop."""
+    """The lease is extended, and the job was asked to stop."""
     LOST = "LOST"
     UNKNOWN = "UNKNOWN"
-    """Somebody holds the row's lock just now: keep running, ask again."""
+    """Another transaction holds the row's lock: keep running, and send another heartbeat."""

@@ -1,4 +1,4 @@
-"""What a search through jobs came to, and how far it went: no search walks a whole table."""
+"""Pages and counts of jobs, and how far their scan went: no scan covers a whole table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 from pulsed.model.job import Status
 
 SEARCHED = 50_000
-"""Jobs that one list or count looks at, where no index has just those that match."""
+"""Jobs that one list or count scans, if no index covers its filter."""
 
 T = TypeVar("T")
 
@@ -21,14 +21,14 @@ class Page(list[T]):
         self,
         jobs: Iterable[T] = (),
         *,
-        next: UUID | None = None,  # noqa: A002 - what it is called where it is read
+        next: UUID | None = None,  # noqa: A002 - the name of the attribute
         is_cut: bool = False,
     ) -> None:
         super().__init__(jobs)
         self.next = next
-        """Where the next page begins: its ``before``. None: there is none."""
+        """The ``before`` of the next page; None if this is the last."""
         self.is_cut = is_cut
-        """The search ended at its bound, with fewer jobs than were asked for: go on at ``next``."""
+        """The scan reached its limit before the page was full: continue at ``next``."""
 
 
 class Counts(dict[Status, int]):
@@ -39,4 +39,4 @@ class Counts(dict[Status, int]):
     ) -> None:
         super().__init__(counted)
         self.at_least = frozenset(at_least)
-        """Of these there may be more: counting ended at its bound."""
+        """Statuses that may have more jobs: counting reached its limit."""

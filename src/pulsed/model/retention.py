@@ -12,10 +12,10 @@ from pulsed.model.job import Status
 from pulsed.wording import format_duration
 
 Age: TypeAlias = timedelta | float | None
-"""A time, or so many seconds; None is for ever."""
+"""A timedelta or a number of seconds; None is for ever."""
 
 SHORTEST = 60.0
-"""An enqueue or a report that is made again after a lost answer is recognised by its row."""
+"""An enqueue or a report that is retried after a lost answer needs the row, to be recognised."""
 LONGEST = 100 * 366 * 86_400.0
 WEEK = timedelta(days=7)
 
@@ -24,8 +24,8 @@ WEEK = timedelta(days=7)
 class Retention:
     """How long finished jobs are kept, by how they ended; ``None`` keeps them for ever.
 
-    A dead letter is work that was not done and waits for somebody to look at it, so none is
-    removed unless you say when.
+    A dead letter is work that was not done and waits for an operator, so none is removed
+    unless you say when.
     """
 
     succeeded: Age = WEEK
@@ -38,12 +38,12 @@ class Retention:
 
     @classmethod
     def forever(cls) -> Retention:
-        """Keep every job until somebody deletes it."""
+        """Keep every job until you delete it."""
         return cls(succeeded=None, cancelled=None, dead_lettered=None)
 
     @property
     def ages(self) -> dict[Status, float]:
-        """The seconds that jobs of a status are kept after their end; for ever if it is missing."""
+        """The seconds that jobs of a status are kept after their end; for ever without an entry."""
         kept = {
             Status.SUCCEEDED: self.succeeded,
             Status.CANCELLED: self.cancelled,
@@ -54,7 +54,7 @@ class Retention:
 
 
 def checked_age(what: str, value: Age, *, least: float = 0.0) -> float | None:
-    """Return the seconds of an age, or say what is wrong with it."""
+    """Return the seconds of an age, or raise ``InvalidOption``."""
     if value is None:
         return None
     if isinstance(value, timedelta):
@@ -81,6 +81,6 @@ def checked_retention(value: Retention | None) -> Retention:
 
 
 def described(ages: Mapping[Status, float]) -> str:
-    """Write a policy in a few words: ``SUCCEEDED 7 d, CANCELLED 12 h``."""
+    """Return a policy as text: ``SUCCEEDED 7 d, CANCELLED 12 h``."""
     parts = [f"{status} {format_duration(age)}" for status, age in ages.items()]
     return ", ".join(parts) or "everything for ever"

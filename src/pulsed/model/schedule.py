@@ -1,7 +1,7 @@
-"""What a schedule says and what it does when it is due, decided without I/O.
+"""The definition of a schedule, and the decision what it does when it is due. No I/O.
 
-A schedule has a cursor, the earliest occurrence that has not been fired. ``plan`` says what to do
-when the cursor is due: which occurrences become jobs, how many are passed over, and where the
+A schedule has a cursor, the earliest occurrence that has not been fired. ``plan`` decides what
+happens when the cursor is due: which occurrences become jobs, how many are skipped, and where the
 cursor goes.
 """
 
@@ -33,20 +33,20 @@ from pulsed.model.timetable import (
 )
 
 NAMESPACE = UUID("7d8c1d5e-6a0f-5b6e-9a44-3c1f0b7e52d1")
-"""Every occurrence's job id is made under this; it can never change."""
+"""The namespace of every occurrence's job id; it can never change."""
 ON_TIME = timedelta(seconds=60)
-"""With catch-up ``skip``, an occurrence later than this was missed."""
+"""With catch-up ``skip``, an occurrence that is later than this counts as missed."""
 MINUTE = timedelta(minutes=1)
 """No two occurrences of a cron are closer than this."""
 
 
 class CatchUp(StrEnum):
-    """What happens to occurrences that passed while nobody looked."""
+    """What happens to occurrences that passed while no worker fired schedules."""
 
     ONE = "one"
-    """The latest of them becomes a job, the others are passed over."""
+    """The latest of them becomes a job, the others are skipped."""
     SKIP = "skip"
-    """All of them are passed over."""
+    """All of them are skipped."""
     ALL = "all"
     """Each becomes a job, the latest ``limit`` of them if there is a limit."""
 
@@ -70,7 +70,7 @@ class ScheduleState(StrEnum):
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a schedule says: when, and which job. Stored as JSON; equal specs are one schedule."""
+    """A schedule's definition: when, and which job. Stored as JSON; equal specs, equal texts."""
 
     topic: str
     payload: str
@@ -111,14 +111,14 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Version(NamedTuple):
-    """Which state of which schedule somebody has seen: every change but a fire makes a new one."""
+    """The state of a schedule that a caller has read; every change but a fire makes a new one."""
 
     id: UUID
     revision: int
 
 
 class ScheduleKey(NamedTuple):
-    """What a schedule is called; lists are in this order."""
+    """The app and the name of a schedule; lists are sorted by them."""
 
     app: str
     name: str
@@ -156,17 +156,17 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> ScheduleKey:
-        """What it is called."""
+        """Its app and its name."""
         return ScheduleKey(self.app, self.name)
 
     @property
     def version(self) -> Version:
-        """What a change is compared with that was decided on this row."""
+        """The version that a change based on this row has to find unchanged."""
         return Version(self.id, self.revision)
 
     @property
     def spec(self) -> ScheduleSpec:
-        """What it says; raises if somebody else has written it and it cannot be read."""
+        """Its definition; raises ``InvalidOption`` if the stored text cannot be decoded."""
         try:
             return msgspec.json.decode(self.spec_text, type=ScheduleSpec)
         except msgspec.MsgspecError as error:
@@ -181,7 +181,7 @@ class Plan(NamedTuple):
     fire: list[datetime]
     """Occurrences that become jobs, in order."""
     missed: int
-    """Occurrences passed over."""
+    """Number of occurrences skipped."""
     next: datetime | None
     """Where the cursor goes; None if there is no further occurrence."""
 
@@ -201,7 +201,7 @@ def first_occurrence(
     start: datetime | None = None,
     end: datetime | None = None,
 ) -> datetime | None:
-    """Return where a new schedule's cursor begins.
+    """Return the first cursor of a new schedule.
 
     An interval without a start begins one interval after its creation, a cron at its next instant;
     an instant in the past is due at once.
@@ -282,7 +282,7 @@ def _first_of_latest(
     early, late = max(cursor, end - stretch), end
     if count_between(timetable, early, end) <= limit:
         return next_after(timetable, early - MICROSECOND, anchor=anchor) or cursor
-    while late - early > MINUTE:  # from early on there are too many, from late on there are not
+    while late - early > MINUTE:  # too many from early on, not too many from late on
         middle = early + (late - early) / 2
         if count_between(timetable, middle, end) > limit:
             early = middle
@@ -292,7 +292,7 @@ def _first_of_latest(
 
 
 def _count(timetable: Timetable, cursor: datetime, latest: datetime) -> int:
-    """Count the occurrences from the cursor up to, but not with, the latest."""
+    """Return the number of occurrences from the cursor to the latest, exclusive."""
     match timetable:
         case Once():
             return 0
@@ -307,7 +307,7 @@ def _within(occurrence: datetime | None, end: datetime | None) -> datetime | Non
 
 
 def occurrence_id(schedule_id: UUID, occurrence: datetime) -> UUID:
-    """Return the id of the job of one occurrence: the same from whoever fires it."""
+    """Return the id of the job of one occurrence: the same in every process that fires it."""
     micros = to_micros(occurrence)
     name = NAMESPACE.bytes + f"{schedule_id}|{micros}".encode()
     return computed_id(max(0, micros // 1000), sha1(name, usedforsecurity=False).digest())

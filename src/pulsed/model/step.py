@@ -10,20 +10,20 @@ import msgspec
 
 
 class StepKind(StrEnum):
-    """What a checkpoint is about."""
+    """The kind of call that a checkpoint records."""
 
     STEP = "STEP"
     SLEEP = "SLEEP"
     SIGNAL = "SIGNAL"
     FAN_OUT = "FAN_OUT"
     JOB = "JOB"
-    """Another job that is waited for."""
+    """A wait for another job."""
     VERSION = "VERSION"
-    """Which version of its code a workflow follows at a change."""
+    """The version of its code that a workflow follows at a change."""
 
 
 class StepState(StrEnum):
-    """How far it is. Only OPEN ever changes."""
+    """The state of a step. Only OPEN ever changes."""
 
     OPEN = "OPEN"
     """A wait that has begun."""
@@ -53,11 +53,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     state: StepState = StepState.DONE
     input_hash: str = ""
     value: str | None = None
-    """What it came to, as JSON text."""
+    """Its result, as JSON text."""
     error: str | None = None
     tries: int = 1
     took: float = 0.0
-    """Seconds, as the worker measured them; only on the way to the database."""
+    """Seconds, as the worker measured them; only in a checkpoint to be written."""
     until: datetime | None = None
     """When an OPEN wait ends at the latest."""
     started_at: datetime | None = None
@@ -65,20 +65,20 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> StepKey:
-        """What it is stored under."""
+        """The key that it is stored under."""
         return StepKey(self.name, self.nth)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """What a suspended job waits for, and for how long at the most."""
+    """What a suspended job waits for, and its deadline."""
 
     kind: StepKind
     key: str = ""
     """The family of its children, the signal's name, or the job's id."""
     delay: float | None = None
-    """Seconds until the wait ends; None, with no ``until``: never."""
+    """Seconds until the wait times out; None, without ``until``, is never."""
     until: datetime | None = None
     enough: int | None = None
-    """So many successes decide a fan-out…"""
+    """Number of successes that decides a fan-out."""
     too_many: int | None = None
-    """…and so many failures."""
+    """Number of failures that decides it."""

@@ -1,6 +1,6 @@
 """When something is due: once, at an interval, or by a cron expression in a zone's wall time.
 
-Pure computations on instants, all of them in UTC. Nothing here looks at a clock.
+Pure computations on instants, all of them in UTC. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Every:
 class Cron:
     """A cron expression in a zone's wall time.
 
-    A wall time that a change of clocks leaves out runs once right after the gap, one that comes
-    twice runs on the first pass; a job with a wildcard hour follows elapsed time.
+    At a clock change, a skipped wall time runs once right after the gap, and a repeated one runs on
+    the first pass. An expression with a wildcard minute or hour follows elapsed time.
     """
 
     expression: str
@@ -82,10 +82,10 @@ def every_timetable(seconds: float | timedelta) -> Every:
 
 
 def cron_timetable(text: str, zone: str | None = None) -> Cron | Every:
-    """Return the timetable of a cron text, or say which field is wrong.
+    """Return the timetable of a cron text, or raise an error that names the wrong field.
 
-    Besides five fields and a nickname this is ``@every 1h30m``, an interval, and a text that begins
-    with ``CRON_TZ=Europe/Berlin`` (or ``TZ=``), its zone.
+    Besides five fields and a nickname, it may be an interval (``@every 1h30m``), and may begin with
+    its zone: ``CRON_TZ=Europe/Berlin`` or ``TZ=``.
     """
     if not isinstance(text, str):
         raise InvalidOption(f"cron must be a text such as '0 9 * * MON-FRI', not {text!r}.")
@@ -111,7 +111,7 @@ def split_zone(text: str) -> tuple[str | None, str]:
 
 
 def is_interval(text: str) -> bool:
-    """Whether a cron text is ``@every`` so much time."""
+    """Whether a cron text is an ``@every`` interval."""
     return text.lower().split(maxsplit=1)[:1] == [EVERY]
 
 
@@ -125,7 +125,7 @@ def _every_text(text: str) -> Every:
 
 
 def normalized_cron(expression: str) -> str:
-    """Return five fields for a nickname or an expression, or say which field is wrong."""
+    """Return the five fields of a nickname or an expression; an error names the wrong field."""
     text = NICKNAMES.get(expression.strip().lower(), expression.strip())
     if text.startswith("@"):
         known = ", ".join((*NICKNAMES, f"{EVERY} 5m"))
@@ -145,7 +145,7 @@ def normalized_cron(expression: str) -> str:
 
 
 def simulation(expression: str, start: datetime) -> CronSim:
-    """Return a cron expression as cronsim reads it, which takes ``5-5/3`` for ``5/3``."""
+    """Return cronsim's iterator, with ``5`` for ``5-5/3``, which it would read as ``5/3``."""
     return CronSim(_RANGE_OF_ONE.sub(_one_value, expression), start)
 
 
@@ -173,7 +173,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def describe(timetable: Timetable) -> str:
-    """Say in plain words when a schedule runs."""
+    """Return in plain words when a schedule runs."""
     match timetable:
         case Once(at):
             return f"Once at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -258,8 +258,8 @@ def _cron_after(timetable: Cron, after: datetime) -> Iterator[datetime]:
 def _by_wall_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
     """Yield each matching wall time once.
 
-    cronsim counts these in wall time, where the second pass of an overlap lies before its first;
-    what is not later in UTC is not an occurrence.
+    cronsim counts these in wall time, where the second pass of an overlap lies before its first.
+    A result that is not later in UTC than the last one is dropped.
     """
     latest = after
     local = after.astimezone(zone_of(timetable.zone))
@@ -273,8 +273,8 @@ def _by_wall_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
 def _by_elapsed_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
     """Yield every instant whose wall time matches: none in a gap, both in an overlap.
 
-    Asked for wall times without a zone, for cronsim steps by whole hours where clocks may change
-    by half of one. What comes twice waits in a heap until nothing earlier can follow.
+    cronsim gets wall times without a zone: with one it steps by whole hours, but clocks may change
+    by half an hour. Repeated times stay in a heap until nothing earlier can follow.
     """
     zone = zone_of(timetable.zone)
     local = after.astimezone(zone).replace(tzinfo=None, fold=0)
@@ -290,7 +290,7 @@ def _by_elapsed_time(timetable: Cron, after: datetime) -> Iterator[datetime]:
 
 
 def _coming_back(after: datetime, zone: ZoneInfo) -> timedelta:
-    """Return how much of the wall time before ``after`` comes once more after it."""
+    """Return how much of the wall time before ``after`` repeats after it."""
     soon = after + LONGEST_OVERLAP
     offsets = [instant.astimezone(zone).utcoffset() or timedelta(0) for instant in (after, soon)]
     return max(timedelta(0), offsets[0] - offsets[1])
@@ -307,7 +307,7 @@ def _passes(wall: datetime, zone: ZoneInfo) -> list[datetime]:
 
 
 def _latest_cron(timetable: Cron, until: datetime) -> datetime | None:
-    """Look back over growing stretches: the rarer the occurrences, the longer the stretch."""
+    """Return the last occurrence up to ``until``, from a search back over ever longer intervals."""
     for hours in (2, 50, 24 * 33, 24 * 367, 24 * 366 * 9, 24 * 366 * 41):
         found = None
         for occurrence in _cron_after(timetable, until - timedelta(hours=hours)):

@@ -1,8 +1,8 @@
 """What a durable workflow does beyond its steps: its history, signals, children. Pure.
 
-A workflow is an ordinary job that uses its context. What it has done is kept as checkpoints, one
-for each step, in the order of their calls; a run that starts again finds them and goes on from
-there. What it waits for is said on its row, and others wake it.
+A workflow is an ordinary job that uses its context. Its progress is stored as checkpoints, one for
+each step, in the order of their calls; a later run replays them and continues from there. Its row
+says what it waits for, and other processes wake it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class History(NamedTuple):
     checkpoints: list[Checkpoint]
     """In the order of their calls."""
     generation: int
-    """How often it was replayed afresh."""
+    """How often it was restarted from the beginning (``fresh``)."""
     now: datetime
     """The database's clock when it was read."""
 
@@ -50,7 +50,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How far another job is, for one that waits for it."""
+    """The state of another job, for one that waits for it."""
 
     id: UUID
     topic: str
@@ -60,31 +60,31 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def family(key: StepKey, generation: int = 0) -> str:
-    """Return what a fan-out's children are told apart by from those of the parent's others."""
+    """Return the key that a fan-out's children share, unique among the fan-outs of the parent."""
     name = f"{key.name}|{key.nth}"
     return f"{name}|{generation}" if generation else name
 
 
 def fan_out_of(family: str) -> str:
-    """Return what to call the fan-out of a family; one that is not of our making stays as it is."""
+    """Return the name of a family's fan-out for people; an unknown format stays as it is."""
     name, _, rest = family.partition("|")
     nth = rest.partition("|")[0]
     return str(StepKey(name, int(nth))) if nth.isdecimal() else family
 
 
 def child_id(parent: UUID, family: str, index: int) -> UUID:
-    """Return the id of a fan-out's child: the same whoever makes it, and however often.
+    """Return the id of a fan-out's child: the same in every process and run.
 
-    It begins as the parent's does: a family stands together in every list.
+    It begins with the parent's time, so a family stands together in every list.
     """
     name = parent.bytes + f"{family}|{index}".encode()
     return computed_id(parent.int >> 80, sha1(name, usedforsecurity=False).digest())
 
 
 def child_ids(parent: UUID, family: str, count: int) -> list[UUID]:
-    """Return what ``child_id`` says for each of a fan-out's first children, in a third of the time.
+    """Return the ``child_id`` of each of a fan-out's first children, in a third of the time.
 
-    All of their names begin alike, and are hashed that far once.
+    Their names share a prefix, which is hashed once.
     """
     begun = parent.int >> 80
     beginning = sha1(parent.bytes + f"{family}|".encode(), usedforsecurity=False)
@@ -106,11 +106,11 @@ class Strategy(msgspec.Struct, frozen=True):
     share: float = 1.0
 
     def enough(self, total: int) -> int | None:
-        """Return how many successes decide it before all have ended; None: no number does."""
+        """Return how many successes decide it before all have ended; None if no number does."""
         return self._needed(total) if self.name == "threshold" else None
 
     def too_many(self, total: int) -> int | None:
-        """Return how many failures decide it before all have ended; None: no number does."""
+        """Return how many failures decide it before all have ended; None if no number does."""
         return None if self.name == "collect_all" else total - self._needed(total) + 1
 
     def _needed(self, total: int) -> int:
@@ -122,14 +122,14 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 fail_fast = Strategy("fail_fast")
-"""The first failure fails the fan-out, and stops the children that are left."""
+"""The first failure fails the fan-out, and cancels the children that are left."""
 
 collect_all = Strategy("collect_all")
-"""Every child comes to its end; what failed is in the result."""
+"""Every child runs to its end; failures are in the result."""
 
 
 def threshold(share: float) -> Strategy:
-    """It is enough if this share of the children succeeds; those that are left go on."""
+    """Succeed once this share of the children has succeeded; those that are left continue."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise InvalidOption(f"threshold(share) must be above 0 and at most 1, not {share!r}.")
     return Strategy("threshold", float(share))
@@ -141,9 +141,9 @@ Verdict: TypeAlias = bool | None
 
 
 def verdict(strategy: Strategy, statuses: Sequence[Status | None]) -> Verdict:
-    """Return whether a fan-out has succeeded; None while that is open.
+    """Return whether a fan-out has succeeded; None while it is undecided.
 
-    ``None`` among the statuses is a child that somebody removed: it will not succeed any more.
+    ``None`` among the statuses is a child that was deleted, which counts as a failure.
     ``store/sql/waiting.py`` says in SQL when it is decided.
     """
     succeeded = sum(status is Status.SUCCEEDED for status in statuses)

@@ -49,5 +49,5 @@ def _json_or_text(value: str) -> Any:
 
 
 def refused_constant(word: str) -> Any:
-    """Say no to NaN and Infinity; JSON has no such numbers."""
+    """Refuse NaN and Infinity; JSON has no such numbers."""
     raise ValueError(word)

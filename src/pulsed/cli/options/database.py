@@ -27,12 +27,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 IMPATIENT = RetryPolicy(max_attempts=3)
-"""Somebody is sitting in front of the command."""
+"""Fewer retries than a worker's: a user is waiting for the command."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Database:
-    """What the options and the environment say about where the jobs are."""
+    """The database that the options and the environment name."""
 
     url: str | None = None
     app: str | None = None
@@ -48,7 +48,7 @@ class Database:
         return load_app(name)
 
     def resolved(self) -> tuple[str, StoreSettings]:
-        """Return the URL and how to open it: as the option says, the app, or the environment."""
+        """Return the URL and how to open it, from the option, the app, or the environment."""
         if app := self.loaded_app():
             return self.url or url_of(app), app.settings
         if url := self.url or url_of_environment():
@@ -100,7 +100,7 @@ max_connections_option = click.option(
 
 
 def limited(settings: StoreSettings, max_connections: int | None) -> StoreSettings:
-    """Return settings with what the option says in place of their own."""
+    """Return the settings, with the option's limit if one is given."""
     if max_connections is None:
         return settings
     return dataclasses.replace(settings, max_connections=max_connections)
@@ -112,7 +112,7 @@ def url_of_environment() -> str | None:
 
 
 def url_of(app: Pulse) -> str:
-    """Return an app's URL; one that has none takes that of the environment."""
+    """Return an app's URL, or that of the environment if it has none."""
     try:
         return app.url
     except ConfigError:
@@ -122,7 +122,7 @@ def url_of(app: Pulse) -> str:
 
 
 def point(app: Pulse, url: str | None) -> None:
-    """Make an app use the database that the command line, or at last the environment, names."""
+    """Make an app use the database of the command line, its own, or else the environment's."""
     wanted = url or url_of(app)
     if url or _has_none(app):
         app.url = wanted

@@ -17,14 +17,14 @@ NAMES = ("status", "topic", "queue", "tag", "error", "since", "until", "parent")
 
 
 def statuses(value: str | tuple[Status, ...]) -> tuple[Status, ...]:
-    """Read statuses, or their beginnings: ``dead`` is DEAD_LETTERED. Several with commas."""
+    """Parse statuses, or their prefixes: ``dead`` is DEAD_LETTERED. Commas separate several."""
     if isinstance(value, tuple):
         return value
     return tuple(status(word.strip()) for word in value.split(","))
 
 
 def status(word: str) -> Status:
-    """Read one status, or its beginning."""
+    """Parse one status, or its prefix."""
     found = [each for each in Status if word and each.startswith(word.upper())]
     if len(found) != 1:
         raise click.BadParameter(f"{word!r} is not one of {', '.join(Status).lower()}.")
@@ -36,7 +36,7 @@ def _complete_status(_ctx: click.Context, _param: click.Parameter, begun: str) -
 
 
 def status_option(text: str) -> Callable[[F], F]:
-    """Return the option for statuses, with a help of its own."""
+    """Return the option for statuses, with this help text."""
     return click.option(
         "--status",
         type=statuses,

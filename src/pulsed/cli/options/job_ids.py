@@ -1,4 +1,4 @@
-"""Job ids as people give them: whole, or their first characters."""
+"""Job ids as people give them: in full, or a prefix."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
 SHORTEST_PREFIX = 6
-"""Digits. Ids begin with their time: fewer would name the jobs of hours."""
+"""Digits. Ids begin with a timestamp: a shorter prefix would match the jobs of hours."""
 
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}", re.IGNORECASE)
 
 
 def find_id(store: Store, given: str) -> UUID:
-    """Return the id of the one job whose id begins with what was given."""
+    """Return the id of the one job whose id has the given prefix."""
     digits = given.replace("-", "").lower()
     if len(digits) >= 32 or not _PREFIX.fullmatch(given):
         return checked_id(given)

@@ -21,7 +21,7 @@ KEEP_VARIABLE = "PULSED_KEEP"
 
 
 def keep(value: str | Mapping[str, Age]) -> Mapping[str, Age]:
-    """Read ``7d``, ``forever`` or ``succeeded=1d,dead=90d``: fields of a ``Retention``."""
+    """Parse ``7d``, ``forever`` or ``succeeded=1d,dead=90d``: fields of a ``Retention``."""
     if not isinstance(value, str):
         return value
     kept: dict[str, Age] = {}
@@ -51,7 +51,7 @@ def _age(text: str) -> Age:
 
 
 def changed(retention: Retention, kept: Mapping[str, Age] | None) -> Retention:
-    """Return a policy with what the option says in place of its own."""
+    """Return a policy with the values of the option in place of its own."""
     return dataclasses.replace(retention, **kept or {})
 
 

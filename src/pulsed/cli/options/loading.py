@@ -1,4 +1,4 @@
-"""From ``module:attribute`` to the app it names, with errors that are about the user's code."""
+"""Loads the app that ``module:attribute`` names, with errors about the user's code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = str(Path(__file__).parent.parent)
 
 
 def load_app(name: str | None) -> Pulse:
-    """Return the app that ``name``, or else the environment, points to."""
+    """Return the app that ``name``, or else the environment, names."""
     name = name or os.environ.get(APP_VARIABLE)
     if not name:
         raise CommandError(f"which app? {FORM} ${APP_VARIABLE} can hold it too.", Code.USAGE)

@@ -1,4 +1,4 @@
-"""``--retry`` and ``--dequeue-retry``: how often and how patiently a worker asks its database."""
+"""``--retry`` and ``--dequeue-retry``: the retry policies of a worker's database operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIMES = ("initial", "max")
 
 
 def retry_policy(text: str) -> RetryPolicy:
-    """Read ``off``, a number of attempts, or ``attempts=5,initial=1s,max=30s``."""
+    """Parse ``off``, a number of attempts, or ``attempts=5,initial=1s,max=30s``."""
     if text == "off":
         return RetryPolicy.disabled()
     given = {"attempts": text} if text.isdigit() else dict(map(_pair, text.split(",")))

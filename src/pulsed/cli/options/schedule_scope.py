@@ -30,14 +30,14 @@ DEFAULT_APP = "default"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """What the options say about whose schedules are meant."""
+    """The app and the database that the options select."""
 
     database: Database
     app_name: str | None = None
 
     @contextmanager
     def schedules(self, *, create: bool = False) -> Iterator[Schedules]:
-        """Open the schedules of one app; its code is loaded if it is named, to check arguments."""
+        """Open the schedules of one app; a named module is loaded, to check arguments."""
         with self.opened(create=create) as (schedules, _):
             yield schedules
 
@@ -65,7 +65,7 @@ class Scope:
 
 
 def _point_elsewhere(store: Store, name: str) -> None:
-    """Name the other apps: who looks for a schedule in vain often looks in the wrong one."""
+    """Print the other apps: a schedule that is not found is often another app's."""
     others = {row.app for row in run_blocking(store.schedules.list_page())} - {name}
     if others:
         say(f"there are schedules of other apps (--app-name): {joined(sorted(others))}")

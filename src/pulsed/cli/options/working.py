@@ -1,4 +1,4 @@
-"""How a worker works: the options that `pulsed worker` and `pulsed dev` share."""
+"""The options of a worker that `pulsed worker` and `pulsed dev` share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def queues(value: str | Sequence[str]) -> Sequence[str] | Mapping[str, float]:
-    """Read names of queues in their order, or with weights: ``mail=3,default=1``."""
+    """Parse names of queues in order, or with weights: ``mail=3,default=1``."""
     if not isinstance(value, str):
         return value
     parts = [part.strip() for part in value.split(",") if part.strip()]

@@ -26,7 +26,7 @@ LABEL = 12
 
 
 class Known(NamedTuple):
-    """All there is to know about a job."""
+    """Everything that the report on a job shows."""
 
     tree: Node
     failures: Sequence[Failure]
@@ -37,7 +37,7 @@ class Known(NamedTuple):
 
 
 def report(to: Console, known: Known) -> None:
-    """Print all there is to know about a job."""
+    """Print the full report on a job."""
     tree, failures, hints, schedule, now = known
     job = tree.job
     head = Text.assemble((in_line(job.topic), "bold"), "  ", status_of(job))

@@ -17,16 +17,16 @@ from pulsed.model.workflow import FAILED_CHILD, child_id, child_ids, family
 from pulsed.store.base import Store
 
 FEW = 5
-"""How many children of a fan-out are shown, besides those that failed; of theirs, half as many."""
+"""Children of a fan-out that are shown, besides those that failed; at each level below, half."""
 
 FEW_IN_JSON = 100
 """The same for a program that reads the tree."""
 
 MOST_FAILED = 100
-"""How many of those that failed; a fan-out of thousands may have lost its database."""
+"""Failed children that are shown; an outage may fail thousands of a fan-out."""
 
 MOST_TREES = 1_000
-"""Of all children of a fan-out, so many are shown with what is below them."""
+"""Children of a fan-out that are shown with what is below them."""
 
 PAGE = 1_000
 
@@ -37,10 +37,10 @@ class Node(NamedTuple):
     job: JobRow
     steps: Sequence[Step]
     others: int
-    """Children that belong to none of its steps: made before it was begun afresh, perhaps."""
+    """Children that belong to none of its steps: perhaps from before a fresh restart."""
     now: datetime
     is_read: bool = True
-    """Whether its steps were looked for."""
+    """Whether its steps were read."""
 
     @property
     def is_workflow(self) -> bool:
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
     @property
     def ended_at(self) -> datetime | None:
-        """When it ended. Nobody writes down the end of a sleep: it is over when its time is."""
+        """When it ended. The end of a sleep is not stored: it ends when its time is up."""
         step = self.checkpoint
         if step.kind is StepKind.SLEEP and step.until is not None and step.until <= self.now:
             return step.until
@@ -78,7 +78,7 @@ class Step(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took, or how long it has been going on."""
+        """How long it took, or has taken so far."""
         return max(0.0, ((self.ended_at or self.now) - self.began_at).total_seconds())
 
 
@@ -86,7 +86,7 @@ class Child(NamedTuple):
     """One of a fan-out's jobs."""
 
     place: int | None
-    """Its place among the calls."""
+    """Its index among the calls; None if unknown."""
     node: Node
 
 
@@ -103,7 +103,7 @@ class Children(NamedTuple):
 
     @property
     def failed_unseen(self) -> int:
-        """How many failed and are not shown."""
+        """How many failed children are not shown."""
         seen = sum(child.node.job.status in FAILED_CHILD for child in self.shown)
         return max(0, sum(self.counts[status] for status in FAILED_CHILD) - seen)
 
@@ -112,7 +112,7 @@ class Children(NamedTuple):
 
 
 async def read_tree(store: Store, job: JobRow, few: int | None) -> Node:
-    """Read a job's steps and children; ``few`` of each fan-out and the failed ones, None: all."""
+    """Read a job's steps and children: ``few`` of each fan-out and the failed ones, or all."""
     checkpoints, generation, now = await store.workflows.history(job.id)
     total = sum((await store.counts(JobFilter(parent=job.id))).values())
     steps = []
@@ -127,7 +127,7 @@ async def read_tree(store: Store, job: JobRow, few: int | None) -> Node:
 
 
 def _order(step: Checkpoint) -> tuple[int, bool]:
-    """Return the place of a step; a version stands before the call that it was asked for at."""
+    """Return the sort key of a step; a version precedes the call at which it was asked for."""
     return step.seq, step.kind is not StepKind.VERSION
 
 
@@ -166,7 +166,7 @@ async def _read_children(store: Store, parent: UUID, name: str, few: int | None)
 
 
 def _places(parent: UUID, name: str, total: int, rows: Iterable[JobRow]) -> dict[UUID, int]:
-    """Return which call each child was made by. Its id says so, though not the other way round."""
+    """Return the index of each child's call, by computing ids: no index can be read from an id."""
     missing = {row.id for row in rows}
     places: dict[UUID, int] = {}
     for index in range(total + PAGE):  # some may have been removed by hand
@@ -183,13 +183,13 @@ def _places(parent: UUID, name: str, total: int, rows: Iterable[JobRow]) -> dict
 
 
 def tree_as_json(node: Node) -> dict[str, Any]:
-    """Return a job for a machine, with all that is below it."""
+    """Return a job as JSON data, with all that is below it."""
     steps = [_step_as_json(step) for step in node.steps] if node.is_read else None
     return job_as_json(node.job) | {"steps": steps, "wait": wait_as_json(node)}
 
 
 def wait_as_json(node: Node) -> dict[str, Any] | None:
-    """Return what a job waits for."""
+    """Return what a job waits for, as JSON data."""
     job = node.job
     if job.status is not Status.WAITING:
         return None

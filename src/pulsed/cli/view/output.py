@@ -35,7 +35,7 @@ COLOURS = {
 }
 
 SHORT = {Status.DEAD_LETTERED: "DEAD"}
-"""Where columns are scarce; ``--status`` understands it too."""
+"""Short names for narrow columns; ``--status`` accepts them too."""
 
 
 def json_option(command: F) -> F:
@@ -67,17 +67,17 @@ def for_people(*, as_json: bool | None) -> bool:
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return a console for tables and colours; it knows about NO_COLOR and pipes."""
+    """Return a console for tables and colours; it respects NO_COLOR and pipes."""
     return CleanConsole(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 class CleanConsole(Console):
-    """Draws no control characters but its own."""
+    """A console that draws no control characters but its own."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Return what to draw, with texts made harmless."""
+        """Return the segments to draw, without control characters in their texts."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -92,7 +92,7 @@ def text_in_line(text: Text) -> Text:
 
 
 def one_line(text: str) -> str:
-    """Return the first line of a text, made harmless."""
+    """Return the first line of a text, without control characters."""
     lines = text.strip().splitlines()
     return in_line(lines[0]) if lines else ""
 
@@ -103,7 +103,7 @@ def print_json(value: Any) -> None:
 
 
 def job_as_json(job: JobRow) -> dict[str, Any]:
-    """Return a job for a machine. JSON columns go through as they are, big integers and all."""
+    """Return a job as JSON data. JSON columns pass unchanged, with big integers."""
     fields = msgspec.structs.asdict(job) | {"next_run_at": job.due_at}
     for field in fields_of(ROW):
         if field.kind is Kind.JSON:
@@ -112,7 +112,7 @@ def job_as_json(job: JobRow) -> dict[str, Any]:
 
 
 def worker_as_json(worker: WorkerInfo) -> dict[str, Any]:
-    """Return a worker for a machine."""
+    """Return a worker as JSON data."""
     return msgspec.structs.asdict(worker)
 
 
@@ -134,12 +134,12 @@ def status_of(job: JobRow) -> Text:
 
 
 class Table:
-    """Columns of fitting width; some give way, in the order given, when the terminal is narrow."""
+    """A table with fitting columns; flexible ones shrink in order if the terminal is narrow."""
 
     def __init__(self, *heads: str, flexible: Mapping[str, int]) -> None:
         self._heads = heads
         self._flexible = flexible
-        """Names of columns, and how narrow they may become."""
+        """Names of columns that may shrink, and their minimum widths."""
         self._rows: list[tuple[Sequence[Text], Text | None]] = []
 
     def add(self, *cells: str | Text, below: Text | None = None) -> None:
@@ -179,7 +179,7 @@ class Table:
 
 
 def print_counts(counted: Counts, *, as_json: bool | None) -> None:
-    """Print numbers of jobs by their status; on stderr, of which there may be more."""
+    """Print numbers of jobs by status, and which of them are only lower bounds."""
     if not for_people(as_json=as_json):
         print_json(dict(counted))
         if counted.at_least:
@@ -196,7 +196,7 @@ def print_counts(counted: Counts, *, as_json: bool | None) -> None:
 
 
 def at_least(counted: Counts, status: Status) -> str:
-    """Write one of the numbers; ``≥`` if there may be more."""
+    """Return one of the numbers as text; with ``≥`` if it is a lower bound."""
     return f"{'≥ ' if status in counted.at_least else ''}{counted[status]:,}"
 
 
@@ -207,14 +207,14 @@ def _fitted(text: str, width: int) -> str:
 
 
 def joined(names: Iterable[str], most: int = 12) -> str:
-    """Return names for a line of text; beyond ``most`` only their number is said."""
+    """Return names for a line of text; those beyond ``most`` are only counted."""
     given = [in_line(name) for name in names]
     more = f" and {len(given) - most} more" if len(given) > most else ""
     return ", ".join(given[:most]) + more
 
 
 def print_hanging(screen: Console, line: Text, indent: int) -> None:
-    """Print a line; what does not fit goes on below its text, not below its label."""
+    """Print a line; wrapped lines are indented to its text, not to its label."""
     head, *rest = line.wrap(screen, screen.width)
     screen.print(head)
     if rest:

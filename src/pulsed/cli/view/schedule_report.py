@@ -20,7 +20,7 @@ from pulsed.model.timetable import Cron
 from pulsed.wording import format_duration
 
 WIDE = 116
-"""From so many columns on, what a schedule says has a column of its own; else it stands below."""
+"""Terminal width from which the timetable has a column of its own; else it stands below."""
 LABEL = 14
 
 COLOURS = {
@@ -39,7 +39,7 @@ CHANGES = {"forward": "← clocks go forward", "back": "← clocks go back"}
 
 
 def is_readable(schedule: Schedule) -> bool:
-    """Whether what it says makes sense; somebody may have written to the table by hand."""
+    """Whether its spec can be decoded; the table may have been written to by hand."""
     try:
         return bool(schedule.description and schedule.zone)
     except Exception:  # noqa: BLE001 - whatever is wrong with it
@@ -47,7 +47,7 @@ def is_readable(schedule: Schedule) -> bool:
 
 
 def when(schedule: Schedule) -> str:
-    """Say in plain words when it runs."""
+    """Return in plain words when it runs."""
     return schedule.description if is_readable(schedule) else "what it says cannot be read"
 
 
@@ -55,7 +55,7 @@ def when(schedule: Schedule) -> str:
 
 
 def as_json(schedule: Schedule) -> dict[str, Any]:
-    """Return a schedule for a machine."""
+    """Return a schedule as JSON data."""
     fields = msgspec.structs.asdict(schedule.row)
     del fields["spec_text"]
     spec = _spec_as_json(schedule) if is_readable(schedule) else None
@@ -72,14 +72,14 @@ def _spec_as_json(schedule: Schedule) -> dict[str, Any]:
 
 
 def fire_as_json(fire: ScheduleFire) -> dict[str, Any]:
-    """Return a fire for a machine; the lag in seconds."""
+    """Return a fire as JSON data; the lag in seconds."""
     return fire._asdict() | {"lag": None if fire.lag is None else fire.lag.total_seconds()}
 
 
 def occurrences_as_json(
     schedule: Schedule, occurrences: Sequence[datetime]
 ) -> Iterator[dict[str, Any]]:
-    """Return occurrences for a machine: in UTC, in the schedule's zone, and clock changes."""
+    """Yield occurrences as JSON data: in UTC, in the schedule's zone, and clock changes."""
     for occurrence, local, change in _with_changes(schedule, occurrences):
         yield {
             "occurrence": occurrence,
@@ -92,7 +92,7 @@ def occurrences_as_json(
 def _with_changes(
     schedule: Schedule, occurrences: Sequence[datetime]
 ) -> Iterator[tuple[datetime, datetime, str | None]]:
-    """Tell for each occurrence whether the zone's clocks were changed since the one before."""
+    """Yield each occurrence with the change of the zone's clocks since the previous one."""
     before: timedelta | None = None
     for occurrence in occurrences:
         local = occurrence.astimezone(schedule.zone)
@@ -171,7 +171,7 @@ def show(
     fires: Sequence[ScheduleFire],
     now: datetime,
 ) -> None:
-    """Print all there is to know about a schedule."""
+    """Print the full report on a schedule."""
     _head(to, schedule)
     if schedule.state in STATES:
         print_hanging(to, Text("→ ", style="yellow").append(STATES[schedule.state]), 2)

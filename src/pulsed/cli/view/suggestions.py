@@ -47,7 +47,7 @@ def suggestions(app: Pulse, name: str | None, url: str | None) -> Iterator[str]:
 def _database(app: Pulse, url: str | None) -> str:
     """Return the ``--url`` that another terminal needs, if the app's module does not say it.
 
-    A password is not printed: a variable takes its URL's place.
+    A password is not printed: a URL with one is given as a variable.
     """
     said_by = {os.environ.get(each): each for each in (FALLBACK_VARIABLE, URL_VARIABLE)}
     if app.url != url and app.url not in said_by:
@@ -58,7 +58,7 @@ def _database(app: Pulse, url: str | None) -> str:
 
 
 def _call(handler: Handler[Any]) -> str | None:
-    """Return a handler's topic with arguments that it accepts; None if there is no telling."""
+    """Return a handler's topic with arguments that it accepts; None if they cannot be guessed."""
     try:
         arguments = dict(_arguments(handler))
         handler.encode_json(arguments)

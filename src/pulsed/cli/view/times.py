@@ -35,7 +35,7 @@ def parse_instant(text: str) -> datetime | None:
 
 
 def duration(value: str | float) -> float:
-    """Read an option's seconds, written with units or without."""
+    """Parse an option's seconds, written with units or without."""
     seconds = float(value) if isinstance(value, int | float) else parse_duration(value)
     if seconds is None:
         raise click.BadParameter(f"{value!r} is no duration; write 90, 30s, 5m, 2h or 3d.")
@@ -43,22 +43,22 @@ def duration(value: str | float) -> float:
 
 
 def past(value: str | datetime) -> datetime:
-    """Read an option's instant; ``2h`` is two hours before now."""
+    """Parse an option's instant; ``2h`` is two hours before now."""
     return _instant(value, -1, "write 30m, 2h or 3d for so long ago, or 2026-11-15T09:00:00Z.")
 
 
 def future(value: str | datetime) -> datetime:
-    """Read an option's instant in full."""
+    """Parse an option's instant, which must be written in full."""
     return _instant(value, None, "write 2026-11-15T09:00:00Z.")
 
 
 def coming(value: str | datetime) -> datetime:
-    """Read an option's instant; ``2h`` is two hours from now."""
+    """Parse an option's instant; ``2h`` is two hours from now."""
     return _instant(value, 1, "write 30m, 2h or 3d from now, or 2026-11-15T09:00:00Z.")
 
 
 def _instant(value: str | datetime, direction: int | None, advice: str) -> datetime:
-    """Read an instant, or a duration from now in one direction if there is one."""
+    """Parse an instant or, if there is a direction, a duration from now."""
     if isinstance(value, datetime):
         return value
     seconds = None if direction is None else parse_duration(value)
@@ -79,16 +79,16 @@ def _from_now(seconds: float) -> datetime:
 
 
 def relative(instant: datetime, now: datetime) -> str:
-    """Write an instant as seen from ``now``: ``in 5 min``, ``3 h ago``."""
+    """Return an instant relative to ``now``: ``in 5 min``, ``3 h ago``."""
     seconds = (instant - now).total_seconds()
     return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
 
 
 def iso(instant: datetime | None) -> str | None:
-    """Write an instant for a machine."""
+    """Return an instant in ISO-8601, in UTC."""
     return None if instant is None else instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def moment(instant: datetime, now: datetime) -> str:
-    """Write an instant, and how far away it is."""
+    """Return an instant as text, with its distance from ``now``."""
     return f"{iso(instant.replace(microsecond=0))} ({relative(instant, now)})"

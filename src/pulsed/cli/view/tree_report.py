@@ -35,7 +35,7 @@ def print_tree(to: Console, node: Node) -> None:
 
 
 def wait_line(node: Node) -> str:
-    """Say what a WAITING job waits for, since when and until when."""
+    """Return what a WAITING job waits for, since when and until when."""
     since = "" if node.waits_since is None else f", since {moment(node.waits_since, node.now)}"
     return f"{waits_for(node.job)}{since}, {_limit(node.job.due_at, node.now)}"
 
@@ -63,7 +63,7 @@ def _add_steps(tree: Tree, node: Node) -> None:
 
 
 def _came_to(step: Step, node: Node) -> Text:
-    """Say what a step came to and how long it took, or what it waits for."""
+    """Return the outcome of a step and how long it took, or what it waits for."""
     took = format_duration(step.seconds)
     text = Text()
     match step.checkpoint.kind, step.checkpoint.state:
@@ -115,7 +115,7 @@ def _left(step: Step) -> str:
 
 
 def _unfinished(took: str, node: Node) -> Text:
-    """Say that a wait is open, and its job is not waiting: it was woken, or it has ended."""
+    """Return the text for an open wait whose job is not waiting: it was woken, or has ended."""
     if node.job.status in TERMINAL:
         return Text("not over when the job ended", style="dim")
     return Text(f"begun {took} ago", style="cyan")
