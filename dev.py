@@ -195,8 +195,9 @@ def demo(arguments: list[str]) -> NoReturn:
 def test(arguments: list[str]) -> NoReturn:
     """Run the test suite; arguments go to pytest."""
     keep_bytecode()
-    # Eight: beyond that the workers wait for the one database server, not for a processor.
-    processes = min(max(os.cpu_count() or 2, 2), 8)
+    # One more than there are processors, because many tests wait for other processes. Eight: beyond
+    # that the workers wait for the one database server, not for a processor.
+    processes = min((os.cpu_count() or 2) + 1, 8)
     become("-m", "pytest", "-n", str(processes), *arguments)
 
 

@@ -42,6 +42,11 @@ def quick_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "UNSTOPPABLE_AFTER", 0.05)
 
 
+@pytest.fixture
+def quick_to_leave_the_database(quick_to_give_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulsed.engine.worker.worker.LAST_WRITES", 0.05)
+
+
 # -- timeouts -------------------------------------------------------------------------------------
 
 
@@ -433,7 +438,7 @@ async def test_what_a_claim_brings_during_an_abort_is_handed_back_and_not_begun(
     assert (job.status, job.attempts, ran) == (Status.PENDING, 0, [])
 
 
-@pytest.mark.usefixtures("quick_to_give_up")
+@pytest.mark.usefixtures("quick_to_leave_the_database")
 async def test_an_abort_does_not_wait_for_a_database_that_is_away(store: SqlStore):
     async def slow() -> None:
         await asyncio.Event().wait()
@@ -446,7 +451,7 @@ async def test_an_abort_does_not_wait_for_a_database_that_is_away(store: SqlStor
         assert fault.hits
 
 
-@pytest.mark.usefixtures("quick_to_give_up")
+@pytest.mark.usefixtures("quick_to_leave_the_database")
 async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store: SqlStore):
     async def quick() -> None:
         pass
@@ -479,7 +484,7 @@ async def test_an_abort_lets_a_plain_function_stop_before_its_job_is_handed_back
     assert (await row(store, job_id)).status in (Status.PENDING, Status.SUCCEEDED)
 
 
-@pytest.mark.usefixtures("quick_to_give_up")
+@pytest.mark.usefixtures("quick_to_leave_the_database")
 async def test_an_abort_does_not_wait_for_ever_for_a_claim_without_an_answer(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
