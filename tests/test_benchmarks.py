@@ -70,14 +70,18 @@ def raw_rate(database: Database) -> float:
     return raw(driver, 1, 100, database, enqueue(database, JOBS)).rate
 
 
-def fair(ours: Callable[[], float], least: float, of: float) -> float:
-    """See that our rate is at least so much of another; on a busy machine, at the third try."""
-    best = ours()
-    for _ in range(2):
-        if best < least * of:
-            best = max(best, ours())
-    assert best >= least * of
-    return best
+def fair(ours: Callable[[], float], least: float, of: Callable[[], float]) -> float:
+    """See that our rate is at least so much of another, measured just before it.
+
+    A busy machine may give the other one a better moment; so this may take three tries.
+    """
+    shares = []
+    for _ in range(3):
+        other, rate = of(), ours()
+        shares.append(rate / other)
+        if shares[-1] >= least:
+            return rate
+    raise AssertionError(f"the shares {shares} are all below {least}")
 
 
 def single_commits(database: Database) -> float:
@@ -91,28 +95,39 @@ def single_enqueues(database: Database) -> float:
 
 def test_a_worker_drains_at_a_fair_share_of_the_raw_driver_and_keeps_it_beside_a_crowd(database):
     clean = fair(
-        lambda: our_rate(database), least=LEAST_OF_RAW[database.engine], of=raw_rate(database)
+        lambda: our_rate(database),
+        least=LEAST_OF_RAW[database.engine],
+        of=lambda: raw_rate(database),
     )
 
     database.fill("future", CROWD)
     database.settle_down()
 
-    fair(lambda: our_rate(database), least=LEAST_BESIDE_A_CROWD, of=clean)
+    fair(lambda: our_rate(database), least=LEAST_BESIDE_A_CROWD, of=lambda: clean)
 
 
 def test_enqueueing_one_by_one_keeps_a_fair_share_of_the_raw_driver(database):
-    raw = single_commits(database)
-    fair(lambda: single_enqueues(database), least=LEAST_OF_RAW_SINGLES, of=raw)
+    fair(
+        lambda: single_enqueues(database),
+        least=LEAST_OF_RAW_SINGLES,
+        of=lambda: single_commits(database),
+    )
 
 
 def test_steps_of_a_workflow_keep_a_fair_share_of_single_commits(database):
-    raw = single_commits(database)
-    fair(lambda: one_workflow(database, SINGLES), least=LEAST_STEPS[database.engine], of=raw)
+    fair(
+        lambda: one_workflow(database, SINGLES),
+        least=LEAST_STEPS[database.engine],
+        of=lambda: single_commits(database),
+    )
 
 
 def test_children_of_a_fan_out_keep_a_fair_share_of_the_speed_of_plain_jobs(database):
-    plain = CHILDREN / plain_jobs(database, CHILDREN)
-    fair(lambda: CHILDREN / children(database, CHILDREN), least=LEAST_CHILDREN, of=plain)
+    fair(
+        lambda: CHILDREN / children(database, CHILDREN),
+        least=LEAST_CHILDREN,
+        of=lambda: CHILDREN / plain_jobs(database, CHILDREN),
+    )
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
@@ -120,7 +135,9 @@ def test_a_worker_behind_a_server_keeps_a_fair_share_of_its_speed(database):
     direct = our_rate(database)
 
     with ServerProcess(database) as serving:
-        fair(lambda: our_rate(database, serving.url), least=LEAST_THROUGH_A_SERVER, of=direct)
+        fair(
+            lambda: our_rate(database, serving.url), least=LEAST_THROUGH_A_SERVER, of=lambda: direct
+        )
 
 
 # -- the page -----------------------------------------------------------------------------------
