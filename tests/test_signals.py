@@ -262,3 +262,31 @@ class TestHandlers:
             assert asyncio.run(main()) == [False]
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+EARLY_INTERRUPT = """
+import os, signal
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)  # blocked as yet
+
+os.register_at_fork(after_in_child=interrupt)  # before the worker's own hook
+
+import asyncio
+from pulsed.engine.process.stop_signals import on_stop_signals
+
+async def main():
+    with on_stop_signals(asyncio.get_running_loop(), lambda **_: None):
+        child = os.fork()
+        if not child:
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+asyncio.run(main())
+"""
+
+
+def test_an_interrupt_in_the_middle_of_a_fork_ends_the_child():
+    command = [sys.executable, "-c", EARLY_INTERRUPT]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert (ran.stdout, ran.stderr) == (f"{-signal.SIGINT}\n", "")

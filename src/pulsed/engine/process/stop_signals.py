@@ -111,8 +111,20 @@ def _in_child() -> None:
         signal.set_wakeup_fd(-1)
         for number, handler in _outside.items():
             signal.signal(number, _without_runner(handler))
+        _end_by_an_early_interrupt()
         _outside.clear()
     _unblock()
+
+
+def _end_by_an_early_interrupt() -> None:
+    """Let an interrupt that came before the handlers were restored end the child by itself.
+
+    Python ignores what is raised during a fork, and ``default_int_handler`` would raise there.
+    """
+    early = signal.sigpending()
+    for number in early.intersection(_outside):
+        if signal.getsignal(number) is signal.default_int_handler:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _unblock() -> None:
