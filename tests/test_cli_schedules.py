@@ -16,7 +16,7 @@ from pulsed.model.schedule import ScheduleRow, ScheduleState
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
-from tests.support.commands import lines_of, present, run
+from tests.support.commands import lines_of, present, run, supervised_commands
 
 PAST = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -460,21 +460,13 @@ class TestElsewhere:
     @pytest.mark.parametrize("more, fires", [([], True), (["--no-schedules"], False)])
     def test_a_worker_can_be_told_to_leave_them_alone(self, monkeypatch, shop, more, fires):
         told: list[bool] = []
-        commands: list[list[str]] = []
 
         async def run_worker(_app: Pulse, working: dict[str, Any], *_: Any) -> int:
             told.append(working["schedules"])
             return 0
 
-        class Parent:
-            def __init__(self, command: list[str], _processes: int) -> None:
-                commands.append(command)
-
-            def run(self) -> int:
-                return 0
-
         monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
-        monkeypatch.setattr("pulsed.cli.commands.worker.Supervisor", Parent)
+        commands = supervised_commands(monkeypatch)
         args = ("worker", shop, "--url", "sqlite:///none.db", *more)
         assert run(*args).exit_code == 0
         assert run(*args, "--processes", "2").exit_code == 0

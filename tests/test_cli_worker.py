@@ -24,7 +24,7 @@ from pulsed.cli.view.times import parse_duration, past, relative
 from pulsed.engine.process.stop_signals import ECHO
 from pulsed.engine.worker.options import WorkerOptions, WorkerSettings
 from pulsed.store.blocking import run_blocking
-from tests.support.commands import CONTROLS, Command, run, until
+from tests.support.commands import CONTROLS, Command, run, supervised_commands, until
 from tests.support.jobs import a_job
 
 APP = """
@@ -269,24 +269,16 @@ class TestPipes:
 class TestConnections:
     def test_a_worker_and_its_processes_are_bounded(self, folder, monkeypatch):
         bounds: list[int | None] = []
-        commands: list[list[str]] = []
 
         async def run_worker(app: Any, *_: Any, **__: Any) -> Any:
             bounds.append(app.settings.max_connections)
             return 0
 
-        class Parent:
-            def __init__(self, command: list[str], _processes: int) -> None:
-                commands.append(command)
-
-            def run(self) -> int:
-                return 0
-
         (folder / "shop.py").rename(folder / "bounded_shop.py")
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(folder)
         monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
-        monkeypatch.setattr("pulsed.cli.commands.worker.Supervisor", Parent)
+        commands = supervised_commands(monkeypatch)
         args = ("worker", "bounded_shop:app", "--url", "postgresql://nowhere/none")
         assert run(*args, "--max-connections", "12").exit_code == 0
         assert run(*args, "--max-connections", "12", "--processes", "2").exit_code == 0

@@ -324,7 +324,7 @@ def far_away(claiming: Verb[Any], time: Time, trip: float, walk: float) -> list[
         answers: dict[str, Rows] = {"levels": [(0, False)], "others_first": [(0,)]}
         return answers.get(asked[-1], [])
 
-    drive(claiming, execute)
+    drive(claiming.script(), execute)
     return asked
 
 

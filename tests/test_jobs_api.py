@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from pulsed import (
-    JobCancelled,
-    JobNotFound,
-    Pulse,
-    Status,
-)
-from pulsed.errors import (
-    InvalidOption,
-    InvalidTransition,
-)
+from pulsed import JobCancelled, JobNotFound, Pulse, Status
+from pulsed.errors import InvalidOption, InvalidTransition
 from pulsed.store.blocking import run_blocking
 from tests.support.apps import declare_add, declare_fail, work_off, working
 from tests.support.jobs import running

@@ -7,6 +7,7 @@ not be wrong for a million.
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -350,7 +351,7 @@ def test_no_search_visits_more_than_its_bound(planner, monkeypatch, analyzed):
             search.counts(ENGINE, where),
         ):
             plan: list[dict[str, Any]] = []
-            drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]
+            drive(verb.script(), partial(run_and_explain, planner, plan=plan))
             scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
             visited = sum(visits(node) for node in scans)
             assert visited <= 700, f"{verb.name} {where}: {json.dumps(scans, indent=1)}"
@@ -367,7 +368,7 @@ def test_no_check_of_the_doctor_visits_more_than_its_bound(planner, monkeypatch,
         reads.audit(ENGINE, 20.0),
     ):
         plan: list[dict[str, Any]] = []
-        drive(verb, lambda statement, plan=plan: run_and_explain(planner, statement, plan))  # type: ignore[misc]
+        drive(verb.script(), partial(run_and_explain, planner, plan=plan))
         scans = [node for node in plan if node.get("Relation Name") == "pulse_jobs"]
         visited = sum(visits(node) for node in scans)
         assert visited <= 700, f"{verb.name}: {json.dumps(scans, indent=1)}"

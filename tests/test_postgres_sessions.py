@@ -6,11 +6,7 @@ import psycopg
 import pytest
 
 from pulsed import Pulse
-from pulsed.errors import (
-    ConfigError,
-    SchemaError,
-    StorageError,
-)
+from pulsed.errors import ConfigError, SchemaError, StorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.outcome import Beat, Failed, Report, Succeeded

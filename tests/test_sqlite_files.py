@@ -15,12 +15,7 @@ from uuid import UUID
 import pytest
 
 from pulsed.engine.doctor import Level, examine
-from pulsed.errors import (
-    NotADatabase,
-    StorageError,
-    StorageFull,
-    StorageReadOnly,
-)
+from pulsed.errors import NotADatabase, StorageError, StorageFull, StorageReadOnly
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.store.blocking import run_blocking

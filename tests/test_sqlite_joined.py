@@ -6,11 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from pulsed.errors import (
-    ConfigError,
-    StorageError,
-    TransientStorageError,
-)
+from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from tests.support.backends import only_sqlite
 from tests.support.jobs import (

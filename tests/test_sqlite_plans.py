@@ -80,7 +80,7 @@ class Counting:
         self.steps += 1
 
     def run(self, verb: Verb[T], now: int) -> T:
-        return drive(verb, lambda statement: execute(self.cursor, statement, now))
+        return drive(verb.script(), lambda statement: execute(self.cursor, statement, now))
 
 
 @contextmanager

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulsed.errors import (
-    StorageError,
-    TransientStorageError,
-)
+from pulsed.errors import StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.outcome import Beat, Succeeded

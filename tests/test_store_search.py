@@ -209,7 +209,7 @@ def steps(connection: sqlite3.Connection, verb: Verb[Any]) -> int:
 
     connection.set_progress_handler(count, 100)
     try:
-        drive(verb, lambda statement: execute(connection.cursor(), statement, 0))
+        drive(verb.script(), lambda statement: execute(connection.cursor(), statement, 0))
     finally:
         connection.set_progress_handler(None, 0)
     return taken

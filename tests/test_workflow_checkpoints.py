@@ -9,12 +9,7 @@ import pytest
 
 from pulsed.engine.context import Context
 from pulsed.engine.workflow import patience
-from pulsed.errors import (
-    LeaseLost,
-    StorageFull,
-    StorageRefused,
-    TransientStorageError,
-)
+from pulsed.errors import LeaseLost, StorageFull, StorageRefused, TransientStorageError
 from pulsed.model.backoff import Backoff, RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.outcome import Report, Succeeded

@@ -9,11 +9,7 @@ import pytest
 
 from pulsed.engine.context import Context
 from pulsed.engine.workflow import steps as steps_module
-from pulsed.errors import (
-    NoRetry,
-    RetryAfter,
-    StepFailed,
-)
+from pulsed.errors import NoRetry, RetryAfter, StepFailed
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.step import StepState

@@ -14,9 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from pulsed.engine.context import Context
-from pulsed.errors import (
-    InvalidOption,
-)
+from pulsed.errors import InvalidOption
 from pulsed.model.job import Status
 from pulsed.model.step import StepKind, StepState
 from pulsed.store.sql_store.store import SqlStore

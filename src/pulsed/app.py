@@ -36,14 +36,7 @@ from pulsed.client.signals import send_signal
 from pulsed.client.step_decorator import StepDecorator
 from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
-from pulsed.handler import (
-    Handler,
-    Options,
-    Registry,
-    checked_options,
-    encode_by_name,
-    new_job,
-)
+from pulsed.handler import Handler, Options, Registry, checked_options, encode_by_name, new_job
 from pulsed.handler.options import checked_name
 from pulsed.model.backoff import RetryPolicy, storage_retry
 from pulsed.model.backoff import dequeue_retry as claiming_retry

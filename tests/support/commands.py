@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import msgspec
+import pytest
 from click.testing import CliRunner, Result
 
 from pulsed.cli.root import root
@@ -48,6 +49,21 @@ CONTROLS = "\x07\x1b\x7f\x85\x9b\u202e"
 def run(*args: str, stdin: str = "", **environment: str) -> Result:
     """Run a command in this process, with nothing in the environment but what is given."""
     return Runner(**APART).invoke(root, list(args), input=stdin, env={**CLEAN, **environment})
+
+
+def supervised_commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Let ``pulsed worker --processes`` start nothing; returns the commands that it would start."""
+    commands: list[list[str]] = []
+
+    class Parent:
+        def __init__(self, command: list[str], _processes: int) -> None:
+            commands.append(command)
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr("pulsed.cli.commands.worker.Supervisor", Parent)
+    return commands
 
 
 class Runner(CliRunner):

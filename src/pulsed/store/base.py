@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulsed.errors import ConfigError
 from pulsed.model.audit import AuditEntry, Operator
 from pulsed.model.job import (
     Assignment,
@@ -115,6 +116,16 @@ class Submitter(ABC):
     @abstractmethod
     async def submit(self, jobs: Sequence[NewJob]) -> int:
         """Insert jobs, skipping ids that already exist. Returns how many were new."""
+
+
+def outside_transaction(begin: str) -> ConfigError:
+    """Return the error for a caller's connection outside of a transaction."""
+    return ConfigError(
+        "using(conn=...) needs a connection that is in a transaction. This one commits every "
+        f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
+        "Nothing was stored. (A SQLAlchemy session begins its transaction at its first statement: "
+        "call session.connection() before.)"
+    )
 
 
 class Store(Submitter):

@@ -9,10 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from pulsed.model.audit import Operator
-from pulsed.model.job import (
-    JobRow,
-    NewJob,
-)
+from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import (
     Overlap,
     Plan,

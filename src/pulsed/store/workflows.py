@@ -9,11 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from pulsed.errors import TransientStorageError
-from pulsed.model.job import (
-    Lease,
-    NewJob,
-    Status,
-)
+from pulsed.model.job import Lease, NewJob, Status
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Ended, History, Record, Signal
 

@@ -21,13 +21,7 @@ from pulsed.engine.workflow.calling import outlast
 from pulsed.engine.workflow.patience import patiently
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.suspension import Suspension
-from pulsed.errors import (
-    CannotSuspend,
-    InvalidOption,
-    LeaseLost,
-    NonDeterministic,
-    WorkflowError,
-)
+from pulsed.errors import CannotSuspend, InvalidOption, LeaseLost, NonDeterministic, WorkflowError
 from pulsed.handler.options import checked_name
 from pulsed.handler.payload import to_plain
 from pulsed.model.job import Assignment

@@ -13,21 +13,12 @@ from uuid import UUID
 
 import grpc
 
-from pulsed.errors import (
-    AccessDenied,
-    StorageBusy,
-    TransientStorageError,
-)
+from pulsed.errors import AccessDenied, StorageBusy, TransientStorageError
 from pulsed.rpc.address import Address
 from pulsed.rpc.client.channels import Channels, Endpoints, metadata_of
 from pulsed.rpc.client.claim_stream import ClaimStream
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.contract import (
-    KEEPALIVE,
-    METHODS,
-    REQUEST_ID_KEY,
-    Method,
-)
+from pulsed.rpc.messages.contract import KEEPALIVE, METHODS, REQUEST_ID_KEY, Method
 from pulsed.rpc.messages.errors import error_of
 from pulsed.store.blocking import is_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks

@@ -9,14 +9,9 @@ from uuid import UUID
 from google.protobuf.message import Message
 
 from pulsed.batches import TRANSACTION, Limits, batches
-from pulsed.errors import (
-    ScheduleNotFound,
-)
+from pulsed.errors import ScheduleNotFound
 from pulsed.model.audit import Operator
-from pulsed.model.job import (
-    JobRow,
-    NewJob,
-)
+from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.rpc.client.connection import Connection
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -24,9 +19,7 @@ from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
 from pulsed.rpc.messages import values
-from pulsed.rpc.messages.contract import (
-    PART,
-)
+from pulsed.rpc.messages.contract import PART
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
 
 

@@ -16,11 +16,7 @@ from uuid import UUID
 import grpc
 
 from pulsed.batches import batches
-from pulsed.errors import (
-    ConfigError,
-    InvalidPayload,
-    TransientStorageError,
-)
+from pulsed.errors import ConfigError, InvalidPayload, TransientStorageError
 from pulsed.model.audit import AuditEntry, Operator
 from pulsed.model.job import (
     Assignment,
@@ -44,12 +40,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import columns, values
 from pulsed.rpc.messages import jobs as to
-from pulsed.rpc.messages.contract import (
-    LARGEST_ASSIGNMENT_BATCH,
-    LARGEST_MESSAGE,
-    METHODS,
-    PART,
-)
+from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
 from pulsed.store.base import Audit, Backlog, Listener, Partly, Pruned, Reaped, Store, WatchdogTick
 from pulsed.store.blocking import is_blocking

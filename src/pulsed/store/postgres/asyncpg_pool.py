@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import TypeAlias, TypeVar
 
@@ -290,10 +290,7 @@ class LoopPool:
             self._note(error)
             raise
         try:
-            if self.hosts.several and not verb.urgent:
-                with self.watched(connection):
-                    answer = await self._run_on(connection, verb, left)
-            else:
+            with nullcontext() if verb.urgent else self.watched(connection):
                 answer = await self._run_on(connection, verb, left)
         except asyncio.CancelledError:
             await pool.drop_cancelled(connection)
@@ -354,9 +351,9 @@ class LoopPool:
             return rows
 
         if opening is None:
-            return await adrive(verb, execute)
+            return await adrive(verb.script(), execute)
         await connection.execute(opening, timeout=left())
-        answer = await adrive(verb, execute)
+        answer = await adrive(verb.script(), execute)
         await connection.execute(self._sessions.closing(verb), timeout=left())
         return answer
 

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitter
+from pulsed.store.base import Submitter, outside_transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres.asyncpg_pool import changed
 from pulsed.store.postgres.confirm import confirmed
@@ -26,7 +26,6 @@ from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres.psycopg_pool import call
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store.store import outside_transaction
 from pulsed.store.verbs.script import Verb, adrive, drive
 from pulsed.store.verbs.submit import submit
 
@@ -64,10 +63,10 @@ class JoinedPostgres(Submitter):
                 return self._drive(connection, verb)
             if isinstance(connection, ASYNCPG):
                 _check_transaction(connection)
-                return await adrive(verb, self._on_asyncpg)
+                return await adrive(verb.script(), self._on_asyncpg)
             if isinstance(connection, psycopg.AsyncConnection):
                 _check_transaction(connection)
-                return await adrive(verb, self._on_async_psycopg)
+                return await adrive(verb.script(), self._on_async_psycopg)
         except DRIVER_ERRORS as error:
             raise translate(error, verb.action, "database of your connection") from error
         raise self._wrong_kind("An a… method")
@@ -82,7 +81,7 @@ class JoinedPostgres(Submitter):
             cursor.execute(*call(statement, texts(self._arguments(statement))))
             return [(cursor.rowcount,)]
 
-        return drive(verb, execute)
+        return drive(verb.script(), execute)
 
     async def _on_async_psycopg(self, statement: Statement) -> Rows:
         cursor = AsyncRawCursor(self._connection)

@@ -118,9 +118,9 @@ class ThreadPool:
             return cursor.fetchall() if cursor.rownumber is not None else []
 
         if opening is None:
-            return drive(verb, execute)
+            return drive(verb.script(), execute)
         connection.execute(opening, prepare=False)
-        answer = drive(verb, execute)
+        answer = drive(verb.script(), execute)
         connection.execute(self._sessions.closing(verb), prepare=False)
         return answer
 

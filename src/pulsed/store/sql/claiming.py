@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pulsed.store.sql.columns import ASSIGNED, filled_policy
 from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import (
-    IS_CLAIMABLE,
-    NOT_CLAIMABLE,
-    SUSPECTED,
-    UNSUSPECTED,
-)
+from pulsed.store.sql.jobs import IS_CLAIMABLE, NOT_CLAIMABLE, SUSPECTED, UNSUSPECTED
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
 

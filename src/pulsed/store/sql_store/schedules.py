@@ -10,17 +10,11 @@ from uuid import UUID
 from pulsed.batches import batches
 from pulsed.model.audit import Operator
 from pulsed.model.ids import new_job_id
-from pulsed.model.job import (
-    JobRow,
-    NewJob,
-)
+from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.store.base import SCHEDULES
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
-from pulsed.store.verbs import (
-    schedules,
-    submit,
-)
+from pulsed.store.verbs import schedules, submit
 from pulsed.store.verbs.audit import Done
 
 if TYPE_CHECKING:

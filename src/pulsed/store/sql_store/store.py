@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.errors import ConfigError, JobsLocked, StorageBusy
+from pulsed.errors import JobsLocked, StorageBusy
 from pulsed.model.audit import AuditEntry, Operator, of_ages, of_ids
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
@@ -51,10 +51,10 @@ from pulsed.store.verbs import (
     workflows,
 )
 from pulsed.store.verbs.audit import Done
-from pulsed.store.verbs.effects import Effects
+from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.floors import Floors
-from pulsed.store.verbs.script import Verb
+from pulsed.store.verbs.script import Verb, adrive
 from pulsed.store.verbs.topics import topics_of
 from pulsed.store.verbs.workflows import Cascaded
 from pulsed.store.workflows import Transaction
@@ -204,16 +204,12 @@ class SqlStore(Store):
         return await self.run(heartbeat.beat(self.engine, leases), within=within)
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        settling = settle.settle(self.engine, reports)
-        try:
-            verb = next(settling)
-            while True:
-                settled = await self.run(verb, within=within)
-                await self.follow(settled.effects)
-                verb = settling.send(settled)
-        except StopIteration as finished:
-            accepted: set[Lease] = finished.value
-            return accepted
+        async def end(verb: Verb[Settled]) -> Settled:
+            settled = await self.run(verb, within=within)
+            await self.follow(settled.effects)
+            return settled
+
+        return await adrive(settle.settle(self.engine, reports), end)
 
     async def follow(self, told: Effects) -> None:
         """Notify listeners and cascade after jobs have ended.
@@ -421,13 +417,3 @@ def _jobs(ids: Iterable[UUID]) -> Done:
 
 def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
     return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)
-
-
-def outside_transaction(begin: str) -> ConfigError:
-    """Return the error for a caller's connection outside of a transaction."""
-    return ConfigError(
-        "using(conn=...) needs a connection that is in a transaction. This one commits every "
-        f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
-        "Nothing was stored. (A SQLAlchemy session begins its transaction at its first statement: "
-        "call session.connection() before.)"
-    )

@@ -7,16 +7,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulsed.model.job import (
-    Lease,
-    NewJob,
-)
+from pulsed.model.job import Lease, NewJob
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Ended, History, Record, Signal
-from pulsed.store.verbs import (
-    checkpoints,
-    workflows,
-)
+from pulsed.store.verbs import checkpoints, workflows
 from pulsed.store.workflows import Signalled, Transaction, WorkflowStore
 
 if TYPE_CHECKING:

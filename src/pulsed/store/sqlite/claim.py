@@ -8,12 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pulsed.store.sql.columns import (
-    ASSIGNED_PLACES,
-    FILLED_PLACES,
-    LONG_COLUMNS,
-    assigned_columns,
-)
+from pulsed.store.sql.columns import ASSIGNED_PLACES, FILLED_PLACES, LONG_COLUMNS, assigned_columns
 from pulsed.store.sql.dialect import column_names
 from pulsed.store.sql.jobs import LEVEL
 from pulsed.store.sql.leases import LeaseStatements

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitter
-from pulsed.store.sql_store.store import outside_transaction
+from pulsed.store.base import Submitter, outside_transaction
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import refuse_inherited
 from pulsed.store.sqlite.values import execute
@@ -50,7 +49,7 @@ class JoinedSqlite(Submitter):
         now = self._store.micros()
         verb = submit(self._store.engine, jobs)
         try:
-            return drive(verb, lambda statement: execute(cursor, statement, now))
+            return drive(verb.script(), lambda statement: execute(cursor, statement, now))
         except sqlite3.Error as error:
             raise translate(error, verb.action, "the database of your connection") from error
 

@@ -21,12 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pulsed.errors import (
-    ConfigError,
-    DatabaseReplaced,
-    StorageError,
-    StorageReadOnly,
-)
+from pulsed.errors import ConfigError, DatabaseReplaced, StorageError, StorageReadOnly
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Lease
 from pulsed.model.timetable import to_micros
@@ -217,7 +212,7 @@ class SqliteStore(SqlStore, ForkAware):
         connection = self._a_reader()
         now = self.micros()
         try:
-            return drive(verb, lambda statement: execute_on(connection, statement, now))
+            return drive(verb.script(), lambda statement: execute_on(connection, statement, now))
         finally:
             self._give_back(connection)
 

@@ -278,7 +278,7 @@ class Writer:
 
     def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
         now = self._clock()  # one instant for the whole verb, read after the wait for the lock
-        return drive(verb, lambda statement: self._execute(connection, statement, now))
+        return drive(verb.script(), lambda statement: self._execute(connection, statement, now))
 
     def _roll_back(self) -> None:
         connection = self._connection

@@ -10,6 +10,8 @@ from typing import Generic, TypeAlias, TypeVar
 from pulsed.store.sql.statement import Rows, Statement
 
 T = TypeVar("T")
+Y = TypeVar("Y")
+S = TypeVar("S")
 
 Script: TypeAlias = Generator[Statement, Rows, T]
 
@@ -110,25 +112,23 @@ ACTIONS = {
 """For verbs whose own name is not what a user calls it."""
 
 
-def drive(verb: Verb[T], execute: Callable[[Statement], Rows]) -> T:
-    """Run a verb's statements one after the other, in this thread."""
-    script = verb.script()
+def drive(script: Generator[Y, S, T], act: Callable[[Y], S]) -> T:
+    """Act on what a script yields, one after the other, in this thread; returns its value."""
     try:
-        statement = next(script)
+        yielded = next(script)
         while True:
-            statement = script.send(execute(statement))
+            yielded = script.send(act(yielded))
     except StopIteration as finished:
         value: T = finished.value
         return value
 
 
-async def adrive(verb: Verb[T], execute: Callable[[Statement], Awaitable[Rows]]) -> T:
-    """Run a verb's statements one after the other, in this task."""
-    script = verb.script()
+async def adrive(script: Generator[Y, S, T], act: Callable[[Y], Awaitable[S]]) -> T:
+    """Do the same in this task, awaiting each act."""
     try:
-        statement = next(script)
+        yielded = next(script)
         while True:
-            statement = script.send(await execute(statement))
+            yielded = script.send(await act(yielded))
     except StopIteration as finished:
         value: T = finished.value
         return value
