@@ -249,14 +249,14 @@ class TestDoctorOfWorkflows(Doctor):
         backend.execute(
             f"UPDATE pulse_jobs SET {change.format(forever=forever)} WHERE status = 'WAITING'"
         )
-        assert self.waits(url, 6) == "1 job is WAITING without saying for what"
+        assert self.waits(url, 6) == "1 job is WAITING without a reason"
 
     def test_a_signal_that_woke_nobody(self, url, live, backend):
         run = run_blocking(_waiting(live, StepKind.SIGNAL, key="go"))
         run_blocking(send(live, run.job_id))
         assert status_of(live, run.job_id) is Status.PENDING
         self.lull(backend, run.job_id)
-        assert self.waits(url, 6) == "1 job is WAITING for what is there already"
+        assert self.waits(url, 6) == "1 job is WAITING for something that has already come"
 
     def test_a_wake_up_that_a_deadline_makes_good(self, url, live, backend):
         run = run_blocking(_waiting(live, StepKind.SIGNAL, key="go"))
@@ -270,7 +270,7 @@ class TestDoctorOfWorkflows(Doctor):
         self.waits(url, 0)
         run_blocking(settle(live, awaited, Succeeded()))
         self.lull(backend, run.job_id)
-        assert "for what is there already" in self.waits(url, 6)
+        assert "something that has already come" in self.waits(url, 6)
 
     @pytest.mark.parametrize("strategy", [{"too_many": 1}, {"enough": 1}, {}])
     def test_children_that_woke_nobody(self, url, live, backend, strategy):
@@ -281,7 +281,7 @@ class TestDoctorOfWorkflows(Doctor):
         for child in children[: len(strategy) or 2]:
             run_blocking(settle(live, child, outcome))
         self.lull(backend, parent.job_id)
-        assert "for what is there already" in self.waits(url, 6)
+        assert "something that has already come" in self.waits(url, 6)
 
     @staticmethod
     def lull(backend: Backend, job_id: UUID) -> None:
