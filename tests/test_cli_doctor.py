@@ -141,7 +141,7 @@ class TestDoctor(Doctor):
             folder.chmod(0o600)
             with as_another_user():
                 detail = self.findings(url, 6)["database"]["detail"]
-            assert "this user may not look into its folder" in detail
+            assert "this user may not read its folder" in detail
             folder.chmod(0o700)
 
     def test_a_database_that_is_not_there(self, tmp_path):
@@ -243,7 +243,7 @@ class TestDoctorOfWorkflows(Doctor):
     )
     def test_a_job_that_waits_without_a_reason(self, url, live, backend, kind, change):
         run_blocking(_waiting(live, kind, **SOUND[kind]))
-        assert "something to wait for" in self.waits(url, 0)
+        assert "valid and still pending" in self.waits(url, 0)
         sqlite = backend.engine == "sqlite"
         forever = "253402214400000000" if sqlite else "'9999-12-31 00:00:00+00'"
         backend.execute(
