@@ -67,8 +67,9 @@ def _endpoint(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]
                 f"{visitor.role.name.lower() if visitor else 'none'}.\n",
                 403,
             )
-        form: Mapping[str, list[str]] | None = {}
-        if page.method not in SAFE_METHODS and (form := await read_form(request)) is None:
+        is_safe = page.method in SAFE_METHODS
+        form: Mapping[str, list[str]] | None = {} if is_safe else await read_form(request)
+        if form is None:
             return PlainTextResponse("This form is too large, or has expired: reload it.\n", 403)
         call = Call(site, request, visitor, form)
         who = Operator(f"{visitor.name} (dashboard)", role=visitor.role.name.lower())

@@ -1,7 +1,7 @@
 """Live pages: one poll per tick for all open tabs, and none while no tab is visible.
 
-A tab holds an event stream, which sends a short summary whenever a tick found something new. The tab
-then fetches its fragment again. What fragments read is shared: tabs that ask for the same thing
+A tab holds an event stream, which sends a short summary after every tick. The tab then fetches its
+live parts again. What fragments read is shared: tabs that ask for the same thing
 within a tick get the same answer from one query.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -90,7 +91,7 @@ class Hub(Generic[T]):
             while True:
                 try:
                     async with asyncio.timeout(KEEP_ALIVE), self._changed:
-                        await self._changed.wait_for(lambda seen=seen: self._version > seen)
+                        await self._changed.wait_for(partial(self._is_newer, seen))
                 except TimeoutError:
                     yield b": still here\n\n"
                     continue
@@ -98,6 +99,9 @@ class Hub(Generic[T]):
                 yield b"event: summary\ndata: " + (self._latest or b"{}") + b"\n\n"
         finally:
             self.streams -= 1
+
+    def _is_newer(self, seen: int) -> bool:
+        return self._version > seen
 
     async def _poll(self) -> None:
         while self.streams:

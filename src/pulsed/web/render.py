@@ -30,7 +30,7 @@ SHAPES = {
 """A shape per status: colour alone is not enough to tell them apart."""
 
 
-def environment() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
     """Return the templates, which escape everything that is inserted."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -71,7 +71,7 @@ def status(value: Status) -> Markup:
 def since(instant: datetime | None, now: datetime) -> Markup:
     """Return how long ago an instant was, or in how long it will be."""
     if instant is None:
-        return Markup("–")
+        return Markup("&ndash;")
     seconds = (now - instant).total_seconds()
     if abs(seconds) < 1:
         text = "just now"

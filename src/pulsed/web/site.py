@@ -16,7 +16,7 @@ from pulsed.app import Pulse
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.live import Shared
 from pulsed.web.redaction import Redaction
-from pulsed.web.render import environment
+from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summarize
 
 Endpoint = Callable[["Call"], Awaitable[Response]]
@@ -30,7 +30,7 @@ class Site:
     access: Access
     redaction: Redaction
     environment: str
-    templates: jinja2.Environment = field(default_factory=environment)
+    templates: jinja2.Environment = field(default_factory=templates)
     shared: Shared = field(default_factory=Shared)
 
     async def summary(self) -> Summary:
@@ -66,7 +66,7 @@ class Call:
         """Return a parameter of the path."""
         return str(self.request.path_params[name])
 
-    def field(self, name: str, default: str = "") -> str:
+    def given(self, name: str, default: str = "") -> str:
         """Return the first value of a field of the form."""
         return self.form.get(name, [default])[0]
 
@@ -106,4 +106,4 @@ class Page:
 def address(scope: Scope, path: str, query: Mapping[str, str | None]) -> str:
     """Return a path of the dashboard with its mount point and its parameters."""
     given = {name: value for name, value in query.items() if value}
-    return scope.get("root_path", "") + path + (f"?{urlencode(given)}" if given else "")
+    return str(scope.get("root_path", "")) + path + (f"?{urlencode(given)}" if given else "")
