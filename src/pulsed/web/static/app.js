@@ -6,7 +6,11 @@
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
   // -- times: what the server wrote in UTC, in the reader's own zone ---------------------------------
-  const long = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  function format(options) {
+    try { return new Intl.DateTimeFormat(undefined, options); }
+    catch { return new Intl.DateTimeFormat("en", options); } // a browser in the POSIX locale
+  }
+  const long = format({ dateStyle: "medium", timeStyle: "medium" });
   function localTimes(root = document) {
     for (const time of $$("time[data-local]", root)) {
       time.textContent = long.format(new Date(time.dateTime));
