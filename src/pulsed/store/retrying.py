@@ -65,7 +65,7 @@ def dequeue_retry_of(options: RetryOptions) -> RetryPolicy:
     return _own.get().dequeue_retry or options.dequeue_retry
 
 
-class Complaints:
+class RetryLog:
     """Logs retries, rate limited.
 
     While a database is down, every loop of a worker retries several times a second. One line is
@@ -88,7 +88,7 @@ class Complaints:
         log.log(level, "%s; trying again in %.2f s%s", told, delay, more)
 
 
-complaints = Complaints()
+retry_log = RetryLog()
 
 
 async def retrying(
@@ -118,7 +118,7 @@ async def retrying(
             too_late = give_up_at is not None and time.monotonic() + delay >= give_up_at
             if failures >= policy.max_attempts or too_late:
                 raise
-            complaints.add(what, error, delay)
+            retry_log.add(what, error, delay)
             if events is not None and StorageRetried in events.wanted:
                 kind = type(error).__name__
                 events.publish([StorageRetried(operation=what, error_type=kind, error=str(error))])

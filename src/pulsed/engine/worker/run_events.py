@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, assert_never
 
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.error_text import type_name
-from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.run import Run, StopReason
 from pulsed.errors import InvalidPayload, WorkflowError
 from pulsed.model import events as of
 from pulsed.model.events import ENDS, Event
@@ -151,7 +151,7 @@ def _error_type(run: Run) -> str:
     """Return the class of a run's error; some runs fail without one that was raised."""
     if run.error is not None:
         return type_name(type(run.error))
-    if run.stop is Stop.TIMED_OUT:
+    if run.stop is StopReason.TIMED_OUT:
         return type_name(TimeoutError)
     flow = run.context._flow  # noqa: SLF001 - the context is the run's own
     return type_name(WorkflowError if flow is not None and flow.interrupted else InvalidPayload)
