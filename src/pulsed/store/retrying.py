@@ -63,7 +63,7 @@ def dequeue_retry_of(options: RetryOptions) -> RetryPolicy:
     return _own.get().dequeue_retry or options.dequeue_retry
 
 
-class Complaints:
+class RetryLog:
     """Logs retries, rate limited.
 
     While a database is down, every loop of a worker retries several times a second. One line is
@@ -86,7 +86,7 @@ class Complaints:
         log.log(level, "%s; trying again in %.2f s%s", told, delay, more)
 
 
-complaints = Complaints()
+retry_log = RetryLog()
 
 
 async def retrying(
@@ -114,5 +114,5 @@ async def retrying(
             too_late = give_up_at is not None and time.monotonic() + delay >= give_up_at
             if failures >= policy.max_attempts or too_late:
                 raise
-            complaints.add(what, error, delay)
+            retry_log.add(what, error, delay)
         await pause(delay)

@@ -44,7 +44,7 @@ from pulsed.engine.worker.job_log import JobLog
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
 from pulsed.engine.worker.options import WorkerOptions
-from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.run import Run, StopReason
 from pulsed.engine.worker.runs import Runner
 from pulsed.engine.worker.settler import Settler
 from pulsed.engine.workflow.shared import Workflows
@@ -293,7 +293,7 @@ class Worker:
         runs, stuck = self._runner.runs, self._runner.stuck
         log.warning("handing back %s", _running(runs - stuck) or "no job: all that run are stuck")
         for run in list(runs):
-            run.tell_to_stop(Stop.ABORTED)
+            run.tell_to_stop(StopReason.ABORTED)
         async with _cancelled_at_exit(self._runner.until_idle()) as idle:
             await asyncio.wait([idle], timeout=runner.UNSTOPPABLE_AFTER)
         for run in list(runs):
@@ -356,14 +356,14 @@ class Worker:
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
             self._leases.drop([run.lease])
-            self._runner.stop_run(run, Stop.LOST)
+            self._runner.stop_run(run, StopReason.LOST)
 
     def _end_if_too_many_are_stuck(self) -> None:
         """Drain if half of the slots are stuck, to make room for a fresh process.
 
         Runs that only lost their lease do not count: they will end.
         """
-        wedged = sum(run.stop is Stop.TIMED_OUT for run in self._runner.stuck)
+        wedged = sum(run.stop is StopReason.TIMED_OUT for run in self._runner.stuck)
         if 2 * wedged >= self.options.concurrency and not self._stop_asked.is_set():
             log.error("%d of %d slots are stuck; draining", wedged, self.options.concurrency)
             self._exit = Exit.STUCK
@@ -382,7 +382,7 @@ class Worker:
             if answer is Beat.LOST:
                 self._lost(run)
             elif answer is Beat.CANCEL and run is not None:
-                run.tell_to_stop(Stop.CANCELLED)
+                run.tell_to_stop(StopReason.CANCELLED)
 
     def _beats_were_late(self, seconds: float, topics: list[str]) -> None:
         log.warning(

@@ -24,7 +24,7 @@ from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowErro
 from pulsed.handler import Call, checked_options, clean_text, job_maker
 from pulsed.model.job import NewJob, Status
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
-from pulsed.model.workflow import FAILED_CHILD, Ended, Strategy, child_ids, family, verdict
+from pulsed.model.workflow import FAILED_CHILD, JobOutcome, Strategy, child_ids, family, verdict
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class _FanOut(Generic[R]):
         self._options = options
         self._family = ""
         self._ids: list[UUID] = []
-        self._children: list[Ended | None] = []
+        self._children: list[JobOutcome | None] = []
 
     async def result(self) -> FanOut[R]:
         flow = self._flow
@@ -256,7 +256,7 @@ class _FanOut(Generic[R]):
         ]
         return FanOut(values, failures, outcome.left, len(self._ids))
 
-    def _value(self, index: int, child: Ended | None) -> R:
+    def _value(self, index: int, child: JobOutcome | None) -> R:
         if child is None or child.status is not Status.SUCCEEDED:
             raise WorkflowError(
                 f"Job {self._flow.job_id} ({self._flow.topic}) needs the result of its child "
@@ -267,15 +267,15 @@ class _FanOut(Generic[R]):
         value: R = handler.decode_result(text) if handler else msgspec.json.decode(text)
         return value
 
-    async def _outcomes(self, ids: Sequence[UUID]) -> list[Ended | None]:
+    async def _outcomes(self, ids: Sequence[UUID]) -> list[JobOutcome | None]:
         flow = self._flow
-        found: dict[UUID, Ended] = {}
+        found: dict[UUID, JobOutcome] = {}
         for chunk in _chunks(ids):
             found |= await flow.ask(lambda chunk=chunk: flow.store.workflows.outcomes(chunk))  # type: ignore[misc]
         return [found.get(child) for child in ids]
 
 
-def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:
+def _outcome_of(children: Sequence[JobOutcome | None]) -> _Outcome:
     outcome = _Outcome({}, [])
     for index, child in enumerate(children):
         if child is None:

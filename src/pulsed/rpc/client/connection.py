@@ -14,7 +14,7 @@ from uuid import UUID
 import grpc
 
 from pulsed.errors import AccessDenied, StorageBusy, TransientStorageError
-from pulsed.rpc.address import Address
+from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.channels import Channels, Endpoints, metadata_of
 from pulsed.rpc.client.claim_stream import ClaimStream
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -43,10 +43,10 @@ class RemoteOptions(RetryOptions):
     keepalive: float = KEEPALIVE
 
 
-class Connection(ForkAware):
+class ServerConnection(ForkAware):
     """Makes the calls for every verb of a remote store."""
 
-    def __init__(self, address: Address, options: RemoteOptions) -> None:
+    def __init__(self, address: ServerAddress, options: RemoteOptions) -> None:
         self.address = address
         self.options = options
         self.endpoints = Endpoints(address.hosts)

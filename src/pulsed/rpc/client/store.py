@@ -31,9 +31,9 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report, Succeeded
 from pulsed.model.page import Counts, Page
-from pulsed.rpc.address import Address
+from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
-from pulsed.rpc.client.connection import Connection, LoopSide, RemoteOptions
+from pulsed.rpc.client.connection import LoopSide, RemoteOptions, ServerConnection
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -56,10 +56,10 @@ class RemoteStore(Store):
 
     is_remote = True
 
-    def __init__(self, address: Address | str, options: RemoteOptions | None = None) -> None:
-        self.address = Address.parse(address) if isinstance(address, str) else address
+    def __init__(self, address: ServerAddress | str, options: RemoteOptions | None = None) -> None:
+        self.address = ServerAddress.parse(address) if isinstance(address, str) else address
         self.options = options or RemoteOptions()
-        self.connection = Connection(self.address, self.options)
+        self.connection = ServerConnection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
 
@@ -463,7 +463,12 @@ def _ages(
 
 
 def _succeeded_at(worker_id: UUID, report: Report) -> bool:
-    return type(report.outcome) is Succeeded and report.lease.worker_id == worker_id
+    outcome, lease = report.outcome, report.lease
+    return (
+        type(outcome) is Succeeded
+        and not outcome.discard_checkpoints
+        and lease.worker_id == worker_id
+    )
 
 
 class StreamListener(Listener):

@@ -26,7 +26,7 @@ LONGEST_PAUSE = 30.0
 log = logging.getLogger("pulsed.store")
 
 
-class Wanted(Listener):
+class QueueListener(Listener):
     """A listener for a set of queues; the set is shared with this process's own notifications."""
 
     def __init__(self, queues: set[str]) -> None:
@@ -39,13 +39,13 @@ class Wanted(Listener):
         self._queues.difference_update(queues)
 
 
-class Polling(Wanted):
+class Polling(QueueListener):
     """The listener where no connection can LISTEN: jobs start at the next poll."""
 
     healthy = False
 
 
-class ChannelListener(Wanted):
+class ChannelListener(QueueListener):
     """A LISTEN connection that reconnects until it is cancelled."""
 
     def __init__(

@@ -50,7 +50,7 @@ from pulsed.store.verbs import (
     workers,
     workflows,
 )
-from pulsed.store.verbs.audit import Done
+from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.floors import Floors
@@ -127,7 +127,7 @@ class SqlStore(Store):
         )
 
     async def act(
-        self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], Done]
+        self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], ActResult]
     ) -> T:
         """Run a verb, recording it in the audit log if an operator acts."""
         return await self.run(audit.audited(self.dialect, verb, by, act, done))
@@ -257,7 +257,7 @@ class SqlStore(Store):
     ) -> Pruned:
         verb = retention.prune(self.engine, ages, limit, since or {})
         return await self.act(
-            verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
+            verb, by, "prune jobs", lambda pruned: ActResult(pruned.total, of_ages(ages))
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
@@ -308,7 +308,7 @@ class SqlStore(Store):
         act: Callable[[Sequence[UUID]], Verb[T]],
         by: Operator | None,
         name: str,
-        done: Callable[[T], Done],
+        done: Callable[[T], ActResult],
     ) -> tuple[T, list[UUID]]:
         """Act on jobs; returns the result, and the ids skipped because their rows stay locked."""
         try:
@@ -410,10 +410,10 @@ def _check_locked(locked: Sequence[UUID], total: int) -> None:
     raise JobsLocked(f"{told} Try again when that session has ended its transaction.")
 
 
-def _jobs(ids: Iterable[UUID]) -> Done:
+def _jobs(ids: Iterable[UUID]) -> ActResult:
     changed = list(ids)
-    return Done(len(changed), of_ids(changed))
+    return ActResult(len(changed), of_ids(changed))
 
 
-def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
+def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> ActResult:
     return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)

@@ -12,7 +12,7 @@ from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, run_effects
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reports import record_failures
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.ticks import Tick, Ticks
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
@@ -45,7 +45,7 @@ def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
         ]
         return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(engine, ended))
 
-    return Verb("watchdog", Kind.TRANSACTION, script)
+    return Verb("watchdog", VerbKind.TRANSACTION, script)
 
 
 class _ReapedRun(NamedTuple):
