@@ -50,6 +50,7 @@ class Run:
     __slots__ = (
         "assignment",
         "began",
+        "claimed_at",
         "context",
         "error",
         "handler",
@@ -60,8 +61,16 @@ class Run:
         "timer",
     )
 
-    def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        handler: Handler[Any],
+        context: Context,
+        claimed_at: float = 0.0,
+    ) -> None:
         self.assignment = assignment
+        self.claimed_at = claimed_at
+        """When the answer to its claim arrived, by the monotonic clock."""
         self.lease = assignment.lease
         self.handler = handler
         self.context = context

@@ -21,6 +21,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import KEEPALIVE, METHODS, REQUEST_ID_KEY, Method
 from pulsed.rpc.messages.errors import error_of
 from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.retrying import RetryOptions, retry_of, retrying
@@ -49,6 +50,7 @@ class ServerConnection(ForkAware):
     def __init__(self, address: ServerAddress, options: RemoteOptions) -> None:
         self.address = address
         self.options = options
+        self.events = Events()
         self.endpoints = Endpoints(address.hosts)
         self.metadata = metadata_of(address)
         self.blocking = self._channels(None)
@@ -111,7 +113,9 @@ class ServerConnection(ForkAware):
                 raise self.failed(failure, method, host) from failure
 
         busy, policy = name not in SPLIT, retry_of(self.options)
-        return await retrying(policy, attempt, what=method.action, within=within, busy=busy)
+        return await retrying(
+            policy, attempt, what=method.action, events=self.events, within=within, busy=busy
+        )
 
     def failed(self, failure: grpc.RpcError, method: Method, host: str) -> Exception:
         error = error_of(failure, method.action, host)

@@ -44,6 +44,7 @@ from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSA
 from pulsed.rpc.messages.reports import report_message
 from pulsed.store.base import Audit, Backlog, Listener, Partly, Pruned, Reaped, Store, WatchdogTick
 from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
 from pulsed.store.retrying import dequeue_retry_of, retrying
 
 STREAM_JOBS = METHODS["StreamJobs"]
@@ -62,6 +63,14 @@ class RemoteStore(Store):
         self.connection = ServerConnection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
+
+    @property
+    def events(self) -> Events:
+        return self.connection.events
+
+    @events.setter
+    def events(self, events: Events) -> None:
+        self.connection.events = events
 
     # -- producers ------------------------------------------------------------------------------
 
@@ -108,7 +117,8 @@ class RemoteStore(Store):
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
         what = STREAM_JOBS.action
-        batch = await retrying(dequeue_retry_of(self.options), attempt, what=what)
+        policy = dequeue_retry_of(self.options)
+        batch = await retrying(policy, attempt, what=what, events=self.events)
         return self._assignments(batch, worker_id)
 
     async def await_jobs(
@@ -175,6 +185,7 @@ class RemoteStore(Store):
                 self.connection.endpoints.leave,
                 side.wake,
                 seconds=LONGEST_REPORT,
+                on_change=lambda connected: self.publish_listening(connected=connected),
             )
         return side.streams[worker_id]
 
@@ -252,7 +263,14 @@ class RemoteStore(Store):
         if answer is None:
             return WatchdogTick([], in_grace=False)
         reaped = [
-            Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))
+            Reaped(
+                UUID(job.job_id),
+                job.topic,
+                to.STATUSES[job.status],
+                UUID(job.worker_id),
+                job.queue,
+                job.attempt,
+            )
             for job in answer.reaped
         ]
         return WatchdogTick(reaped, in_grace=answer.in_grace)

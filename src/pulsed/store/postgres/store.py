@@ -195,6 +195,7 @@ class PostgresStore(SqlStore, ForkAware):
             queues,
             wake,
             own_pids=(await self._pool_of_this_loop()).session_pids,
+            on_change=lambda connected: self.publish_listening(connected=connected),
         )
         self._channels.append(channel)
         try:

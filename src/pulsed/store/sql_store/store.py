@@ -31,6 +31,7 @@ from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
 from pulsed.store.base import CANCELS, Audit, Backlog, Pruned, Store, WatchdogTick
+from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store.schedules import SqlSchedules
@@ -97,6 +98,7 @@ class SqlStore(Store):
         self.options = options
         self.clock = clock
         """A test's clock; None: the engine's."""
+        self.events = Events()
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
         self._schema_is_good = False
@@ -122,6 +124,7 @@ class SqlStore(Store):
             policy,
             lambda: self.perform(verb),
             what=verb.action,
+            events=self.events,
             within=within,
             busy=not verb.short_lock_wait,
         )
@@ -185,7 +188,8 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
+        policy = dequeue_retry_of(self.options)
+        return await retrying(policy, attempt, what=verb.action, events=self.events)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:

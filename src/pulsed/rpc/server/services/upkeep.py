@@ -38,6 +38,8 @@ class UpkeepService:
                     topic=job.topic,
                     status=to.STATUS_NUMBERS[job.status],
                     worker_id=str(job.worker_id),
+                    queue=job.queue,
+                    attempt=job.attempt,
                 )
                 for job in tick.reaped
             ],
