@@ -18,6 +18,7 @@ LAYERS: dict[str, list[set[str]]] = {
     "pulsed": [
         {"batches", "compiled", "errors", "extras", "version", "wording"},
         {"model"},
+        {"events"},
         {"handler"},
         {"store"},
         {"engine"},
@@ -31,6 +32,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {
             "base",
             "blocking",
+            "event_bus",
             "fork",
             "log_throttle",
             "per_loop",
@@ -47,7 +49,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"error_text", "forever", "why"},
+        {"database_clock", "enqueued", "error_text", "forever", "why"},
         {"workflow"},
         {"context"},
         {"process", "upkeep"},

@@ -135,9 +135,9 @@ class Worker:
         self.dispatcher.join(stream)
         return stream
 
-    def lanes(self) -> list[Any]:
-        lanes = self.dispatcher._lanes.items()
-        return [lane for (_, key), lane in lanes if key == self.stream.key]
+    def wait_lists(self) -> list[Any]:
+        wait_lists = self.dispatcher._wait_lists.items()
+        return [wait_list for (_, key), wait_list in wait_lists if key == self.stream.key]
 
     async def run(self) -> None:
         while not self.stopping:

@@ -124,7 +124,7 @@ def _given(store: Store, ids: Sequence[str]) -> Iterator[UUID]:
 def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     """Act on ids, batch by batch; the worst thing that happened to one of them is the answer."""
     worst = Code.OK
-    done = Done(act)
+    done = ResultPrinter(act)
     while batch := list(itertools.islice(ids, PAGE)):
         answers = run_blocking(act.perform(store, batch, operator()))
         for job_id in dict.fromkeys(batch):
@@ -136,7 +136,7 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     return worst
 
 
-class Done:
+class ResultPrinter:
     """Prints the ids that something was done to, and counts them."""
 
     def __init__(self, act: Act) -> None:
@@ -192,7 +192,7 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     more = "at least " if counts.at_least else ""
     question = f"{act.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
-    done = Done(act)
+    done = ResultPrinter(act)
     number = run_blocking(act_on_matching(store, act, chosen, done.add))
     done.say()
     if act is DELETE and number < total:

@@ -174,7 +174,7 @@ def _credentials(options: Mapping[str, Any]) -> Any:
 
 
 async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
-    from pulsed.rpc.server.gate import TokenGate  # noqa: PLC0415 - heavy, as is the next
+    from pulsed.rpc.server.authentication import TokenAuthenticator  # noqa: PLC0415 - heavy, as is the next
     from pulsed.rpc.server.server import Server, ServerOptions  # noqa: PLC0415
 
     sys.setswitchinterval(SHARE)
@@ -193,7 +193,7 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
             most_streams=options["max_streams"],
             reflection=options["reflection"],
         ),
-        TokenGate(store) if options["auth"] else None,
+        TokenAuthenticator(store) if options["auth"] else None,
     )
     try:
         await store.now()  # what waiting will not mend is said now

@@ -18,6 +18,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, batches, halves
+from pulsed.engine.enqueued import publish_enqueued
 from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
@@ -127,7 +128,9 @@ class Scheduler:
                     broken.append((row, error))
 
         for fires in batches(decisions(), _bytes_of, count=lambda each: max(1, len(each.jobs))):
-            made += await self._fire_batch(fires)
+            fired = await self._fire_batch(fires)
+            publish_enqueued(self._store.events, fired)
+            made += fired
             if time.monotonic() > give_up_at:
                 break
         for row, error in broken:

@@ -24,7 +24,7 @@ from pulsed.model.outcome import Outcome
 
 log = logging.getLogger("pulsed.worker")
 
-Ended: TypeAlias = tuple[Run, Outcome | None]
+EndedRun: TypeAlias = tuple[Run, Outcome | None]
 
 FEW = 2
 """Threads woken at once for waiting runs: with more, short handlers contend for the GIL."""
@@ -40,7 +40,7 @@ class HandlerThreads:
         self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[tuple[Run, contextvars.Context]] = deque()
-        self._ended: deque[Ended] = deque()
+        self._ended: deque[EndedRun] = deque()
         self._collecting = False
         self._wake_ups: SimpleQueue[bool] = SimpleQueue()
         self._lock = threading.Lock()

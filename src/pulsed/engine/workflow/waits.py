@@ -29,7 +29,7 @@ from pulsed.handler.options import checked_due
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
-from pulsed.model.workflow import Ended
+from pulsed.model.workflow import JobOutcome
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -199,7 +199,7 @@ async def _wait_for(
     raise flow.repeats(_error_of(flow, target.id, stored))
 
 
-def _end_of(place: Place, ended: Ended) -> Checkpoint:
+def _end_of(place: Place, ended: JobOutcome) -> Checkpoint:
     """Return the waiting workflow's checkpoint of how a job ended."""
     if ended.status is Status.SUCCEEDED:
         return place.checkpoint(value=ended.result)

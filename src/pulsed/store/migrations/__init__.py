@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pulsed.errors import SchemaError
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 FOLDER = resources.files(__name__)
 """Resolved at import: resolving imports modules, and a fork at first use must not interrupt it."""
@@ -91,7 +91,7 @@ def read_applied(d: Dialect) -> Verb[list[Applied]]:
             for version, name, applied_at, oldest_code in (yield Statement(select, {}))
         ]
 
-    return Verb("schema_check", Kind.SINGLE, script)
+    return Verb("schema_check", VerbKind.SINGLE, script)
 
 
 def migrate(d: Dialect) -> Verb[list[Migration]]:
@@ -120,7 +120,7 @@ def migrate(d: Dialect) -> Verb[list[Migration]]:
             )
         return missing
 
-    return Verb("migrate", Kind.TRANSACTION, script)
+    return Verb("migrate", VerbKind.TRANSACTION, script)
 
 
 def script(d: Dialect, *, since: int = 0) -> str:

@@ -49,7 +49,7 @@ from pulsed.store.sqlite.values import execute
 from pulsed.store.sqlite.wake import listening
 from pulsed.store.sqlite.writer import Writer
 from pulsed.store.step_thread import StepThread
-from pulsed.store.verbs.script import Kind, Script, Verb, drive
+from pulsed.store.verbs.script import Script, Verb, VerbKind, drive
 from pulsed.store.workflows import Transaction
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class SqliteStore(SqlStore, ForkAware):
         return await super().run(verb, within=within)
 
     async def perform(self, verb: Verb[T]) -> T:
-        if verb.kind is Kind.READ and self.path is not None:
+        if verb.kind is VerbKind.READ and self.path is not None:
             if is_blocking():
                 return self._read(verb)
             loop = asyncio.get_running_loop()
@@ -440,7 +440,7 @@ def _read_journal_mode() -> Script[str]:
     return str((yield Statement(Sql("PRAGMA journal_mode", ()), {}))[0][0])
 
 
-_journal_mode = Verb("check", Kind.READ, _read_journal_mode)
+_journal_mode = Verb("check", VerbKind.READ, _read_journal_mode)
 
 
 def _backoff(*policy_and_attempts: float) -> float:

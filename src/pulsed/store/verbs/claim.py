@@ -10,7 +10,7 @@ from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Claim, Engine, by_priority, by_time
 from pulsed.store.verbs.floors import LONG_LOOK, MANY, Floors, Walk
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.topics import Topics
 
 
@@ -39,7 +39,7 @@ def claim(
                 walk.was_long()
         return decode.assignment.all(engine.dialect, claimed, queue, worker_id)
 
-    return Verb("claim", Kind.SINGLE, script, claim_lane=True)
+    return Verb("claim", VerbKind.SINGLE, script, claim_lane=True)
 
 
 def _look(

@@ -20,7 +20,7 @@ from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
 from pulsed.rpc.messages.contract import TOKEN_KEY
 from pulsed.rpc.messages.errors import Refusal
-from pulsed.rpc.server.access import ANYBODY, Caller, Role, unauthenticated
+from pulsed.rpc.server.access import ANONYMOUS, Caller, Role, unauthenticated
 from pulsed.store import tokens
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.tokens import Token
@@ -38,11 +38,11 @@ PATIENCE = 1.0
 SCHEME = "bearer "
 
 
-class Gate(ABC):
+class Authenticator(ABC):
     """Authenticates callers."""
 
     @abstractmethod
-    async def admit(self, context: Any) -> Caller:
+    async def authenticate(self, context: Any) -> Caller:
         """Return the caller, from the call's context, or refuse."""
 
     def knows(self, caller: Caller) -> bool:  # noqa: ARG002
@@ -54,15 +54,15 @@ class Gate(ABC):
         await asyncio.Event().wait()
 
 
-class OpenGate(Gate):
+class NoAuthentication(Authenticator):
     """Admits every caller: for a server on a loopback address."""
 
-    async def admit(self, context: Any) -> Caller:  # noqa: ARG002
+    async def authenticate(self, context: Any) -> Caller:  # noqa: ARG002
         """Return a caller that may do everything."""
-        return ANYBODY
+        return ANONYMOUS
 
 
-class TokenGate(Gate):
+class TokenAuthenticator(Authenticator):
     """Admits callers whose token or certificate name is in the database."""
 
     def __init__(
@@ -83,7 +83,7 @@ class TokenGate(Gate):
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
 
-    async def admit(self, context: Any) -> Caller:
+    async def authenticate(self, context: Any) -> Caller:
         """Return the caller, or refuse."""
         secret, names = _secret(context), _common_names(context)
         if secret is None and not names:
