@@ -25,6 +25,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"client"},
         {"rpc"},
         {"app"},
+        {"web"},
         {"cli"},
         {"__init__", "__main__"},
     ],
@@ -61,6 +62,14 @@ LAYERS: dict[str, list[set[str]]] = {
         {"messages"},
         {"client", "server"},
         {"open"},
+    ],
+    "pulsed.web": [
+        {"access", "live", "redaction", "render", "search", "summary"},
+        {"guard"},
+        {"site"},
+        {"pages"},
+        {"routes"},
+        {"dashboard"},
     ],
     "pulsed.cli": [
         {"groups", "plain", "reloading", "streams", "variables"},
