@@ -30,6 +30,7 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
+from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.workflows import WorkflowStore
 
@@ -133,6 +134,7 @@ class Store(Submitter):
 
     schedules: ScheduleStore
     workflows: WorkflowStore
+    rollups: RollupStore
 
     doubtful_claims: int = 0
     """How many claim attempts ended without an answer: each may have leased jobs."""

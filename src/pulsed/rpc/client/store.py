@@ -34,6 +34,7 @@ from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import Address
 from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.client.connection import Connection, LoopSide, RemoteOptions
+from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -62,6 +63,7 @@ class RemoteStore(Store):
         self.connection = Connection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
+        self.rollups = RemoteRollups(self.connection)
 
     # -- producers ------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from pulsed.store import migrations
 from pulsed.store.base import CANCELS, Audit, Backlog, Pruned, Store, WatchdogTick
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
+from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
@@ -99,6 +100,7 @@ class SqlStore(Store):
         """A test's clock; None: the engine's."""
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
+        self.rollups = SqlRollups(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
