@@ -59,7 +59,7 @@ async def test_an_entry_says_when_and_by_whom(store, clock):
     assert entry.at == clock.now
     assert "anna@desk" in (entry.actor, entry.claimed)
     if isinstance(store, RemoteStore):  # what a caller says of itself is not who it is
-        assert (entry.actor, entry.role) == ("anybody", "admin")
+        assert (entry.actor, entry.role) == ("anonymous", "admin")
 
 
 async def test_a_running_job_that_is_asked_to_stop_counts(store):

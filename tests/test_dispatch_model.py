@@ -95,7 +95,7 @@ class Life:
         self.expect(not any(self.jobs.queues.values()), "missed jobs")
         self.check_turns_and_leases()
         for worker in self.workers:
-            line = {lane.queue: [*lane.waiting] for lane in worker.lanes()}
+            line = {wait_list.queue: [*wait_list.waiting] for wait_list in worker.wait_lists()}
             standing = {each for line in line.values() for each in line if isinstance(each, Grant)}
             mine = {grant.id for grant in standing if grant.stream is worker.stream}
             self.expect(mine == set(worker.asked), "a grant neither stands nor was answered")
@@ -107,15 +107,17 @@ class Life:
 
     def check_drained(self) -> None:
         self.check_turns_and_leases()
-        waiting = [each for lane in self.dispatcher._lanes.values() for each in lane.waiting]
+        waiting = [
+            each for wait_list in self.dispatcher._wait_lists.values() for each in wait_list.waiting
+        ]
         self.expect(not waiting, "somebody waits for a server that is going away")
         for worker in self.workers:
             self.expect(not worker.asked, "a grant was not answered by a server going away")
             self.expect(worker.stream.unanswered == 0, "wrong count at the end")
 
     def check_turns_and_leases(self) -> None:
-        turns = [lane._turn for lane in self.dispatcher._lanes.values()]
-        self.expect(not any(turns), "a lane is stuck")
+        turns = [wait_list._turn for wait_list in self.dispatcher._wait_lists.values()]
+        self.expect(not any(turns), "a wait list is stuck")
         self.expect(self.ran == self.jobs.leases, "jobs that nobody got were not given back")
 
 

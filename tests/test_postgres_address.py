@@ -4,7 +4,7 @@ import asyncpg.connect_utils
 import pytest
 
 from pulsed.errors import ConfigError, InvalidURL
-from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
 from pulsed.store.postgres.store import PostgresStore
 
 NAMED = {"application_name": "pulsed/test"}
@@ -12,7 +12,7 @@ NAMED = {"application_name": "pulsed/test"}
 
 def asyncpg_reads(url):
     """What asyncpg makes of the arguments we give it: its addresses and its parameters."""
-    arguments = Address.parse(url).for_asyncpg(NAMED, 10)
+    arguments = PostgresAddress.parse(url).for_asyncpg(NAMED, 10)
     timeout = arguments.pop("timeout")
     more = "passfile ssl service servicefile direct_tls target_session_attrs krbsrvname gsslib"
     everything = dict.fromkeys(more.split())
@@ -28,7 +28,7 @@ def test_a_plain_url_means_the_same_to_both_drivers(scheme):
     addresses, parameters, _ = asyncpg_reads(url)
     assert addresses == [("db.example", 6000)]
     assert (parameters.user, parameters.password, parameters.database) == ("ada", "s@fe", "jobs")
-    psycopg_reads = Address.parse(url).for_psycopg(NAMED, 10)
+    psycopg_reads = PostgresAddress.parse(url).for_psycopg(NAMED, 10)
     assert psycopg_reads["password"] == "s@fe"
     assert psycopg_reads["port"] == "6000"
 
@@ -43,14 +43,14 @@ def test_a_unix_socket_is_a_directory(url):
 
 
 def test_a_silent_server_is_noticed_by_libpq_unless_the_url_says_otherwise():
-    given = Address.parse("postgresql://h/jobs").for_psycopg(NAMED, 10)
+    given = PostgresAddress.parse("postgresql://h/jobs").for_psycopg(NAMED, 10)
     assert (given["tcp_user_timeout"], given["connect_timeout"]) == (30_000, 10)
-    given = Address.parse("postgresql://h/jobs?tcp_user_timeout=7").for_psycopg(NAMED, 10)
+    given = PostgresAddress.parse("postgresql://h/jobs?tcp_user_timeout=7").for_psycopg(NAMED, 10)
     assert given["tcp_user_timeout"] == "7"
 
 
 def test_nobody_connects_for_longer_than_the_caller_has():
-    address = Address.parse("postgresql://h/jobs?connect_timeout=20")
+    address = PostgresAddress.parse("postgresql://h/jobs?connect_timeout=20")
     assert address.for_psycopg(NAMED, 10)["connect_timeout"] == 20
     assert address.for_psycopg(NAMED, 10, most=5)["connect_timeout"] == 5
     assert address.for_psycopg(NAMED, 10, most=0.5)["connect_timeout"] == 2
@@ -61,7 +61,7 @@ def test_a_list_of_hosts_is_kept_in_its_order():
     addresses, parameters, _ = asyncpg_reads(url)
     assert addresses == [("one", 1), ("two", 2)]
     assert parameters.target_session_attrs.value == "read-write"
-    assert "one:1,two:2" in Address.parse(url).where
+    assert "one:1,two:2" in PostgresAddress.parse(url).where
 
 
 def test_what_only_libpq_knows_is_not_sent_to_the_server_as_a_setting():
@@ -74,7 +74,7 @@ def test_what_only_libpq_knows_is_not_sent_to_the_server_as_a_setting():
 
 
 def test_settings_join_the_options_of_the_url():
-    address = Address.parse("postgresql://ada@h/jobs?options=-c%20work_mem%3D7MB")
+    address = PostgresAddress.parse("postgresql://ada@h/jobs?options=-c%20work_mem%3D7MB")
     settings = NAMED | {"default_transaction_isolation": "read committed"}
     options = address.for_psycopg(settings, 10)["options"]
     assert options == r"-c work_mem=7MB -c default_transaction_isolation=read\ committed"
@@ -104,7 +104,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_repeating_the_password(url
 
 
 def test_the_name_of_a_database_has_no_credentials_in_it():
-    address = Address.parse("postgresql://ada:hunter2@h:1/jobs?sslpassword=hunter2")
+    address = PostgresAddress.parse("postgresql://ada:hunter2@h:1/jobs?sslpassword=hunter2")
     assert address.where == "PostgreSQL database 'jobs' at h:1"
     assert "hunter2" not in repr(address)
 

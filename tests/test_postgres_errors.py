@@ -22,7 +22,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.errors import translate
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.sql.statement import Sql, Statement
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.jobs import a_job
 from tests.support.own_sessions import AT_ONCE, impatient, sessions
 from tests.support.raw_verbs import a_verb, both_drivers, perform, run
@@ -33,7 +33,7 @@ ONCE = RetryPolicy.disabled()
 
 
 @both_drivers
-@pytest.mark.parametrize("kind", [Kind.SINGLE, Kind.TRANSACTION])
+@pytest.mark.parametrize("kind", [VerbKind.SINGLE, VerbKind.TRANSACTION])
 async def test_a_session_ended_during_a_verb_is_a_transient_error_and_is_replaced(
     store, admin, mode, kind
 ):
@@ -134,7 +134,7 @@ async def test_a_real_deadlock_is_transient(store, admin, mode):
                 yield run("SELECT pg_sleep(0.005)")
             yield run(f"SELECT pg_advisory_xact_lock({second})")
 
-        return Verb("deadlock", Kind.TRANSACTION, steps)
+        return Verb("deadlock", VerbKind.TRANSACTION, steps)
 
     results = await asyncio.gather(
         perform(store, mode, locking(7001, 7002)),
@@ -156,7 +156,7 @@ async def test_a_statement_that_takes_too_long_is_transient(postgres_url, admin,
 
 @both_drivers
 async def test_text_that_the_database_cannot_hold_is_refused_as_a_row(store, mode):
-    nul = Verb("t", Kind.SINGLE, lambda: _rows(Statement(_TEXT, {"x": "a\0b"})))
+    nul = Verb("t", VerbKind.SINGLE, lambda: _rows(Statement(_TEXT, {"x": "a\0b"})))
     with pytest.raises(StorageRefused):
         await perform(store, mode, nul)
 
@@ -270,7 +270,7 @@ async def test_a_plan_made_stale_by_a_migration_is_transient_or_unnoticed(store,
     admin.execute("INSERT INTO pulse_stale VALUES (1)")
     reads = [
         Verb("read", kind, lambda: _rows(Statement(_STALE, {"x": 1})))
-        for kind in (Kind.TRANSACTION, Kind.SINGLE)
+        for kind in (VerbKind.TRANSACTION, VerbKind.SINGLE)
     ]
     for verb in reads * 2:
         await perform(store, mode, verb)

@@ -11,10 +11,10 @@ from pulsed.errors import TransientStorageError
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import address as postgres_address
 from pulsed.store.postgres import hosts
-from pulsed.store.postgres.address import Address
+from pulsed.store.postgres.address import PostgresAddress
 from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.backends import AT_ONCE_OPTIONS, PostgresBackend
 from tests.support.checkpoints import a_step
 from tests.support.clock import Clock
@@ -121,7 +121,7 @@ async def test_what_waits_for_a_silent_host_is_tried_on_the_one_that_took_over(
     await run(store, how, a_verb("SELECT 1"))
     proxy.silence(also_new=True)
     async with asyncio.timeout(60):
-        assert await run(store, how, a_verb("SELECT 1", Kind.TRANSACTION)) == [(1,)]
+        assert await run(store, how, a_verb("SELECT 1", VerbKind.TRANSACTION)) == [(1,)]
         accepted = proxy.accepted
         await store.aclose()
         assert await run(store, how, a_verb("SELECT 1")) == [(1,)]
@@ -170,12 +170,12 @@ async def test_the_commit_of_a_step_does_not_wait_for_a_silent_host(silent: Any,
 
 
 def test_a_host_is_given_up_only_if_it_lets_nobody_in_and_another_one_does():
-    address = Address.parse("postgresql://a,b:1,c/jobs")
+    address = PostgresAddress.parse("postgresql://a,b:1,c/jobs")
     now = 100.0
     answers: dict[str, bool | None] = {}
     asked: list[str] = []
 
-    def accepts(host: Address) -> bool | None:
+    def accepts(host: PostgresAddress) -> bool | None:
         asked.append(host.at)
         return answers[host.at]
 
@@ -204,11 +204,14 @@ def test_a_host_is_given_up_only_if_it_lets_nobody_in_and_another_one_does():
 
 
 def test_one_of_several_hosts_has_less_time_than_the_only_one():
-    only, several = Address.parse("postgresql://a/jobs"), Address.parse("postgresql://a,b/jobs")
+    only, several = (
+        PostgresAddress.parse("postgresql://a/jobs"),
+        PostgresAddress.parse("postgresql://a,b/jobs"),
+    )
     assert only.connect_timeout(10) == 10
     assert several.connect_timeout(10) == postgres_address.HOST_WITHIN
-    assert Address.parse("postgresql://a,b/jobs?connect_timeout=7").connect_timeout(10) == 7
+    assert PostgresAddress.parse("postgresql://a,b/jobs?connect_timeout=7").connect_timeout(10) == 7
     assert "target_session_attrs" not in only.keywords
     assert several.keywords["target_session_attrs"] == "read-write"
-    said = Address.parse("postgresql://a,b/jobs?target_session_attrs=any")
+    said = PostgresAddress.parse("postgresql://a,b/jobs?target_session_attrs=any")
     assert said.keywords["target_session_attrs"] == "any"

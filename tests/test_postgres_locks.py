@@ -23,8 +23,8 @@ from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.server.access import Caller, Role
+from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
-from pulsed.rpc.server.gate import Gate, OpenGate
 from pulsed.store import tokens
 from pulsed.store.base import Partly, Store
 from pulsed.store.blocking import run_blocking
@@ -71,10 +71,10 @@ def blocked(admin: psycopg.Connection[Any], role: str = "%") -> int:
 # -- heartbeats through a server ------------------------------------------------------------------
 
 
-class LimitedGate(Gate):
+class LimitedAuthenticator(Authenticator):
     """Lets everybody in, for one topic only."""
 
-    async def admit(self, context: Any) -> Caller:
+    async def authenticate(self, context: Any) -> Caller:
         return Caller("one topic", frozenset(Role), frozenset([TOPIC]), None)
 
 
@@ -83,11 +83,11 @@ def a_small_store(url: str) -> PostgresStore:
     return PostgresStore(url, options)
 
 
-@pytest.mark.parametrize("gate", [OpenGate(), LimitedGate()])
+@pytest.mark.parametrize("authenticator", [NoAuthentication(), LimitedAuthenticator()])
 async def test_a_heartbeat_through_a_server_waits_for_no_other_work(
-    postgres_url: str, admin: psycopg.Connection[Any], gate: Gate
+    postgres_url: str, admin: psycopg.Connection[Any], authenticator: Authenticator
 ):
-    with ServerThread(lambda: a_small_store(postgres_url), gate) as server:
+    with ServerThread(lambda: a_small_store(postgres_url), authenticator) as server:
         far = RemoteStore(server.url)
         await far.submit([a_job()])
         (run,) = await claim(far)

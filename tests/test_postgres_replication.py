@@ -24,7 +24,7 @@ from pulsed.model.workflow import Record, Signal
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_family, a_step, a_wait, children_of, send, take
 from tests.support.jobs import (
@@ -199,7 +199,7 @@ def lose_first_answers(store: PostgresStore, local: PostgresStore) -> None:
     perform, lost = store.perform, set[int]()
 
     async def performing(verb: Verb[Any]) -> Any:
-        if verb.kind is Kind.READ or id(verb.script) in lost:
+        if verb.kind is VerbKind.READ or id(verb.script) in lost:
             return await perform(verb)
         lost.add(id(verb.script))
         await local.perform(verb)

@@ -13,7 +13,7 @@ from pulsed.model.outcome import Beat, Failed, Report, Succeeded
 from pulsed.store.blocking import run_blocking
 from pulsed.store.migrations import newest
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.jobs import ALICE, POLICIES, a_job, claim, claim_one, submitted
 from tests.support.own_sessions import impatient, sessions
 from tests.support.programs import python
@@ -135,9 +135,9 @@ async def test_claims_have_connections_of_their_own_and_wait_for_the_disk_like_a
     assert len(sessions(admin)) == 4  # and one each for the heartbeat and the report
     show = a_verb("SHOW synchronous_commit")
     assert [tuple(row) for row in await store.perform(show)] == [("on",)]
-    apart = Verb("claim", Kind.SINGLE, show.script, claim_lane=True)
+    apart = Verb("claim", VerbKind.SINGLE, show.script, claim_lane=True)
     assert [tuple(row) for row in await store.perform(apart)] == [("on",)]
-    urgent = Verb("beat", Kind.SINGLE, show.script, urgent=True)
+    urgent = Verb("beat", VerbKind.SINGLE, show.script, urgent=True)
     assert [tuple(row) for row in await store.perform(urgent)] == [("on",)]
     assert await asyncio.to_thread(lambda: run_blocking(store.perform(apart))) == [("on",)]
 

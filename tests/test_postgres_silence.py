@@ -15,7 +15,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.session import Sessions
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.backends import PostgresBackend
 from tests.support.clock import Clock
 from tests.support.jobs import a_job, running
@@ -70,7 +70,7 @@ async def test_a_blocking_submit_recovers_and_stores_its_job_once(store, proxy):
     assert set(await blocking(store.get([job.id]))) == {job.id}
 
 
-@pytest.mark.parametrize("kind", [Kind.SINGLE, Kind.TRANSACTION])
+@pytest.mark.parametrize("kind", [VerbKind.SINGLE, VerbKind.TRANSACTION])
 async def test_silence_is_a_transient_error(store, proxy, kind):
     await blocking(store.perform(a_verb("SELECT 1")))
     proxy.silence()
@@ -156,7 +156,7 @@ async def test_a_worker_keeps_its_jobs(proxy, postgres_url, monkeypatch):
 
 
 def urgent(within=None):
-    return Verb("beat", Kind.SINGLE, lambda: iter(()), urgent=True, within=within)  # type: ignore[arg-type,return-value]
+    return Verb("beat", VerbKind.SINGLE, lambda: iter(()), urgent=True, within=within)  # type: ignore[arg-type,return-value]
 
 
 def test_a_dead_connection_costs_a_heartbeat_only_a_part_of_its_lease():

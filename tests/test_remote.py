@@ -24,7 +24,7 @@ from pulsed.errors import (
 )
 from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Report, Succeeded
-from pulsed.rpc.address import Address
+from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client import claim_stream as claims
 from pulsed.rpc.client import store as remote
 from pulsed.rpc.client.store import RemoteStore
@@ -32,7 +32,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.server.access import Caller, unauthenticated
-from pulsed.rpc.server.gate import Gate
+from pulsed.rpc.server.authentication import Authenticator
 from pulsed.rpc.server.services.work import WorkService
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
@@ -60,17 +60,17 @@ def store(far):
 
 class TestAddresses:
     def test_a_url_names_one_server_or_several(self):
-        assert Address.parse("pulse://a:1").hosts == ("a:1",)
-        assert Address.parse("pulse://a,b:2,[::1]").hosts == ("a:50051", "b:2", "[::1]:50051")
-        assert not Address.parse("pulse://a").tls
-        assert Address.parse("pulses://a").tls
+        assert ServerAddress.parse("pulse://a:1").hosts == ("a:1",)
+        assert ServerAddress.parse("pulse://a,b:2,[::1]").hosts == ("a:50051", "b:2", "[::1]:50051")
+        assert not ServerAddress.parse("pulse://a").tls
+        assert ServerAddress.parse("pulses://a").tls
 
     def test_it_carries_the_token_and_the_files(self, monkeypatch):
-        address = Address.parse("pulses://me:s%2Fecret@a?ca=/ca.pem&cert=/c.pem&key=/k.pem")
+        address = ServerAddress.parse("pulses://me:s%2Fecret@a?ca=/ca.pem&cert=/c.pem&key=/k.pem")
         assert address.token == "s/ecret"
         assert (address.ca, address.cert, address.key) == ("/ca.pem", "/c.pem", "/k.pem")
         monkeypatch.setenv("PULSED_TOKEN", "from-env")
-        assert Address.parse("pulses://a").token == "from-env"
+        assert ServerAddress.parse("pulses://a").token == "from-env"
 
     @pytest.mark.parametrize(
         "url, problem",
@@ -86,17 +86,17 @@ class TestAddresses:
     )
     def test_others_are_refused(self, url, problem):
         with pytest.raises(InvalidURL, match=problem):
-            Address.parse(url)
+            ServerAddress.parse(url)
 
     def test_a_token_does_not_go_over_a_network_in_the_clear(self):
         with pytest.raises(ConfigError, match="in the clear"):
-            Address.parse("pulse://me:secret@example.org")
-        assert Address.parse("pulse://me:secret@example.org?plaintext=yes").token == "secret"
-        assert Address.parse("pulse://me:secret@127.0.0.1").token == "secret"
+            ServerAddress.parse("pulse://me:secret@example.org")
+        assert ServerAddress.parse("pulse://me:secret@example.org?plaintext=yes").token == "secret"
+        assert ServerAddress.parse("pulse://me:secret@127.0.0.1").token == "secret"
 
     def test_a_refusal_keeps_the_token_to_itself(self):
         with pytest.raises(ConfigError) as refused:
-            Address.parse("pulse://me:secret@example.org")
+            ServerAddress.parse("pulse://me:secret@example.org")
         assert "secret" not in str(refused.value)
 
 
@@ -139,11 +139,13 @@ class TestErrors:
                 add.using(conn=object()).enqueue(1)
 
     async def test_a_refused_caller_is_told(self, database):
-        class NobodysGate(Gate):
-            async def admit(self, context):
+        class FailingAuthenticator(Authenticator):
+            async def authenticate(self, context):
                 raise unauthenticated("who are you?")
 
-        with ServerThread(lambda: SqliteStore(database), gate=NobodysGate()) as server:
+        with ServerThread(
+            lambda: SqliteStore(database), authenticator=FailingAuthenticator()
+        ) as server:
             store = RemoteStore(server.url, QUICK)
             with pytest.raises(AccessDenied, match="who are you"):
                 await store.now()
@@ -398,11 +400,11 @@ class TestWhatErrorsSay:
 
     @pytest.mark.parametrize("what", sorted(ACTS.keys() - {"claiming jobs"}))
     async def test_when_the_server_refuses(self, database, what):
-        class Closed(Gate):
-            async def admit(self, context: object) -> Caller:
+        class Closed(Authenticator):
+            async def authenticate(self, context: object) -> Caller:
                 return Caller("nobody", frozenset())
 
-        with ServerThread(lambda: SqliteStore(database), gate=Closed()) as server:
+        with ServerThread(lambda: SqliteStore(database), authenticator=Closed()) as server:
             store = RemoteStore(server.url, QUICK)
             with pytest.raises(AccessDenied) as refused:
                 await self.ACTS[what](store)

@@ -21,7 +21,7 @@ from pulsed.model.job import Lease
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.store import retrying as module
 from pulsed.store.blocking import blocking, run_blocking
-from pulsed.store.retrying import QUIET, Complaints, retrying
+from pulsed.store.retrying import QUIET, RetryLog, retrying
 from pulsed.store.sql_store.store import StoreOptions
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.jobs import ALICE, POLICIES, a_job
@@ -201,8 +201,8 @@ async def test_a_budget_of_nothing_means_once(waits):
 
 class TestComplaints:
     def test_a_retry_is_logged_with_its_reason(self, caplog):
-        Complaints().add("settle", BLINK, 0.5)
-        Complaints().add("settle", TransientStorageError("settle failed on the moon: dust."), 0.5)
+        RetryLog().add("settle", BLINK, 0.5)
+        RetryLog().add("settle", TransientStorageError("settle failed on the moon: dust."), 0.5)
         assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
             ("WARNING", "settle failed (the connection was reset); trying again in 0.50 s"),
             ("WARNING", "settle failed on the moon: dust; trying again in 0.50 s"),
@@ -210,16 +210,16 @@ class TestComplaints:
 
     def test_an_outage_is_one_line_now_and_then(self, caplog):
         now = 0.0
-        complaints = Complaints(lambda: now)
+        retry_log = RetryLog(lambda: now)
         for now in range(int(3 * QUIET)):  # noqa: B007 - what the clock says
-            complaints.add("beat", BLINK, 0.5)
+            retry_log.add("beat", BLINK, 0.5)
         told = [each.getMessage() for each in caplog.records]
         assert len(told) == 3
         assert "more retries" not in told[0]
         assert all("(9 more retries since the last time)" in line for line in told[1:])
 
     async def test_retries_of_whatever_kind_are_logged(self, waits, caplog, monkeypatch):
-        monkeypatch.setattr("pulsed.store.retrying.complaints", Complaints())
+        monkeypatch.setattr("pulsed.store.retrying.retry_log", RetryLog())
         await retrying(RetryPolicy(), Trouble(BLINK), what="settle")
         (record,) = caplog.records
         assert "settle failed (the connection was reset); trying again in 0." in record.getMessage()

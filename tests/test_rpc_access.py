@@ -37,7 +37,7 @@ from tests.support.commands import lines_of, run
 from tests.support.jobs import a_job, claim_one, settle, submitted
 from tests.support.raw_streams import raw_client
 from tests.support.schedules import a_spec
-from tests.support.servers import FreshGate, ServerThread
+from tests.support.servers import FreshAuthenticator, ServerThread
 
 DENIED = {grpc.StatusCode.PERMISSION_DENIED}
 ABOUT_NO_JOB = {"GetTime", "GetServer"}
@@ -73,7 +73,7 @@ class World:
             "my queue": given(store, "my queue", "admin", queues=(MINE,)),
         }
         served = SqliteStore(path)
-        self.server = ServerThread(lambda: served, gate=FreshGate(served))
+        self.server = ServerThread(lambda: served, authenticator=FreshAuthenticator(served))
 
     async def fill(self) -> None:
         """Let both tenants have a waiting job, a running one and a schedule."""
@@ -580,7 +580,9 @@ async def test_the_upkeep_of_a_worker_asks_for_nothing_that_it_may_not_have(worl
     """A worker's token has the role work; what is about the whole database is the server's."""
     served = SqliteStore(world.path)
     worker = WorkerInfo(id=uuid4(), host="here", pid=1, queues=(MINE,), topics=(MINE,), slots=1)
-    with ServerThread(lambda: served, gate=FreshGate(served), upkeep=True) as server:
+    with ServerThread(
+        lambda: served, authenticator=FreshAuthenticator(served), upkeep=True
+    ) as server:
         remote = RemoteStore(f"pulse://me:{world.secrets['my worker']}@{server.host}")
         assert await Watchdog(remote, tick=1.0, describe=lambda: worker).tick() == []
         await remote.aclose()
@@ -659,7 +661,9 @@ class TestTLS:
             require_client_auth=client_ca,
         )
         store = SqliteStore(path)
-        return ServerThread(lambda: store, gate=FreshGate(store), credentials=credentials)
+        return ServerThread(
+            lambda: store, authenticator=FreshAuthenticator(store), credentials=credentials
+        )
 
     async def test_a_token_over_tls(self, tmp_path, authority):
         path = tmp_path / "jobs.db"

@@ -10,7 +10,7 @@ import pytest
 from pulsed.batches import Limits
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import METHODS
-from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, Request
+from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, RequestKey
 
 
 class Work:
@@ -25,8 +25,8 @@ class Work:
         return pb.ListAuditLogRequest(actor="x" * self._size)
 
 
-def request(number: int) -> Request:
-    return Request("somebody", "ReplayJobs", str(number))
+def request(number: int) -> RequestKey:
+    return RequestKey("somebody", "ReplayJobs", str(number))
 
 
 def test_every_method_that_is_answered_once_is_in_the_contract():

@@ -20,12 +20,11 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
 from pulsed.rpc.messages.errors import Refusal
 from pulsed.rpc.messages.jobs import lease_message
-from pulsed.rpc.server import admission, checks
-from pulsed.rpc.server import gate as gates
+from pulsed.rpc.server import admission, authentication, checks
 from pulsed.rpc.server import job_stream as streams
 from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.authentication import TokenAuthenticator
 from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
-from pulsed.rpc.server.gate import TokenGate
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.refusals import Refusals
 from pulsed.rpc.server.weight import check_weight
@@ -35,7 +34,7 @@ from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from tests.support.jobs import TOPIC, a_job, row, running, submitted
 from tests.support.raw_streams import RawClient, raw_client
-from tests.support.servers import FreshGate, ServerThread
+from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.waiting import until
 
 Code = grpc.StatusCode
@@ -64,7 +63,7 @@ async def sent(client: RawClient, method: str, data: bytes, **options: Any) -> a
 def guarded(database):
     """A server that wants tokens."""
     store = SqliteStore(database)
-    with ServerThread(lambda: store, gate=FreshGate(store)) as server:
+    with ServerThread(lambda: store, authenticator=FreshAuthenticator(store)) as server:
         yield server
 
 
@@ -324,7 +323,7 @@ class TestStreams:
             await stream.grant(1, 1)
             await stream.batch()
             assert run_blocking(tokens.remove(near, "work"))
-            guarded.do(lambda server: server._gate.refresh())
+            guarded.do(lambda server: server._authenticator.refresh())
             await stream.grant(2, 1)
             with pytest.raises(aio.AioRpcError, match="revoked, or changed"):
                 await stream.read()
@@ -396,7 +395,7 @@ class TestStreams:
     async def test_streams_of_one_caller_are_bounded(self, database):
         store = SqliteStore(database)
         mine, other = given(store, "mine", "work"), given(store, "other", "work")
-        options: Any = {"gate": FreshGate(store), "most_streams_of_one": 3}
+        options: Any = {"authenticator": FreshAuthenticator(store), "most_streams_of_one": 3}
         with ServerThread(lambda: store, **options) as server:
             async with raw_client(server.host, mine) as client:
                 for _ in range(3):
@@ -458,7 +457,7 @@ class TestStreams:
 
 
 async def refreshed(server):
-    await server._gate.refresh()
+    await server._authenticator.refresh()
     server._end_revoked()
 
 
@@ -521,7 +520,7 @@ class TestTurns:
             await stream.batch()
             assert guarded.server.dispatcher.claims == 2
 
-    async def test_queues_and_lanes_of_those_who_left_are_forgotten(self):
+    async def test_queues_and_wait_lists_of_those_who_left_are_forgotten(self):
         store = CountingStore()
         dispatcher = Dispatcher(store)  # type: ignore[arg-type]
         staying = a_stream("mine")
@@ -535,7 +534,7 @@ class TestTurns:
         dispatcher.grant(Grant(staying, 1, 1, ("mine",), 0.0))
         await served(dispatcher, [staying])
         assert set(dispatcher._queues) == {"mine"}
-        assert [queue for queue, _ in dispatcher._lanes] == ["mine"]
+        assert [queue for queue, _ in dispatcher._wait_lists] == ["mine"]
 
     async def test_what_a_grant_found_so_far_is_given_back_when_its_stream_leaves(self, database):
         """Between two of its queues."""
@@ -594,7 +593,7 @@ class TestRefusals:
         assert len(refusals._told) <= 1_001
 
 
-# -- the gate -------------------------------------------------------------------------------------
+# -- authentication -------------------------------------------------------------------------------
 
 
 class Away(SqliteStore):
@@ -611,7 +610,7 @@ class Away(SqliteStore):
 
 
 class Context:
-    """What a gate looks at."""
+    """The part of a call that an authenticator reads."""
 
     def __init__(self, secret: str | None) -> None:
         self._secret = secret
@@ -623,7 +622,7 @@ class Context:
         return {}
 
 
-class TestGate:
+class TestAuthenticator:
     @pytest.fixture
     def away(self, database):
         return Away(database)
@@ -633,70 +632,72 @@ class TestGate:
         return [1_000.0]
 
     @pytest.fixture
-    def gate(self, away, now):
-        return TokenGate(away, known_for=60.0, clock=lambda: now[0])
+    def authenticator(self, away, now):
+        return TokenAuthenticator(away, known_for=60.0, clock=lambda: now[0])
 
-    async def test_those_who_are_known_need_no_database(self, away, gate, now):
+    async def test_those_who_are_known_need_no_database(self, away, authenticator, now):
         context: Any = Context(given(away, "me", "work"))
-        await gate.refresh()
+        await authenticator.refresh()
         away.away = True
         reads = away.reads
         now[0] += 59
-        caller: Caller = await gate.admit(context)
+        caller: Caller = await authenticator.authenticate(context)
         assert (caller.name, away.reads) == ("me", reads)
 
-    async def test_but_not_for_ever(self, away, gate, now):
+    async def test_but_not_for_ever(self, away, authenticator, now):
         context: Any = Context(given(away, "me", "work"))
-        await gate.refresh()
+        await authenticator.refresh()
         away.away = True
         now[0] += 61
-        with pytest.raises(Refusal, match="cannot find out just now") as refused:
-            await gate.admit(context)
+        with pytest.raises(Refusal, match="cannot authenticate callers") as refused:
+            await authenticator.authenticate(context)
         assert refused.value.code is Code.UNAVAILABLE
 
     @pytest.mark.parametrize("known_before", [True, False])
-    async def test_a_stranger_learns_nothing_of_the_database(self, away, gate, now, known_before):
+    async def test_a_stranger_learns_nothing_of_the_database(
+        self, away, authenticator, now, known_before
+    ):
         if known_before:
             given(away, "me", "work")
-            await gate.refresh()
+            await authenticator.refresh()
         now[0] += 10
         away.away = True
         for secret in (None, tokens.new_secret()):
             with pytest.raises(Refusal) as refused:
-                await gate.admit(Context(secret))
+                await authenticator.authenticate(Context(secret))
             assert "5432" not in str(refused.value)
             assert "db.internal" not in str(refused.value)
 
-    async def test_who_shows_nothing_costs_no_read(self, away, gate):
-        with pytest.raises(Refusal, match="wants a token"):
-            await gate.admit(Context(None))
+    async def test_who_shows_nothing_costs_no_read(self, away, authenticator):
+        with pytest.raises(Refusal, match="requires a token"):
+            await authenticator.authenticate(Context(None))
         assert away.reads == 0
 
-    async def test_wrong_tokens_cost_one_read_now_and_then(self, away, gate, now):
-        await gate.refresh()
+    async def test_wrong_tokens_cost_one_read_now_and_then(self, away, authenticator, now):
+        await authenticator.refresh()
         reads = away.reads
         for _ in range(100):
             with pytest.raises(Refusal, match="not known"):
-                await gate.admit(Context(tokens.new_secret()))
+                await authenticator.authenticate(Context(tokens.new_secret()))
         assert away.reads == reads
-        now[0] += gates.NEW_AFTER
+        now[0] += authentication.NEW_AFTER
         for _ in range(100):
             with pytest.raises(Refusal, match="not known"):
-                await gate.admit(Context(tokens.new_secret()))
+                await authenticator.authenticate(Context(tokens.new_secret()))
         assert away.reads == reads + 1
 
-    async def test_a_new_token_is_known_at_once(self, away, gate, now):
-        await gate.refresh()
+    async def test_a_new_token_is_known_at_once(self, away, authenticator, now):
+        await authenticator.refresh()
         now[0] += 1
-        caller = await gate.admit(Context(given(away, "new", "work")))
+        caller = await authenticator.authenticate(Context(given(away, "new", "work")))
         assert caller.name == "new"
 
     async def test_a_database_that_does_not_answer_is_not_waited_for(
-        self, away, gate, now, monkeypatch
+        self, away, authenticator, now, monkeypatch
     ):
-        monkeypatch.setattr(gates, "PATIENCE", 0.02)
+        monkeypatch.setattr(authentication, "READ_TIMEOUT", 0.02)
         context: Any = Context(given(away, "me", "work"))
-        await gate.refresh()
+        await authenticator.refresh()
         silent = asyncio.Event()
 
         async def silence(verb):
@@ -705,15 +706,15 @@ class TestGate:
 
         monkeypatch.setattr(away, "run", silence)
         now[0] += 10
-        assert (await gate.admit(context)).name == "me"
-        with pytest.raises(Refusal, match="cannot find out just now"):
-            await gate.admit(Context(tokens.new_secret()))
+        assert (await authenticator.authenticate(context)).name == "me"
+        with pytest.raises(Refusal, match="cannot authenticate callers"):
+            await authenticator.authenticate(Context(tokens.new_secret()))
         silent.set()
 
     async def test_the_gate_reads_again_and_again(self, away, monkeypatch):
-        gate = TokenGate(away, every=0.001)
+        authenticator = TokenAuthenticator(away, every=0.001)
         seen: list[int] = []
-        running = asyncio.create_task(gate.run(lambda: seen.append(away.reads)))
+        running = asyncio.create_task(authenticator.run(lambda: seen.append(away.reads)))
         await until(lambda: len(seen) >= 3)
         away.away = True
         reads = away.reads

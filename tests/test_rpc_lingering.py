@@ -73,7 +73,7 @@ def deaf(database):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    monkeypatch.setattr(dispatch, "OFFER_PATIENCE", NEVER)
+    monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
 
 
 @pytest.fixture
@@ -127,8 +127,10 @@ async def let_stand(server, stream, number, credits, wait=LONG):  # noqa: A002
 
 
 async def _standing(server):
-    lanes = server.dispatcher._lanes.values()
-    return sum(isinstance(each, dispatch.Grant) for lane in lanes for each in lane.waiting)
+    wait_lists = server.dispatcher._wait_lists.values()
+    return sum(
+        isinstance(each, dispatch.Grant) for wait_list in wait_lists for each in wait_list.waiting
+    )
 
 
 async def one_that_looked(client, **hello):
@@ -336,8 +338,8 @@ class TestGrantsThatStand:
 
 
 async def _turns(server):
-    """How many lanes wait for somebody to look."""
-    return sum(lane._turn is not None for lane in server.dispatcher._lanes.values())
+    """How many wait lists have given a turn."""
+    return sum(wait_list._turn is not None for wait_list in server.dispatcher._wait_lists.values())
 
 
 async def _hint_and_answer_all(server):

@@ -17,7 +17,7 @@ from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_ANSWER
 from pulsed.rpc.server import sized_page as parcel
-from pulsed.rpc.server.sized_page import Parcel
+from pulsed.rpc.server.sized_page import SizedPage
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_step, recorded
@@ -144,7 +144,7 @@ def a_message(size: int) -> pb.Job:
 def wanted(sizes: Iterable[int], limit: int | None = None) -> list[int]:
     """Return how many items are asked for at a time until an answer is full, or there are none."""
     parts = []
-    answer = Parcel(a_message, limit=limit)
+    answer = SizedPage(a_message, limit=limit)
     left = list(sizes)
     while left and (count := answer.wanted):
         parts.append(count)
@@ -166,6 +166,6 @@ def test_no_more_is_read_than_was_asked_for():
 
 
 def test_an_item_too_large_for_an_answer_is_sent_alone():
-    answer = Parcel(a_message)
+    answer = SizedPage(a_message)
     assert answer.fill([LARGEST_ANSWER * 2, 1]) == 1
     assert (answer.is_cut, answer.wanted) == (True, 0)

@@ -19,7 +19,7 @@ from pulsed.model.job import Status
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
 from pulsed.rpc.messages.errors import Refusal
-from pulsed.rpc.server.access import ANYBODY
+from pulsed.rpc.server.access import ANONYMOUS
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.services.all import services
 from pulsed.rpc.server.services.backend import Backend
@@ -170,7 +170,7 @@ async def asked(watched: Watched, method: str, path: tuple[str, ...], text: str)
     service = services(backend)[known.service]
     watched.calls = watched.longest = 0
     check_weight(known.request, data, LARGEST_BATCH)
-    await getattr(service, known.function)(known.request.FromString(data), ANYBODY)
+    await getattr(service, known.function)(known.request.FromString(data), ANONYMOUS)
 
 
 @pytest.mark.parametrize("method", WITH_TEXT)

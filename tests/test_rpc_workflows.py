@@ -23,7 +23,7 @@ from pulsed.errors import FanOutFailed, InvalidPayload, LeaseLost, NoRetry, Stor
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, Status
-from pulsed.model.outcome import Failed, Released, SucceededForGood
+from pulsed.model.outcome import Failed, Released, Succeeded
 from pulsed.model.step import StepKind, StepState
 from pulsed.model.workflow import Record
 from pulsed.rpc.client import workflows as remote_workflows
@@ -57,7 +57,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
-from tests.support.servers import FreshGate, ServerThread
+from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.workers import finished, handler, submit, until, working
 from tests.support.workflows import call_of, names_of
 
@@ -340,7 +340,7 @@ async def test_many_results_come_in_several_answers(calls, monkeypatch):
     monkeypatch.setattr(remote_workflows, "PART", Limits(6, 100_000))
     _, children = await a_family(calls, 8)
     for child in children:
-        await settle(calls, child, SucceededForGood(json.dumps("x" * 200)))
+        await settle(calls, child, Succeeded(json.dumps("x" * 200), discard_checkpoints=True))
     calls.made.clear()
     outcomes = await calls.workflows.outcomes([new_job_id(), *(child.job_id for child in children)])
     assert {child.job_id for child in children} == set(outcomes)
@@ -498,7 +498,7 @@ async def test_a_token_for_work_is_enough_to_run_a_workflow(database):
         raise AssertionError("it did not fail")
 
     served = SqliteStore(database)
-    with ServerThread(lambda: served, gate=FreshGate(served)) as server:
+    with ServerThread(lambda: served, authenticator=FreshAuthenticator(served)) as server:
         store = RemoteStore(f"pulse://worker:{secret}@{server.host}", QUICK)
         job_id = await submit(mine, "parent")
         async with working(store, handler(parent, topic="parent"), small, fence=False):

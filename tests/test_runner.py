@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.run import Run, StopReason
 from pulsed.engine.worker.runs import Runner
 from pulsed.errors import Snooze
 from pulsed.handler import Handler
@@ -169,7 +169,7 @@ async def test_a_run_that_is_stopped_while_it_waits_takes_nobody_with_it(running
     runs = some_runs(patient, 3)
     running.runner.start(runs)
     await until(lambda: all(run.task for run in runs))
-    runs[1].tell_to_stop(Stop.CANCELLED)
+    runs[1].tell_to_stop(StopReason.CANCELLED)
     await asyncio.sleep(0)
     proceed.set()
     await running.runner.until_idle()

@@ -175,10 +175,10 @@ async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatc
 async def test_a_doctor_names_the_zones_that_its_machine_does_not_know(store, clock, monkeypatch):
     for name, zone in {"kyiv": "Europe/Kyiv", "oslo": "Europe/Oslo"}.items():
         await put(store, name, cron="* * * * *", zone=zone)
-    assert [each.level for each in await doctor._schedules(store)] == [doctor.Level.OK]
+    assert [each.level for each in await doctor._schedules(store)] == [doctor.Severity.OK]
     with_old_tzdata(monkeypatch, "Europe/Kyiv")
     (lacking,) = await doctor._schedules(store)
-    assert (lacking.check, lacking.level) == ("time zones", doctor.Level.WARN)
+    assert (lacking.check, lacking.level) == ("time zones", doctor.Severity.WARN)
     assert "'Europe/Kyiv', the zone of 'kyiv' of 'default'" in lacking.detail
     clock.advance(600)
     assert [each.check for each in await doctor._schedules(store)] == [

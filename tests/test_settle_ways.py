@@ -15,7 +15,6 @@ from pulsed.model.outcome import (
     Report,
     Snoozed,
     Succeeded,
-    SucceededForGood,
 )
 from pulsed.model.step import StepKind
 from pulsed.store.verbs.effects import Effects, Settled
@@ -35,7 +34,7 @@ def a_report(outcome: Outcome, is_child: bool | None = None, worker: Any = ALICE
 @every_knowledge
 @pytest.mark.parametrize(
     "outcome",
-    [SucceededForGood(), Failed("x"), Snoozed(1), Cancelled(), Released()],
+    [Succeeded(discard_checkpoints=True), Failed("x"), Snoozed(1), Cancelled(), Released()],
     ids=lambda outcome: type(outcome).__name__,
 )
 def test_every_end_but_a_success_or_a_wait_goes_the_way_that_is_right_for_all(outcome, is_child):

@@ -15,7 +15,7 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.engine.process import stop_signals as signals
-from pulsed.engine.process.stop_signals import ECHO, Insistence, on_stop_signals
+from pulsed.engine.process.stop_signals import ECHO, SignalDebouncer, on_stop_signals
 from pulsed.store.blocking import run_blocking
 from tests.support.commands import Command, until
 from tests.support.waiting import until as eventually
@@ -212,13 +212,13 @@ class TestRepeats:
             worker.signal(signal.SIGTERM)
             worker.said("draining 1 running job")
             worker.signal(signal.SIGINT)
-            worker.said("SIGINT: taken for the same request")
+            worker.said("SIGINT: counted as the same request")
             (folder / "go").touch()
             assert worker.ended() == 0
         assert job.result(60) == "gone"
 
     def test_about_a_second_tells_them_apart(self):
-        asked = Insistence()
+        asked = SignalDebouncer()
         assert ECHO == 1.0
         assert [asked.again(now) for now in (5.0, 5.0, 5.9, 6.0, 6.1, 6.9, 7.1)] == [
             *(True, False, False, True, False, False, True)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine.doctor import Level, examine
+from pulsed.engine.doctor import Severity, examine
 from pulsed.errors import NotADatabase, StorageError, StorageFull, StorageReadOnly
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
@@ -266,11 +266,11 @@ class TestModes:
         await store.submit([a_job()])
         assert mode(path) == 0o644
         (found,) = [each for each in await examine(store) if each.check == "file mode"]
-        assert (found.level, "0644" in found.detail) == (Level.WARN, True)
+        assert (found.level, "0644" in found.detail) == (Severity.WARN, True)
         assert "chmod 600" in found.advice
         path.chmod(0o660)  # for a group that shares it, somebody has decided that
         (found,) = [each for each in await examine(store) if each.check == "file mode"]
-        assert found.level is Level.OK
+        assert found.level is Severity.OK
         await store.aclose()
 
 

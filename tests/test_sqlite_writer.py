@@ -15,7 +15,7 @@ from pulsed.model.job import Status
 from pulsed.model.outcome import Beat, Succeeded
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
-from pulsed.store.sqlite.writer import LARGEST_GROUP, Request
+from pulsed.store.sqlite.writer import LARGEST_GROUP, QueuedVerb
 from pulsed.store.verbs.submit import submit
 from tests.support.backends import close_blocking, only_sqlite
 from tests.support.jobs import (
@@ -210,7 +210,7 @@ def test_blocking_and_async_callers_share_the_writer(backend):
 async def test_an_async_write_behind_a_full_group_of_blocking_ones_is_not_left_behind(store):
     await submitted(store)
     writer = store._writer
-    ahead = [Request(submit(store.engine, [a_job()])) for _ in range(LARGEST_GROUP)]
+    ahead = [QueuedVerb(submit(store.engine, [a_job()])) for _ in range(LARGEST_GROUP)]
     for request in ahead:  # threads that have asked, and have not got the lock yet
         writer._enqueue(request)
     async with asyncio.timeout(60):
@@ -222,7 +222,7 @@ def test_an_interrupted_thread_does_not_interrupt_those_who_wait(store, monkeypa
     writer = store._writer
     run_blocking(store.submit([a_job()]))
     monkeypatch.setattr(writer, "_run_group", raise_interrupt)
-    waiting = Request(submit(store.engine, [a_job()]))
+    waiting = QueuedVerb(submit(store.engine, [a_job()]))
     writer._enqueue(waiting)
     with pytest.raises(KeyboardInterrupt):
         writer.run(submit(store.engine, [a_job()]))

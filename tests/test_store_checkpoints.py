@@ -4,7 +4,7 @@ import pytest
 
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
-from pulsed.model.outcome import Released, Report, Succeeded, SucceededForGood
+from pulsed.model.outcome import Released, Report, Succeeded
 from pulsed.model.step import StepKind, StepState
 from pulsed.model.workflow import Record
 from tests.support.checkpoints import (
@@ -167,7 +167,10 @@ async def test_a_later_run_finds_what_an_earlier_one_has_written(store, clock):
 
 async def test_a_success_for_good_forgets_the_checkpoints_and_a_plain_one_keeps_them(store):
     kept, forgotten = await running(store), await running(store)
-    for run, outcome in ((kept, Succeeded("1")), (forgotten, SucceededForGood("2"))):
+    for run, outcome in (
+        (kept, Succeeded("1")),
+        (forgotten, Succeeded("2", discard_checkpoints=True)),
+    ):
         await recorded(store, run, a_step())
         assert await settle(store, run, outcome)
     assert len((await store.workflows.history(kept.job_id)).checkpoints) == 1
@@ -181,7 +184,7 @@ async def test_a_stale_success_does_not_remove_the_checkpoints_of_the_current_ru
     await settle(store, old, Released())
     new = await claim_one(store)
     await recorded(store, new, a_step("one"))
-    stale = Report.of(old, SucceededForGood("1"))
+    stale = Report.of(old, Succeeded("1", discard_checkpoints=True))
     assert await store.settle([stale, Report.of(new, Released())]) == {new.lease}
     assert len((await store.workflows.history(new.job_id)).checkpoints) == 1
 
@@ -191,7 +194,7 @@ async def test_a_success_for_good_that_lost_its_lease_forgets_nothing(store):
     await recorded(store, zombie, a_step())
     await settle(store, zombie, Released())
     await claim_one(store)
-    assert not await settle(store, zombie, SucceededForGood())
+    assert not await settle(store, zombie, Succeeded(discard_checkpoints=True))
     assert len((await store.workflows.history(zombie.job_id)).checkpoints) == 1
 
 

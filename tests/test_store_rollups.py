@@ -317,7 +317,7 @@ async def test_only_minutes_that_no_recorder_can_write_any_more_are_folded(store
 async def test_a_fold_is_bounded_and_goes_on_where_it_stopped(store, clock):
     summed = await some_minutes(store, clock, minutes=5)
     clock.advance(FOLD_AFTER)
-    done = []
+    done: list[int] = []
     while not done or done[-1]:
         done.append(await fold(store, limit=8))
         assert await all_stats(store, clock) == summed

@@ -13,7 +13,7 @@ import pytest
 
 from pulsed.engine.context import Context
 from pulsed.engine.worker import runs as runner
-from pulsed.engine.worker.run import Stop
+from pulsed.engine.worker.run import StopReason
 from pulsed.engine.worker.worker import Exit
 from pulsed.errors import StorageError
 from pulsed.model.job import Assignment, Status
@@ -243,7 +243,7 @@ async def test_a_run_that_is_stopped_before_it_began_still_ends(store: SqlStore)
         await store.cancel([])
         claimed = await store.claim(worker.id, "default", worker.registry.policies(), 1)
         worker._start(claimed, time.monotonic())
-        worker._runner.by_lease()[claimed[0].lease].tell_to_stop(Stop.CANCELLED)
+        worker._runner.by_lease()[claimed[0].lease].tell_to_stop(StopReason.CANCELLED)
         assert (await finished(store, job_id)).status is Status.CANCELLED
         assert worker.describe().running == 0
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from pulsed.model.job import Assignment, Status
-from pulsed.model.outcome import Failed, Released, Report, Succeeded, SucceededForGood
+from pulsed.model.outcome import Failed, Released, Report, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.store.blocking import run_blocking as now
 from tests.support.backends import PostgresBackend
@@ -349,8 +349,8 @@ def families_that_meet(
         second, (c, d) = now(a_family(calm, 2, lease=STAYS))
         one = [report(run, outcome) for run in (a, c)]
         other = [report(run, outcome) for run in (d, b)]
-        one.append(report(second, SucceededForGood()))
-        other.append(report(first, SucceededForGood()))
+        one.append(report(second, Succeeded(discard_checkpoints=True)))
+        other.append(report(first, Succeeded(discard_checkpoints=True)))
         return [lambda store: store.settle(one), lambda store: store.settle(other)]
 
     return prepare

@@ -18,12 +18,14 @@ LAYERS: dict[str, list[set[str]]] = {
     "pulsed": [
         {"batches", "compiled", "errors", "extras", "version", "wording"},
         {"model"},
+        {"events"},
         {"handler"},
         {"store"},
         {"engine"},
         {"client"},
         {"rpc"},
         {"app"},
+        {"web"},
         {"cli"},
         {"__init__", "__main__"},
     ],
@@ -31,6 +33,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {
             "base",
             "blocking",
+            "event_bus",
             "fork",
             "log_throttle",
             "per_loop",
@@ -48,7 +51,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"error_text", "forever", "why"},
+        {"database_clock", "enqueued", "error_text", "forever", "why"},
         {"workflow"},
         {"context"},
         {"process", "upkeep"},
@@ -60,6 +63,14 @@ LAYERS: dict[str, list[set[str]]] = {
         {"messages"},
         {"client", "server"},
         {"open"},
+    ],
+    "pulsed.web": [
+        {"access", "live", "redaction", "render", "search", "summary"},
+        {"guard"},
+        {"site"},
+        {"pages"},
+        {"routes"},
+        {"dashboard"},
     ],
     "pulsed.cli": [
         {"groups", "plain", "reloading", "streams", "variables"},

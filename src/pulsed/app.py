@@ -46,6 +46,7 @@ from pulsed.model.schedule import ScheduleSpec
 from pulsed.rpc.open import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.event_bus import Events
 from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import URL_VARIABLE, StoreSettings
 
@@ -122,6 +123,7 @@ class Pulse:
             listen_url=listen_url,
         )
         self._registry = Registry()
+        self._events = Events()
         self._store: Store | None = None
         self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
@@ -328,7 +330,9 @@ class Pulse:
         if self._store is None:
             with _setup:
                 if self._store is None:
-                    self._store = open_store(self.url, self._settings)
+                    store = open_store(self.url, self._settings)
+                    store.events = self._events
+                    self._store = store
         return self._store
 
     @property

@@ -14,11 +14,11 @@ from uuid import UUID
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import Report
-from pulsed.rpc.server.dispatcher import OFFER_PATIENCE, Dispatcher, Grant, Stream
+from pulsed.rpc.server.dispatcher import OFFER_TIMEOUT, Dispatcher, Grant, Stream
 from tests.support.jobs import TOPIC, a_policy
 
 PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)
-FROZEN = 2 * OFFER_PATIENCE
+FROZEN = 2 * OFFER_TIMEOUT
 WAITS = (0.002, 0.01, 0.05, 1_000.0)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -135,9 +135,9 @@ class Worker:
         self.dispatcher.join(stream)
         return stream
 
-    def lanes(self) -> list[Any]:
-        lanes = self.dispatcher._lanes.items()
-        return [lane for (_, key), lane in lanes if key == self.stream.key]
+    def wait_lists(self) -> list[Any]:
+        wait_lists = self.dispatcher._wait_lists.items()
+        return [wait_list for (_, key), wait_list in wait_lists if key == self.stream.key]
 
     async def run(self) -> None:
         while not self.stopping:

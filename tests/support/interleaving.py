@@ -19,7 +19,7 @@ from pulsed.errors import TransientStorageError
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from tests.support.backends import PostgresBackend, close_blocking
 
 PATIENCE = 20.0
@@ -76,13 +76,13 @@ class Actor:
             self.deadlocks += "deadlock" in str(error)
             raise
 
-    def _stopping(self, script: Script[Any], kind: Kind) -> Script[Any]:
+    def _stopping(self, script: Script[Any], kind: VerbKind) -> Script[Any]:
         rows: Rows | None = None
         while True:
             try:
                 statement: Statement = next(script) if rows is None else script.send(rows)
             except StopIteration as finished:
-                if kind is Kind.TRANSACTION:
+                if kind is VerbKind.TRANSACTION:
                     self._stop()
                 return finished.value
             self._stop()

@@ -13,7 +13,7 @@ from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 TOPIC = "email"
 ALICE = UUID(int=0xA11CE)
@@ -98,7 +98,7 @@ async def never_away(store: Any) -> None:
         insert = f"INSERT INTO {d.ticks} VALUES (:id::uuid, {d.now}, {d.now})"
         yield Statement(d.sql(insert), {"id": uuid4()})
 
-    verb = Verb("never_away", Kind.TRANSACTION, script)
+    verb = Verb("never_away", VerbKind.TRANSACTION, script)
     behind = store.server.store if store.is_remote else store
     if store.is_remote and not is_blocking():  # its loop is another thread's
         await asyncio.to_thread(run_blocking, behind.run(verb))

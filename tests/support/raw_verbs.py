@@ -6,7 +6,7 @@ import pytest
 
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql.statement import Sql, Statement
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 
 both_drivers = pytest.mark.parametrize("mode", ["async", "blocking"])
 
@@ -16,7 +16,7 @@ def run(sql):
     return Statement(Sql(sql, ()), {})
 
 
-def a_verb(sql, kind=Kind.SINGLE):
+def a_verb(sql, kind=VerbKind.SINGLE):
     """Return a verb of one statement, whose value is the rows."""
 
     def script():

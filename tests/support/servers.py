@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from pulsed.rpc.server.access import Caller
-from pulsed.rpc.server.gate import Gate, TokenGate
+from pulsed.rpc.server.authentication import Authenticator, TokenAuthenticator
 from pulsed.rpc.server.server import Server, ServerOptions
 from pulsed.store.base import Store
 
@@ -28,23 +28,26 @@ class NoSharedPollerNoise(logging.Filter):
 logging.getLogger("asyncio").addFilter(NoSharedPollerNoise())
 
 
-class FreshGate(TokenGate):
+class FreshAuthenticator(TokenAuthenticator):
     """Reads the tokens at every call, so that tests need not wait for the next read."""
 
-    async def admit(self, context: Any) -> Caller:
+    async def authenticate(self, context: Any) -> Caller:
         await self.refresh()
-        return await super().admit(context)
+        return await super().authenticate(context)
 
 
 class ServerThread:
     """Serves a store until ``stop()``."""
 
     def __init__(
-        self, make_store: Callable[[], Store], gate: Gate | None = None, **options: Any
+        self,
+        make_store: Callable[[], Store],
+        authenticator: Authenticator | None = None,
+        **options: Any,
     ) -> None:
         given: dict[str, Any] = {"listen": "127.0.0.1:0", "poll": 0.02, "upkeep": False} | options
         self._options = ServerOptions(**given)
-        self._gate = gate
+        self._authenticator = authenticator
         self.store = make_store()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -87,7 +90,7 @@ class ServerThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        self.server = Server(self.store, self._options, self._gate)
+        self.server = Server(self.store, self._options, self._authenticator)
         try:
             await self.server.start()
         except BaseException as error:  # noqa: BLE001 - the test shows it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pulsed.engine.enqueued import publish_enqueued
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.base import Store
@@ -14,9 +15,11 @@ async def submit(store: Store, jobs: Sequence[NewJob], connection: Any = None) -
     """Store jobs; with a connection, in its transaction, whose commit then decides."""
     if connection is not None:
         await store.joined(connection).submit(jobs)
+        publish_enqueued(store.events, jobs)
         return
     try:
         await store.submit(jobs)
+        publish_enqueued(store.events, jobs)
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise

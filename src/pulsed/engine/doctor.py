@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
+from pulsed.engine.why import SILENT_AFTER, is_live, live, no_worker_for
 from pulsed.errors import InvalidOption, PulsedError, UnknownZone
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import SEARCHED
@@ -35,7 +35,7 @@ LATE = A_DAY
 """Seconds that a finished job may outlast its retention, while workers catch up."""
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """The severity of a finding."""
 
     OK = "ok"
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
     """The result of one check."""
 
     check: str
-    level: Level
+    level: Severity
     detail: str
     advice: str = ""
 
@@ -60,28 +60,31 @@ async def examine(store: Store, retention: Retention | None = None) -> list[Find
     try:
         facts = await store.check()
     except PulsedError as error:
-        return [Finding("database", Level.FAIL, str(error), "nothing else could be checked")]
-    found = [Finding("database", Level.OK, f"{facts['engine']}, {facts['database']}")]
+        return [Finding("database", Severity.FAIL, str(error), "nothing else could be checked")]
+    found = [Finding("database", Severity.OK, f"{facts['engine']}, {facts['database']}")]
     found += _judged(facts)
     try:
         await store.now()  # raises if the schema is not the expected one
     except PulsedError as error:
-        return [*found, Finding("schema", Level.FAIL, str(error), "nothing else could be checked")]
-    found.append(Finding("schema", Level.OK, f"version {facts['schema']}"))
+        return [
+            *found,
+            Finding("schema", Severity.FAIL, str(error), "nothing else could be checked"),
+        ]
+    found.append(Finding("schema", Severity.OK, f"version {facts['schema']}"))
     checks = dict(CHECKS)
     if retention is not None:
         checks["history"] = partial(_history, retention)
-    for check, look in checks.items():
+    for check, check_one in checks.items():
         try:
-            found += await look(store)
+            found += await check_one(store)
         except PulsedError as error:
-            found.append(Finding(check, Level.FAIL, f"could not be checked: {error}"))
+            found.append(Finding(check, Severity.FAIL, f"could not be checked: {error}"))
     return found
 
 
 def is_healthy(findings: list[Finding]) -> bool:
     """Whether nothing failed."""
-    return all(finding.level is not Level.FAIL for finding in findings)
+    return all(finding.level is not Severity.FAIL for finding in findings)
 
 
 # -- what the database says about itself ----------------------------------------------------------
@@ -89,24 +92,26 @@ def is_healthy(findings: list[Finding]) -> bool:
 
 def _journal(mode: str) -> Finding:
     if mode == "wal":
-        return Finding("journal", Level.OK, "WAL")
+        return Finding("journal", Severity.OK, "WAL")
     detail = f"journal mode {mode}: readers and writers wait for each other"
-    return Finding("journal", Level.WARN, detail, "the next worker that starts turns WAL on")
+    return Finding("journal", Severity.WARN, detail, "the next worker that starts turns WAL on")
 
 
 def _synchronous(level: str) -> Finding:
     if level == "FULL":
-        return Finding("synchronous", Level.OK, "FULL: what was acknowledged survives a power cut")
+        return Finding(
+            "synchronous", Severity.OK, "FULL: what was acknowledged survives a power cut"
+        )
     detail = f"{level}: a power cut may undo the last commits"
-    return Finding("synchronous", Level.WARN, detail, "fine if that was the intention")
+    return Finding("synchronous", Severity.WARN, detail, "fine if that was the intention")
 
 
 def _wal_reset_bug(present: str) -> Finding:
     if present == "no":
-        return Finding("wal reset", Level.OK, "this SQLite has no WAL-reset bug")
+        return Finding("wal reset", Severity.OK, "this SQLite has no WAL-reset bug")
     return Finding(
         "wal reset",
-        Level.OK,
+        Severity.OK,
         "this SQLite (before 3.51.3) can damage the log when two connections checkpoint at once; "
         "pulsed never does: it checkpoints only under the write lock",
         "other programs may write to the file with PRAGMA wal_autocheckpoint = 0",
@@ -117,44 +122,46 @@ def _file_system(kind: str) -> Finding:
     if kind.startswith("remote:"):
         detail = f"the file is on {kind.removeprefix('remote:')}, whose locks SQLite cannot trust"
         return Finding(
-            "file system", Level.FAIL, detail, "move it to a local disk, or to PostgreSQL"
+            "file system", Severity.FAIL, detail, "move it to a local disk, or to PostgreSQL"
         )
-    return Finding("file system", Level.OK, kind)
+    return Finding("file system", Severity.OK, kind)
 
 
 def _file_mode(mode: str) -> Finding:
     if not mode or not int(mode, 8) & OTHERS:
-        return Finding("file mode", Level.OK, mode or "files have none here")
+        return Finding("file mode", Severity.OK, mode or "files have none here")
     detail = f"{mode}: every user of this machine can read the jobs, or change them"
-    return Finding("file mode", Level.WARN, detail, "chmod 600 the file, its -wal and its -shm")
+    return Finding("file mode", Severity.WARN, detail, "chmod 600 the file, its -wal and its -shm")
 
 
 def _writable(answer: str) -> Finding:
     if answer == "yes":
-        return Finding("writable", Level.OK, "the file and its folder can be written")
+        return Finding("writable", Severity.OK, "the file and its folder can be written")
     detail = "this user may not write to the file or its folder: nothing can be enqueued or run"
-    return Finding("writable", Level.FAIL, detail, "check their owner and mode")
+    return Finding("writable", Severity.FAIL, detail, "check their owner and mode")
 
 
 def _standby(answer: str) -> Finding:
     if answer == "no":
-        return Finding("role", Level.OK, "primary")
-    return Finding("role", Level.FAIL, "a standby: it is read only", "point the URL at the primary")
+        return Finding("role", Severity.OK, "primary")
+    return Finding(
+        "role", Severity.FAIL, "a standby: it is read only", "point the URL at the primary"
+    )
 
 
 def _autovacuum(setting: str) -> Finding:
     if setting == "on":
-        return Finding("autovacuum", Level.OK, "on")
+        return Finding("autovacuum", Severity.OK, "on")
     detail = "off: dead rows stay, and claims become slow"
-    return Finding("autovacuum", Level.FAIL, detail, "set autovacuum = on")
+    return Finding("autovacuum", Severity.FAIL, detail, "set autovacuum = on")
 
 
 def _idle_in_transaction(session: str) -> Finding:
     if session == "none":
-        return Finding("open transactions", Level.OK, "none is idle")
+        return Finding("open transactions", Severity.OK, "none is idle")
     return Finding(
         "open transactions",
-        Level.WARN,
+        Severity.WARN,
         f"idle in a transaction: {session}; while it is open no dead row can be removed",
         "end it, or set idle_in_transaction_session_timeout for that application",
     )
@@ -182,15 +189,17 @@ def _judged(facts: Mapping[str, str]) -> list[Finding]:
 
 async def _clock(store: Store) -> list[Finding]:
     before = time.time()
-    theirs = await store.now()
-    ours = datetime.fromtimestamp((before + time.time()) / 2, UTC)
-    difference = (ours - theirs).total_seconds()
+    database_time = await store.now()
+    local_time = datetime.fromtimestamp((before + time.time()) / 2, UTC)
+    difference = (local_time - database_time).total_seconds()
     if abs(difference) <= CLOCK_TOLERANCE:
-        return [Finding("clock", Level.OK, f"{format_duration(abs(difference))} apart")]
+        return [Finding("clock", Severity.OK, f"{format_duration(abs(difference))} apart")]
     ahead = "ahead of" if difference > 0 else "behind"
     apart = format_duration(abs(difference))
     detail = f"this host is {apart} {ahead} the database, whose clock decides"
-    return [Finding("clock", Level.WARN, detail, "let both follow NTP; times shown here are off")]
+    return [
+        Finding("clock", Severity.WARN, detail, "let both follow NTP; times shown here are off")
+    ]
 
 
 async def _workers(store: Store) -> list[Finding]:
@@ -199,24 +208,24 @@ async def _workers(store: Store) -> list[Finding]:
     living = live(workers, now)
     silent = [worker for worker in workers if not is_live(worker, now)]
     slots = sum(worker.slots for worker in living)
-    found = [Finding("workers", Level.OK, f"{len(living)} alive with {slots} slots")]
+    found = [Finding("workers", Severity.OK, f"{len(living)} alive with {slots} slots")]
     if not living:
         advice = "start one with `pulsed worker module:app`"
         if (await store.audit(slack=2 * TICK)).last_tick is None:
             advice += "; none ever ran here: is this the database that your workers use?"
-        found = [Finding("workers", Level.WARN, "none is alive; jobs wait", advice)]
+        found = [Finding("workers", Severity.WARN, "none is alive; jobs wait", advice)]
     if silent:
         where = ", ".join(f"{worker.host}:{worker.pid}" for worker in silent[:5])
         detail = f"{len(silent)} silent for more than {SILENT_AFTER:.0f} s: {where}"
-        found.append(Finding("silent workers", Level.WARN, detail, "killed? see their logs"))
+        found.append(Finding("silent workers", Severity.WARN, detail, "killed? see their logs"))
     failing = [worker for worker in workers if is_live(worker, now) and worker.state == "failing"]
     if failing:
         where = ", ".join(f"{worker.host}:{worker.pid}" for worker in failing[:5])
         detail = f"{len(failing)} cannot claim jobs: {where}"
-        found.append(Finding("failing workers", Level.FAIL, detail, "their logs say why"))
+        found.append(Finding("failing workers", Severity.FAIL, detail, "their logs say why"))
     if stuck := sum(worker.stuck for worker in living):
         detail = f"{stuck} slots hold handlers that do not stop"
-        found.append(Finding("stuck slots", Level.WARN, detail, "restart those workers"))
+        found.append(Finding("stuck slots", Severity.WARN, detail, "restart those workers"))
     return found
 
 
@@ -235,51 +244,50 @@ async def _jobs(store: Store) -> list[Finding]:
 def _count(check: str, number: int, problem: str, audit: Audit) -> Finding:
     if not number:
         detail = f"consistent: {audit.running:,} running, and the newest {SEARCHED:,} jobs"
-        return Finding(check, Level.OK, detail)
+        return Finding(check, Severity.OK, detail)
     advice = "pulsed cannot do this: was the table changed by hand? Please report it"
-    return Finding(check, Level.FAIL, f"{number:,} {problem}", advice)
+    return Finding(check, Severity.FAIL, f"{number:,} {problem}", advice)
 
 
 def _overdue(audit: Audit) -> Finding:
     if not audit.overdue:
-        return Finding("recovery", Level.OK, "no lease is overdue")
+        return Finding("recovery", Severity.OK, "no lease is overdue")
     if audit.in_grace:
         detail = (
             f"{counted(audit.overdue, 'job')} of silent workers; workers get a moment to beat first"
         )
-        return Finding("recovery", Level.WARN, detail, "look again in half a minute")
+        return Finding("recovery", Severity.WARN, detail, "check again in half a minute")
     detail = f"{audit.overdue:,} {_plural(audit.overdue)} still RUNNING long after the lease ended"
     advice = "any live worker recovers them within a tick: start one, or see its log"
-    return Finding("recovery", Level.FAIL, detail, advice)
+    return Finding("recovery", Severity.FAIL, detail, advice)
 
 
 def _waits(audit: Audit) -> Finding:
     if not audit.reasonless and not audit.overslept:
-        return Finding("waits", Level.OK, "who waits has something to wait for")
+        return Finding("waits", Severity.OK, "every wait is valid and still pending")
     wrong = {
-        "WAITING without saying for what": audit.reasonless,
-        "WAITING for what is there already": audit.overslept,
+        "WAITING without a reason": audit.reasonless,
+        "WAITING for something that has already come": audit.overslept,
     }
     detail = ", ".join(
         f"{number:,} {_plural(number)} {problem}" for problem, number in wrong.items() if number
     )
     advice = (
         "pulsed cannot do this: was a table changed by hand? Please report it. `pulsed jobs list "
-        "--status waiting` finds them; cancelled and retried, they go on from their stored steps"
+        "--status waiting` finds them; cancelled and retried, they continue from their stored steps"
     )
-    return Finding("waits", Level.FAIL, detail, advice)
+    return Finding("waits", Severity.FAIL, detail, advice)
 
 
 def _cascades(audit: Audit) -> Finding:
     if not audit.untold:
-        return Finding("children", Level.OK, "all have been told of their parents' end")
+        return Finding(
+            "children", Severity.OK, "none is left of a parent that ended without success"
+        )
     parents = "job" if audit.untold == 1 else "jobs"
-    detail = (
-        f"the children of {audit.untold:,} failed or cancelled {parents} have not been told "
-        "and go on"
-    )
-    advice = "any live worker or server tells them within a tick: start one, or see its log"
-    return Finding("children", Level.FAIL, detail, advice)
+    detail = f"the children of {audit.untold:,} failed or cancelled {parents} are not cancelled"
+    advice = "any live worker or server cancels them within a tick: start one, or see its log"
+    return Finding("children", Severity.FAIL, detail, advice)
 
 
 def _plural(number: int) -> str:
@@ -290,12 +298,12 @@ async def _watchdog(store: Store, audit: Audit) -> Finding:
     now = await store.now()
     living = live(await store.workers(), now)
     if audit.last_tick is None:
-        return Finding("watchdog", Level.OK, "has not looked yet: no worker ever ran here")
+        return Finding("watchdog", Severity.OK, "no scan yet: no worker has run here")
     age = (now - audit.last_tick).total_seconds()
     if living and age > SILENT_AFTER:
         advice = "see the workers' logs: their upkeep fails, or --tick is long"
-        return Finding("watchdog", Level.FAIL, f"last looked {format_duration(age)} ago", advice)
-    return Finding("watchdog", Level.OK, f"last looked {format_duration(age)} ago")
+        return Finding("watchdog", Severity.FAIL, f"last scan {format_duration(age)} ago", advice)
+    return Finding("watchdog", Severity.OK, f"last scan {format_duration(age)} ago")
 
 
 async def _dead_letters(store: Store) -> list[Finding]:
@@ -303,30 +311,30 @@ async def _dead_letters(store: Store) -> list[Finding]:
     total = (await store.counts(JobFilter(status=(dead,))))[dead]
     older = (await store.prunable({dead: A_DAY}))[dead]
     if not (new := max(0, total - older)):
-        return [Finding("dead letters", Level.OK, f"none within a day, {total:,} in all")]
+        return [Finding("dead letters", Severity.OK, f"none within a day, {total:,} in all")]
     jobs = "job was" if new == 1 else "jobs were"
     detail = f"{new:,} {jobs} dead-lettered within a day, {total:,} in all"
     advice = "`pulsed jobs list --status dead` shows them, `pulsed jobs show ID` says why"
-    return [Finding("dead letters", Level.WARN, detail, advice)]
+    return [Finding("dead letters", Severity.WARN, detail, advice)]
 
 
 async def _backlog(store: Store) -> list[Finding]:
     now = await store.now()
     living = live(await store.workers(), now)
     waiting = await store.backlog()
-    orphans = [(each, nobody_for(each.queue, each.topic, living)) for each in waiting]
+    orphans = [(each, no_worker_for(each.queue, each.topic, living)) for each in waiting]
     found = [_orphaned(each, why, now) for each, why in orphans if why]
     due = sum(each.due for each in waiting)
     more = "at least " if any(each.at_least for each in waiting) else ""
     served = f"{more}{due:,} {_plural(due)} due, each has its worker"
-    return found or [Finding("backlog", Level.OK, served)]
+    return found or [Finding("backlog", Severity.OK, served)]
 
 
 def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     age = (now - backlog.oldest).total_seconds()
     more = "at least " if backlog.at_least else ""
     jobs = f"{more}{counted(backlog.due, 'due job')} of {backlog.topic!r}"
-    level = Level.FAIL if age > WAITED_TOO_LONG else Level.WARN
+    level = Severity.FAIL if age > WAITED_TOO_LONG else Severity.WARN
     return Finding("backlog", level, f"{jobs}, the oldest for {format_duration(age)}", why)
 
 
@@ -341,18 +349,22 @@ async def _schedules(store: Store) -> list[Finding]:
         errors = [f"{_named(row)}: {row.error}" for row in broken]
         detail = f"{_number(broken)} cannot be fired: {_several(errors)}"
         advice = "`pulsed schedules show` says more; `edit` or `resume` starts it again"
-        found.append(Finding("schedules", Level.FAIL, detail, advice))
+        found.append(Finding("schedules", Severity.FAIL, detail, advice))
     if late:
         ages = [f"{_named(row)} for {format_duration(_overdue_by(row, now))}" for row in late]
-        detail = f"{_number(late)} due, and nobody fires: {_several(ages)}"
-        advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
-        found.append(Finding("overdue schedules", Level.FAIL, detail, advice))
+        detail = f"{_number(late)} due, and no worker fires them: {_several(ages)}"
+        advice = (
+            "start a worker: each fires schedules of all apps, unless started with --no-schedules"
+        )
+        found.append(Finding("overdue schedules", Severity.FAIL, detail, advice))
     found += _unknown_zones({row.key: row for row in [*late, *active]}.values())
     if (ahead := max((_fired_ahead_by(row, now) for row in active), default=0.0)) > CLOCK_TOLERANCE:
         detail = f"fired {format_duration(ahead)} in the future: the clock has been set back since"
         advice = "what was fired already is not fired again: they are silent until then"
-        found.append(Finding("schedules and clock", Level.WARN, detail, advice))
-    return found or [Finding("schedules", Level.OK, f"{_number(active)} active, none is overdue")]
+        found.append(Finding("schedules and clock", Severity.WARN, detail, advice))
+    return found or [
+        Finding("schedules", Severity.OK, f"{_number(active)} active, none is overdue")
+    ]
 
 
 def _unknown_zones(active: Iterable[ScheduleRow]) -> Iterator[Finding]:
@@ -367,7 +379,7 @@ def _unknown_zones(active: Iterable[ScheduleRow]) -> Iterator[Finding]:
             "workers here leave that to other machines; where none knows the zone, it is not "
             "fired: update the time zones of the system, or `pip install -U tzdata`"
         )
-        yield Finding("time zones", Level.WARN, detail, advice)
+        yield Finding("time zones", Severity.WARN, detail, advice)
 
 
 def _zone_missing_here(row: ScheduleRow) -> str | None:
@@ -388,16 +400,18 @@ def _number(rows: list[ScheduleRow]) -> str:
 async def _history(retention: Retention, store: Store) -> list[Finding]:
     ages = retention.ages
     if not ages:
-        detail = "retention is off: finished jobs stay until somebody deletes them"
-        return [Finding("history", Level.OK, detail)]
+        detail = "retention is off: finished jobs stay until you delete them"
+        return [Finding("history", Severity.OK, detail)]
     late = await store.prunable({status: age + LATE for status, age in ages.items()})
     kept = described(ages)
     if not (total := sum(late.values())):
-        return [Finding("history", Level.OK, f"nothing is kept longer than it should be: {kept}")]
+        return [
+            Finding("history", Severity.OK, f"nothing is kept longer than it should be: {kept}")
+        ]
     more = "at least " if late.at_least else ""
     detail = f"{more}{total:,} finished jobs should have been removed long ago: {kept}"
     advice = "live workers remove them, bit by bit; `pulsed jobs prune` does it now"
-    return [Finding("history", Level.WARN, detail, advice)]
+    return [Finding("history", Severity.WARN, detail, advice)]
 
 
 def _overdue_by(row: ScheduleRow, now: datetime) -> float:

@@ -16,10 +16,8 @@ class Succeeded(msgspec.Struct, frozen=True):
     """The handler returned; ``result`` is its value as JSON text."""
 
     result: str | None = None
-
-
-class SucceededForGood(Succeeded, frozen=True):
-    """A success that discards the checkpoints of the job."""
+    discard_checkpoints: bool = False
+    """Delete the job's checkpoints with the success; only workflows have any."""
 
 
 class Failed(msgspec.Struct, frozen=True):

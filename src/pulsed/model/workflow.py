@@ -49,7 +49,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     payload: str
 
 
-class Ended(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """The state of another job, for one that waits for it."""
 
     id: UUID

@@ -18,7 +18,7 @@ OPTIONS = ("ca", "cert", "key", "plaintext")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """A parsed URL: the servers, and how to authenticate to them."""
 
     hosts: tuple[str, ...]
@@ -31,7 +31,7 @@ class Address:
     key: str | None = None
 
     @classmethod
-    def parse(cls, url: str) -> Address:
+    def parse(cls, url: str) -> ServerAddress:
         """Return the address in a URL; the token may also come from the environment."""
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -64,7 +64,7 @@ class Address:
                 if not is_loopback(host):
                     raise ConfigError(
                         f"{redacted(url)!r} would send the token to {host} in the clear. Use "
-                        "pulses://, or add ?plaintext=yes if nobody else is on that network."
+                        "pulses://, or add ?plaintext=yes if you trust that network."
                     )
 
     def read(self, name: str) -> bytes | None:

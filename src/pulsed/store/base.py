@@ -16,6 +16,7 @@ from uuid import UUID
 
 from pulsed.errors import ConfigError
 from pulsed.model.audit import AuditEntry, Operator
+from pulsed.model.events import ListenerChanged
 from pulsed.model.job import (
     Assignment,
     Failure,
@@ -30,6 +31,7 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
+from pulsed.store.event_bus import Events
 from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.workflows import WorkflowStore
@@ -49,6 +51,9 @@ class Reaped(NamedTuple):
     topic: str
     status: Status
     worker_id: UUID
+    queue: str
+    attempt: int
+    """The attempt that its lease was for."""
 
 
 class WatchdogTick(NamedTuple):
@@ -136,12 +141,21 @@ class Store(Submitter):
     workflows: WorkflowStore
     rollups: RollupStore
 
+    events: Events
+    """The bus for what happens in this store, and in whatever works with it. A store makes its
+    own; an app replaces it before the first use."""
+
     doubtful_claims: int = 0
     """How many claim attempts ended without an answer: each may have leased jobs."""
 
     is_remote: bool = False
     """Whether the store is behind a server. If this process cannot reach it, others still may;
     a database that is down is down for every process."""
+
+    def publish_listening(self, *, connected: bool) -> None:
+        """Publish that notifications arrive again, or no longer."""
+        if ListenerChanged in self.events.wanted:
+            self.events.publish([ListenerChanged(connected=connected)])
 
     # -- producers ------------------------------------------------------------------------------
 

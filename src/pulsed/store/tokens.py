@@ -18,8 +18,8 @@ from pulsed.model.audit import Operator
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.verbs.audit import Done
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.audit import ActResult
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 PREFIX = "pulsed_"
 COLUMNS = "name, digest, roles, topics, queues, created_at"
@@ -56,7 +56,7 @@ async def add(store: SqlStore, token: Token, *, by: Operator | None = None) -> b
     """Store a token; False if the name is taken."""
     verb = _add(store.dialect, token)
     detail = " ".join((token.name, *token.roles))
-    return await store.act(verb, by, "new token", lambda added: Done(int(added), detail))
+    return await store.act(verb, by, "new token", lambda added: ActResult(int(added), detail))
 
 
 async def read(store: SqlStore) -> list[Token]:
@@ -67,7 +67,7 @@ async def read(store: SqlStore) -> list[Token]:
 async def remove(store: SqlStore, name: str, *, by: Operator | None = None) -> bool:
     """Revoke a token; False if there is none of that name."""
     verb = _remove(store.dialect, name)
-    return await store.act(verb, by, "revoke token", lambda gone: Done(int(gone), name))
+    return await store.act(verb, by, "revoke token", lambda gone: ActResult(int(gone), name))
 
 
 def _add(d: Dialect, token: Token) -> Verb[bool]:
@@ -92,7 +92,7 @@ def _add(d: Dialect, token: Token) -> Verb[bool]:
         there = yield Statement(again, {"name": token.name})
         return token.digest is not None and bool(there) and there[0][0] == token.digest
 
-    return Verb("add_token", Kind.TRANSACTION, script)
+    return Verb("add_token", VerbKind.TRANSACTION, script)
 
 
 def _read(d: Dialect) -> Verb[list[Token]]:
@@ -101,7 +101,7 @@ def _read(d: Dialect) -> Verb[list[Token]]:
     def script() -> Script[list[Token]]:
         return [_token(d, row) for row in (yield Statement(sql, {}))]
 
-    return Verb("read_tokens", Kind.READ, script, urgent=True)  # a heartbeat may wait for it
+    return Verb("read_tokens", VerbKind.READ, script, urgent=True)  # a heartbeat may wait for it
 
 
 def _remove(d: Dialect, name: str) -> Verb[bool]:
@@ -110,7 +110,7 @@ def _remove(d: Dialect, name: str) -> Verb[bool]:
     def script() -> Script[bool]:
         return bool((yield Statement(sql, {"name": name})))
 
-    return Verb("remove_token", Kind.TRANSACTION, script)
+    return Verb("remove_token", VerbKind.TRANSACTION, script)
 
 
 def _token(d: Dialect, row: Row) -> Token:

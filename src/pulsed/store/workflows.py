@@ -11,7 +11,7 @@ from uuid import UUID
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import Lease, NewJob, Status
 from pulsed.model.step import Checkpoint
-from pulsed.model.workflow import Ended, History, Record, Signal
+from pulsed.model.workflow import History, JobOutcome, Record, Signal
 
 
 class Signalled(NamedTuple):
@@ -80,11 +80,11 @@ class WorkflowStore(ABC):
         """
 
     @abstractmethod
-    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, JobOutcome]:
         """Read the status and outcome of jobs; ids that do not exist are missing."""
 
     @abstractmethod
-    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+    async def watch(self, lease: Lease, job_id: UUID) -> JobOutcome | None:
         """Read another job's outcome, and have its end wake the run that is about to wait for it.
 
         None: there is no such job. Raises LeaseLost if the run no longer holds its lease.

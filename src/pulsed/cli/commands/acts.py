@@ -71,8 +71,8 @@ def _command(act: Act, short: str, text: str, example: str) -> click.Command:
 retry = _command(
     RETRY,
     "Send dead-lettered or cancelled jobs back to work.",
-    "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow goes on "
-    "from its stored steps, unless it is told --fresh.",
+    "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow "
+    "continues from its stored steps, unless --fresh is given.",
     "  pulsed jobs retry 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs list --status dead --ids | pulsed jobs retry -\n"
     "  pulsed jobs retry --all-matching --status dead --topic send_email",
@@ -124,7 +124,7 @@ def _given(store: Store, ids: Sequence[str]) -> Iterator[UUID]:
 def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
     """Act on ids, batch by batch; the worst thing that happened to one of them is the answer."""
     worst = Code.OK
-    done = Done(act)
+    done = ResultPrinter(act)
     while batch := list(itertools.islice(ids, PAGE)):
         answers = run_blocking(act.perform(store, batch, operator()))
         for job_id in dict.fromkeys(batch):
@@ -132,11 +132,11 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
             worst = max(worst, code)
             if code is Code.OK:
                 done.add({job_id: answers[job_id][1]})
-    done.say()
+    done.print_total()
     return worst
 
 
-class Done:
+class ResultPrinter:
     """Prints the ids that something was done to, and counts them."""
 
     def __init__(self, act: Act) -> None:
@@ -152,8 +152,8 @@ class Done:
         if self._act is CANCEL:
             self._asked += sum(status is Status.RUNNING for status in statuses.values())
 
-    def say(self) -> None:
-        """Say how many there were."""
+    def print_total(self) -> None:
+        """Print how many there were."""
         ended = self._total - self._asked
         if ended or not self._asked:
             say(f"{self._act.done} {counted(ended, 'job')}")
@@ -192,9 +192,9 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     more = "at least " if counts.at_least else ""
     question = f"{act.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
-    done = Done(act)
+    done = ResultPrinter(act)
     number = run_blocking(act_on_matching(store, act, chosen, done.add))
-    done.say()
+    done.print_total()
     if act is DELETE and number < total:
         say("children of jobs that have not ended stay, and so do jobs with such children")
     return Code.OK

@@ -9,11 +9,11 @@ from pulsed.cli.exits import Code
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import console, for_people, json_option, print_hanging, print_json
-from pulsed.engine.doctor import Finding, Level, examine, is_healthy
+from pulsed.engine.doctor import Finding, Severity, examine, is_healthy
 from pulsed.store.blocking import run_blocking
 from pulsed.wording import counted
 
-STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.FAIL: "bold red"}
 
 EXAMPLES = """\b
 examples:
@@ -51,8 +51,8 @@ def _show(findings: list[Finding]) -> None:
         if finding.advice:
             advice = Text(" " * (8 + width) + "→ ", style="yellow").append(in_line(finding.advice))
             print_hanging(screen, advice, 10 + width)
-    bad = [finding for finding in findings if finding.level is not Level.OK]
-    failed = [finding for finding in bad if finding.level is Level.FAIL]
+    bad = [finding for finding in findings if finding.level is not Severity.OK]
+    failed = [finding for finding in bad if finding.level is Severity.FAIL]
     warned = len(bad) - len(failed)
     verdict = f"{len(failed)} failed, {counted(warned, 'warning')}, {len(findings)} checks"
     screen.print(Text(verdict, style="bold red" if failed else "bold"))

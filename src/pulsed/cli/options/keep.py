@@ -66,5 +66,5 @@ keep_option = click.option(
     metavar="TIME",
     envvar=KEEP_VARIABLE,
     help="How long finished jobs are kept: 7d, forever, or succeeded=1d,dead=90d; statistics: "
-    "stats=90d [default: as the app says].",
+    "stats=90d [default: the app's retention].",
 )

@@ -34,7 +34,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     return (*ALWAYS, HANG_UP)
 
 
-class Insistence:
+class SignalDebouncer:
     """Debounces stop signals: tells a second request from an echo of the first."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Insistence:
         return True
 
 
-class Stop(Protocol):
+class StopCallback(Protocol):
     """The signature of ``Worker.stop``."""
 
     def __call__(self, *, abort: bool) -> None:
@@ -56,17 +56,17 @@ class Stop(Protocol):
 
 
 @contextlib.contextmanager
-def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Stop) -> Iterator[None]:
+def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: StopCallback) -> Iterator[None]:
     """Call ``stop`` when a signal arrives, with ``abort`` from the second request on."""
-    asked = Insistence()
+    asked = SignalDebouncer()
     abort = False
 
     def on_signal(number: signal.Signals) -> None:
         nonlocal abort
         if not asked.again(loop.time()):
-            log.info("%s: taken for the same request; once more to abort", number.name)
+            log.info("%s: counted as the same request; send it again to abort", number.name)
             return
-        log.info("%s: %s", number.name, "aborting" if abort else "draining; again to abort")
+        log.info("%s: %s", number.name, "aborting" if abort else "draining; send it again to abort")
         stop(abort=abort)
         abort = True
 

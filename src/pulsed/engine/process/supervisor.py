@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from pulsed.engine.process.stop_signals import HANG_UP, Insistence, stop_signals
+from pulsed.engine.process.stop_signals import HANG_UP, SignalDebouncer, stop_signals
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.supervisor")
@@ -32,7 +32,7 @@ HEALTHY_AFTER = 60.0
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 UNUSABLE = 2
 """The exit code for wrong usage: if no child has been healthy yet, none will be."""
-LOOK_EVERY = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two ticks at most."""
 
 
@@ -52,7 +52,7 @@ COMMANDS = {Stage.DRAINING: DRAIN, Stage.ABORTING: ABORT}
 """What a child reads from its stdin; end of file means drain."""
 
 
-class Child:
+class WorkerProcess:
     """One place for a worker process, and its restart history."""
 
     def __init__(self, number: int) -> None:
@@ -88,10 +88,10 @@ class Supervisor:
         self._command = list(command)
         self._clock = clock
         self._signalled_at: list[float] = []
-        self._asked = Insistence()
+        self._asked = SignalDebouncer()
         self._proven = False
         self._codes: list[int] = []
-        self.children = [Child(number) for number in range(1, processes + 1)]
+        self.children = [WorkerProcess(number) for number in range(1, processes + 1)]
         self.stage = Stage.WORKING
 
     # -- life -----------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Supervisor:
         return not self.alive
 
     @property
-    def alive(self) -> list[Child]:
+    def alive(self) -> list[WorkerProcess]:
         """The children whose process runs."""
         return [child for child in self.children if child.process is not None]
 
@@ -143,7 +143,7 @@ class Supervisor:
 
     # -- children -------------------------------------------------------------------------------
 
-    def _start(self, child: Child) -> None:
+    def _start(self, child: WorkerProcess) -> None:
         own_group: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         child.started_at, child.told = self._clock(), Stage.WORKING
         try:
@@ -154,7 +154,7 @@ class Supervisor:
             return
         log.info("process %d started: pid %d", child.number, child.process.pid)
 
-    def _notice_death(self, child: Child) -> None:
+    def _notice_death(self, child: WorkerProcess) -> None:
         if child.process is None or (code := child.process.poll()) is None:
             return
         pid = child.process.pid
@@ -180,7 +180,7 @@ class Supervisor:
             delay,
         )
 
-    def _tell(self, child: Child) -> None:
+    def _tell(self, child: WorkerProcess) -> None:
         """Send the current stage to a child, once; at the last stage, kill it."""
         assert child.process is not None
         assert child.process.stdin is not None
@@ -207,7 +207,7 @@ class Supervisor:
 
     def _until_next_start(self) -> float:
         waits = [child.start_at - self._clock() for child in self.children if not child.process]
-        return max(0.0, min([LOOK_EVERY, *waits]))
+        return max(0.0, min([POLL_INTERVAL, *waits]))
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Iterator[Callable[[float], None]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from pulsed.engine.forever import Alarm, forever
-from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.run import Run, StopReason
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease
 from pulsed.store.base import Store
@@ -67,7 +67,7 @@ class CancelWatch:
         runs = self._runs()
         told = [run for lease in asked if (run := runs.get(lease)) and run.stop is None]
         for run in told:
-            run.tell_to_stop(Stop.CANCELLED)
+            run.tell_to_stop(StopReason.CANCELLED)
         return told
 
 

@@ -32,17 +32,16 @@ from pulsed.model.outcome import (
     Released,
     Snoozed,
     Succeeded,
-    SucceededForGood,
 )
 
 
-class Stop(Enum):
+class StopReason(Enum):
     """Why a run was told to stop before its handler had finished."""
 
-    LOST = "its lease is lost"
-    CANCELLED = "somebody cancelled the job"
-    TIMED_OUT = "its timeout is over"
-    ABORTED = "the worker is going away"
+    LOST = "its lease was lost"
+    CANCELLED = "the job was cancelled"
+    TIMED_OUT = "its timeout expired"
+    ABORTED = "the worker is shutting down"
 
 
 class Run:
@@ -51,6 +50,7 @@ class Run:
     __slots__ = (
         "assignment",
         "began",
+        "claimed_at",
         "context",
         "error",
         "handler",
@@ -61,8 +61,16 @@ class Run:
         "timer",
     )
 
-    def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        handler: Handler[Any],
+        context: Context,
+        claimed_at: float = 0.0,
+    ) -> None:
         self.assignment = assignment
+        self.claimed_at = claimed_at
+        """When the answer to its claim arrived, by the monotonic clock."""
         self.lease = assignment.lease
         self.handler = handler
         self.context = context
@@ -73,11 +81,11 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         """The run's own task, from when its handler first suspends."""
         self.timer: asyncio.TimerHandle | None = None
-        self.stop: Stop | None = None
+        self.stop: StopReason | None = None
         self.reported = False
         """Its outcome is on the way to the database, or is no longer wanted."""
 
-    def tell_to_stop(self, why: Stop) -> None:
+    def tell_to_stop(self, why: StopReason) -> None:
         """Cancel an async handler; set the flag that a plain function can check.
 
         A run that has not started checks ``stop`` when it does.
@@ -217,15 +225,14 @@ def _ended_flow(run: Run) -> Workflow | None:
 
 def _after_return(run: Run, value: Any) -> Outcome | None:
     flow = _ended_flow(run)
-    if run.stop in (Stop.LOST, Stop.TIMED_OUT):
+    if run.stop in (StopReason.LOST, StopReason.TIMED_OUT):
         return outcome_of_stop(run)  # even if the handler caught its cancellation
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
         result = run.handler.encode_result(value)
-        if flow is None or run.handler.keep_steps:
-            return Succeeded(result)
-        return SucceededForGood(result)
+        discard = flow is not None and not run.handler.keep_steps
+        return Succeeded(result, discard_checkpoints=discard)
     except InvalidPayload as error:
         return Failed(clean_text(str(error)), final=True)
     except BaseException as error:  # noqa: BLE001 - encoding may run user code
@@ -236,9 +243,9 @@ def _after_error(run: Run, error: BaseException) -> Outcome | None:
     flow = _ended_flow(run)
     if isinstance(error, asyncio.CancelledError) and run.stop is not None:
         return outcome_of_stop(run)
-    if run.stop in (Stop.LOST, Stop.ABORTED):
+    if run.stop in (StopReason.LOST, StopReason.ABORTED):
         return outcome_of_stop(run)  # its error comes from being interrupted
-    if run.stop is Stop.TIMED_OUT and (isinstance(error, Snooze) or is_suspension(error)):
+    if run.stop is StopReason.TIMED_OUT and (isinstance(error, Snooze) or is_suspension(error)):
         return outcome_of_stop(run)  # it would go on later, but its attempt has failed
     if flow is not None and isinstance(flow.interrupted, Suspension):
         if is_suspension(error):
@@ -275,11 +282,11 @@ def _stayed(interrupted: BaseException, error: BaseException | None = None) -> O
 def outcome_of_stop(run: Run) -> Outcome | None:
     """Return the outcome of a run that was stopped; None: lease lost, nothing to report."""
     match run.stop:
-        case Stop.CANCELLED:
+        case StopReason.CANCELLED:
             return Cancelled()
-        case Stop.TIMED_OUT:
+        case StopReason.TIMED_OUT:
             return Failed(f"timed out after {run.assignment.timeout:g} s")
-        case Stop.ABORTED:
+        case StopReason.ABORTED:
             return Released()
         case _:
             return None

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from pulsed.engine.worker.run import Run, Stop, Suspended, finish, outcome_of_stop, start
+from pulsed.engine.worker.run import Run, StopReason, Suspended, finish, outcome_of_stop, start
 from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Outcome
@@ -78,7 +78,7 @@ class Runner:
             self._idle.clear()
             await self._idle.wait()
 
-    def stop_run(self, run: Run, why: Stop) -> None:
+    def stop_run(self, run: Run, why: StopReason) -> None:
         """Stop a run; if its handler does not obey, its slot is stuck."""
         run.tell_to_stop(why)
         if run.timer is not None:
@@ -148,7 +148,7 @@ class Runner:
     def _time_out(self, run: Run) -> None:
         timeout = run.assignment.timeout
         log.warning("%s timed out after %g s", run, timeout, extra=run.log_fields())
-        self.stop_run(run, Stop.TIMED_OUT)
+        self.stop_run(run, StopReason.TIMED_OUT)
 
     # -- ends -------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.engine.context import Context
+from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
@@ -44,7 +45,8 @@ from pulsed.engine.worker.job_log import JobLog
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
 from pulsed.engine.worker.options import WorkerOptions
-from pulsed.engine.worker.run import Run, Stop
+from pulsed.engine.worker.run import Run, StopReason
+from pulsed.engine.worker.run_events import RunEvents
 from pulsed.engine.worker.runs import Runner
 from pulsed.engine.worker.settler import Settler
 from pulsed.engine.workflow.shared import Workflows
@@ -108,6 +110,7 @@ class Worker:
             on_stuck=self._end_if_too_many_are_stuck,
         )
         self._job_log = JobLog(self.options.job_log)
+        self._clock = DatabaseClock(store)
         self._claims_fail: Callable[[], bool] = lambda: False
         self._listener: Listener | None = None
         self._stop_asked = asyncio.Event()
@@ -163,12 +166,13 @@ class Worker:
     async def _check_database(self) -> None:
         """Raise on a permanent error; a database that is only unreachable is waited for."""
         try:
-            await self.store.now()
+            await self._clock.measure()
         except TransientStorageError as error:
             log.warning("the database is not there yet (%s); waiting for it", error)
 
     async def _work(self) -> None:
         options = self.options
+        self._run_events = RunEvents(self.store.events, self._clock)
         self._leases = Leases(
             self.store, self._beat_answers, self._beats_were_late, fence=self._fence
         )
@@ -190,7 +194,9 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
-        upkeep = Watchdog(self.store, tick=self._tick(), describe=self.describe)
+        upkeep = Watchdog(
+            self.store, tick=self._tick(), describe=self.describe, now=self._clock.now
+        )
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
         watch.start()
@@ -212,6 +218,7 @@ class Worker:
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
             asyncio.create_task(self._cancel_watch.run(), name="pulsed-cancel"),
+            asyncio.create_task(self._clock.run(), name="pulsed-clock"),
         ]
         if self.options.schedules:
             firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
@@ -293,7 +300,7 @@ class Worker:
         runs, stuck = self._runner.runs, self._runner.stuck
         log.warning("handing back %s", _running(runs - stuck) or "no job: all that run are stuck")
         for run in list(runs):
-            run.tell_to_stop(Stop.ABORTED)
+            run.tell_to_stop(StopReason.ABORTED)
         async with _cancelled_at_exit(self._runner.until_idle()) as idle:
             await asyncio.wait([idle], timeout=runner.UNSTOPPABLE_AFTER)
         for run in list(runs):
@@ -312,20 +319,19 @@ class Worker:
         for lost in self._leases.add(assignments, asked_at):
             # This worker went silent, and has claimed a job that it was still running.
             self._lost(self._runner.by_lease().get(lost))
-        waited = time.monotonic() - asked_at
+        now = time.monotonic()
+        waited = now - asked_at
         if self._abort_asked.is_set():  # no run starts any more
             waited = math.inf
         for assignment in assignments:
             if waited > assignment.lease_seconds:
                 self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
+        to_run = [each for each in assignments if waited <= each.lease_seconds]
         self._runner.start(
-            [
-                Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
-                for assignment in assignments
-                if waited <= assignment.lease_seconds
-            ]
+            [Run(each, find(each.topic), Context(each, store, workflows), now) for each in to_run]
         )
+        self._run_events.claimed(to_run, now)
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
@@ -334,12 +340,14 @@ class Worker:
         if outcome is None:
             self._leases.drop([run.lease])
         else:
+            self._run_events.ended(run)
             self._settler.put(Report.of(run.assignment, outcome))
             self._job_log.ended(run, outcome)  # last: a user's log handler may raise
         run.error = None  # breaks a cycle: its traceback refers to the run
 
     def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
         self._leases.drop([report.lease for report in reports])
+        self._run_events.settled(reports, accepted, ())
         self._claimer.slot_freed()  # a long backlog of reports withholds slots, too
         if len(accepted) < len(reports):
             for report in reports:
@@ -356,14 +364,15 @@ class Worker:
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
             self._leases.drop([run.lease])
-            self._runner.stop_run(run, Stop.LOST)
+            self._run_events.lost(run)
+            self._runner.stop_run(run, StopReason.LOST)
 
     def _end_if_too_many_are_stuck(self) -> None:
         """Drain if half of the slots are stuck, to make room for a fresh process.
 
         Runs that only lost their lease do not count: they will end.
         """
-        wedged = sum(run.stop is Stop.TIMED_OUT for run in self._runner.stuck)
+        wedged = sum(run.stop is StopReason.TIMED_OUT for run in self._runner.stuck)
         if 2 * wedged >= self.options.concurrency and not self._stop_asked.is_set():
             log.error("%d of %d slots are stuck; draining", wedged, self.options.concurrency)
             self._exit = Exit.STUCK
@@ -382,7 +391,7 @@ class Worker:
             if answer is Beat.LOST:
                 self._lost(run)
             elif answer is Beat.CANCEL and run is not None:
-                run.tell_to_stop(Stop.CANCELLED)
+                run.tell_to_stop(StopReason.CANCELLED)
 
     def _beats_were_late(self, seconds: float, topics: list[str]) -> None:
         log.warning(

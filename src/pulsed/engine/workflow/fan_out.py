@@ -18,13 +18,14 @@ from uuid import UUID
 import msgspec
 
 from pulsed.batches import TRANSACTION, Limits, batches, text_size
+from pulsed.engine.enqueued import publish_enqueued
 from pulsed.engine.workflow.flow import Place, Workflow, checked_step_name
 from pulsed.engine.workflow.waits import checked_wait, is_over
 from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowError
 from pulsed.handler import Call, checked_options, clean_text, job_maker
 from pulsed.model.job import NewJob, Status
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
-from pulsed.model.workflow import FAILED_CHILD, Ended, Strategy, child_ids, family, verdict
+from pulsed.model.workflow import FAILED_CHILD, JobOutcome, Strategy, child_ids, family, verdict
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -134,7 +135,7 @@ class _FanOut(Generic[R]):
         self._options = options
         self._family = ""
         self._ids: list[UUID] = []
-        self._children: list[Ended | None] = []
+        self._children: list[JobOutcome | None] = []
 
     async def result(self) -> FanOut[R]:
         flow = self._flow
@@ -163,6 +164,7 @@ class _FanOut(Generic[R]):
             for jobs in batches(part, _size_of, CHILDREN):
                 add = partial(flow.store.workflows.add_children, flow.lease, jobs)
                 await flow.ask(add)
+                publish_enqueued(flow.store.events, jobs)
 
     def _new_jobs(self) -> Iterator[NewJob]:
         options = self._options
@@ -256,7 +258,7 @@ class _FanOut(Generic[R]):
         ]
         return FanOut(values, failures, outcome.left, len(self._ids))
 
-    def _value(self, index: int, child: Ended | None) -> R:
+    def _value(self, index: int, child: JobOutcome | None) -> R:
         if child is None or child.status is not Status.SUCCEEDED:
             raise WorkflowError(
                 f"Job {self._flow.job_id} ({self._flow.topic}) needs the result of its child "
@@ -267,15 +269,15 @@ class _FanOut(Generic[R]):
         value: R = handler.decode_result(text) if handler else msgspec.json.decode(text)
         return value
 
-    async def _outcomes(self, ids: Sequence[UUID]) -> list[Ended | None]:
+    async def _outcomes(self, ids: Sequence[UUID]) -> list[JobOutcome | None]:
         flow = self._flow
-        found: dict[UUID, Ended] = {}
+        found: dict[UUID, JobOutcome] = {}
         for chunk in _chunks(ids):
             found |= await flow.ask(lambda chunk=chunk: flow.store.workflows.outcomes(chunk))  # type: ignore[misc]
         return [found.get(child) for child in ids]
 
 
-def _outcome_of(children: Sequence[Ended | None]) -> _Outcome:
+def _outcome_of(children: Sequence[JobOutcome | None]) -> _Outcome:
     outcome = _Outcome({}, [])
     for index, child in enumerate(children):
         if child is None:

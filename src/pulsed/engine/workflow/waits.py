@@ -29,7 +29,7 @@ from pulsed.handler.options import checked_due
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
-from pulsed.model.workflow import Ended
+from pulsed.model.workflow import JobOutcome
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -199,7 +199,7 @@ async def _wait_for(
     raise flow.repeats(_error_of(flow, target.id, stored))
 
 
-def _end_of(place: Place, ended: Ended) -> Checkpoint:
+def _end_of(place: Place, ended: JobOutcome) -> Checkpoint:
     """Return the waiting workflow's checkpoint of how a job ended."""
     if ended.status is Status.SUCCEEDED:
         return place.checkpoint(value=ended.result)
@@ -210,13 +210,14 @@ def _end_of(place: Place, ended: Ended) -> Checkpoint:
 def _error_of(flow: Workflow, job_id: UUID, stored: Checkpoint) -> JobError:
     if stored.state is StepState.TIMED_OUT:
         return WaitTimeout(
-            f"Job {flow.job_id} ({flow.topic}): job {job_id} did not end in time. It goes on.",
+            f"Job {flow.job_id} ({flow.topic}): job {job_id} did not end in time. "
+            "It was not cancelled.",
             job_id=flow.job_id,
         )
     status, topic = msgspec.json.decode(stored.value or "[null, null]")
     if status == Status.CANCELLED:
         return JobCancelled(f"Job {job_id} ({topic}) was cancelled.", job_id=job_id)
-    return JobFailed(f"Job {job_id} ({topic}) failed for good: {stored.error}", job_id=job_id)
+    return JobFailed(f"Job {job_id} ({topic}) was dead-lettered: {stored.error}", job_id=job_id)
 
 
 def _target(job: Followed[Any] | UUID | str) -> _Target:

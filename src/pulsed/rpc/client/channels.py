@@ -15,7 +15,7 @@ import grpc
 import grpc._channel  # else the first call imports it; a fork then leaves its lock held forever
 from grpc import aio
 
-from pulsed.rpc.address import Address
+from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.messages.contract import TOKEN_KEY, Method
 
 
@@ -61,7 +61,7 @@ def channel_options(keepalive: float) -> list[tuple[str, int]]:
     ]
 
 
-def metadata_of(address: Address) -> tuple[tuple[str, str], ...]:
+def metadata_of(address: ServerAddress) -> tuple[tuple[str, str], ...]:
     """Return the metadata of every call: the token, if there is one."""
     return ((TOKEN_KEY, f"Bearer {address.token}"),) if address.token else ()
 
@@ -70,7 +70,7 @@ class Channels:
     """The channels of one event loop, or of all blocking callers; one for each server."""
 
     def __init__(
-        self, address: Address, keepalive: float, loop: asyncio.AbstractEventLoop | None
+        self, address: ServerAddress, keepalive: float, loop: asyncio.AbstractEventLoop | None
     ) -> None:
         self.loop = loop
         self._address = address

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pulsed.errors import ServerTooOld
 from pulsed.model.rollup import By, ErrorRollup, Errors, Range, Rollup, SeriesRows, Totals
-from pulsed.rpc.client.connection import Connection
+from pulsed.rpc.client.connection import ServerConnection
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import rollups as to
 from pulsed.rpc.messages import values
@@ -19,7 +19,7 @@ from pulsed.store.rollups import RollupStore
 class RemoteRollups(RollupStore):
     """Statistics whose store is behind a server."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
     async def record(

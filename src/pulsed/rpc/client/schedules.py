@@ -13,7 +13,7 @@ from pulsed.errors import ScheduleNotFound
 from pulsed.model.audit import Operator
 from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
-from pulsed.rpc.client.connection import Connection
+from pulsed.rpc.client.connection import ServerConnection
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
@@ -26,7 +26,7 @@ from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put
 class RemoteSchedules(ScheduleStore):
     """Schedules whose store is behind a server."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
     async def put(

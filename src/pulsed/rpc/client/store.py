@@ -31,9 +31,9 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report, Succeeded
 from pulsed.model.page import Counts, Page
-from pulsed.rpc.address import Address
+from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
-from pulsed.rpc.client.connection import Connection, LoopSide, RemoteOptions
+from pulsed.rpc.client.connection import LoopSide, RemoteOptions, ServerConnection
 from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
@@ -45,6 +45,7 @@ from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSA
 from pulsed.rpc.messages.reports import report_message
 from pulsed.store.base import Audit, Backlog, Listener, Partly, Pruned, Reaped, Store, WatchdogTick
 from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
 from pulsed.store.retrying import dequeue_retry_of, retrying
 
 STREAM_JOBS = METHODS["StreamJobs"]
@@ -57,13 +58,21 @@ class RemoteStore(Store):
 
     is_remote = True
 
-    def __init__(self, address: Address | str, options: RemoteOptions | None = None) -> None:
-        self.address = Address.parse(address) if isinstance(address, str) else address
+    def __init__(self, address: ServerAddress | str, options: RemoteOptions | None = None) -> None:
+        self.address = ServerAddress.parse(address) if isinstance(address, str) else address
         self.options = options or RemoteOptions()
-        self.connection = Connection(self.address, self.options)
+        self.connection = ServerConnection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
         self.rollups = RemoteRollups(self.connection)
+
+    @property
+    def events(self) -> Events:
+        return self.connection.events
+
+    @events.setter
+    def events(self, events: Events) -> None:
+        self.connection.events = events
 
     # -- producers ------------------------------------------------------------------------------
 
@@ -110,7 +119,8 @@ class RemoteStore(Store):
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
         what = STREAM_JOBS.action
-        batch = await retrying(dequeue_retry_of(self.options), attempt, what=what)
+        policy = dequeue_retry_of(self.options)
+        batch = await retrying(policy, attempt, what=what, events=self.events)
         return self._assignments(batch, worker_id)
 
     async def await_jobs(
@@ -177,6 +187,7 @@ class RemoteStore(Store):
                 self.connection.endpoints.leave,
                 side.wake,
                 seconds=LONGEST_REPORT,
+                on_change=lambda connected: self.publish_listening(connected=connected),
             )
         return side.streams[worker_id]
 
@@ -254,7 +265,14 @@ class RemoteStore(Store):
         if answer is None:
             return WatchdogTick([], in_grace=False)
         reaped = [
-            Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))
+            Reaped(
+                UUID(job.job_id),
+                job.topic,
+                to.STATUSES[job.status],
+                UUID(job.worker_id),
+                job.queue,
+                job.attempt,
+            )
             for job in answer.reaped
         ]
         return WatchdogTick(reaped, in_grace=answer.in_grace)
@@ -465,7 +483,12 @@ def _ages(
 
 
 def _succeeded_at(worker_id: UUID, report: Report) -> bool:
-    return type(report.outcome) is Succeeded and report.lease.worker_id == worker_id
+    outcome, lease = report.outcome, report.lease
+    return (
+        type(outcome) is Succeeded
+        and not outcome.discard_checkpoints
+        and lease.worker_id == worker_id
+    )
 
 
 class StreamListener(Listener):

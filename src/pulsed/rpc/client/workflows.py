@@ -16,8 +16,8 @@ from pulsed.batches import batches
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.step import Checkpoint
-from pulsed.model.workflow import Ended, History, Record, Signal
-from pulsed.rpc.client.connection import Connection
+from pulsed.model.workflow import History, JobOutcome, Record, Signal
+from pulsed.rpc.client.connection import ServerConnection
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Message)
 class RemoteWorkflows(WorkflowStore):
     """Workflows whose store is behind a server."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
     async def history(self, job_id: UUID, *, skip: int = 0, limit: int | None = None) -> History:
@@ -66,20 +66,20 @@ class RemoteWorkflows(WorkflowStore):
         for part in parts(map(to.new_job_message, jobs)):
             await self._connection.call("FanOut", pb.FanOutRequest(lease=mine, jobs=part))
 
-    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
-        found: dict[UUID, Ended] = {}
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, JobOutcome]:
+        found: dict[UUID, JobOutcome] = {}
         wanted = [str(job_id) for job_id in ids]
         while wanted:
             some, wanted = wanted[: PART.items], wanted[PART.items :]
             answer = await self._connection.call("GetOutcomes", pb.GetOutcomesRequest(job_ids=some))
-            found |= {ended.id: ended for ended in map(to_workflow.ended_of, answer.outcomes)}
+            found |= {ended.id: ended for ended in map(to_workflow.job_outcome_of, answer.outcomes)}
             wanted = [*answer.left_off, *wanted]
         return found
 
-    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+    async def watch(self, lease: Lease, job_id: UUID) -> JobOutcome | None:
         request = pb.WatchRequest(lease=to.lease_message(lease), job_id=str(job_id))
         answer = await self._connection.call("Watch", request)
-        return to_workflow.ended_of(answer.outcome) if answer.HasField("outcome") else None
+        return to_workflow.job_outcome_of(answer.outcome) if answer.HasField("outcome") else None
 
     async def signal(self, signal: Signal) -> Signalled:
         answer = await self._connection.call("Signal", to_workflow.signal_message(signal))
@@ -101,8 +101,8 @@ class RemoteWorkflows(WorkflowStore):
     def transaction(self, lease: Lease, *, plain: bool) -> NoReturn:  # noqa: ARG002
         """Refuse: this process has no database connection that a step could write with."""
         raise StorageError(
-            f"A step of job {lease.job_id} wants a transaction (tx=True), and behind a pulsed "
-            "server there is none: the jobs' database is known only to the server. Give the "
+            f"A step of job {lease.job_id} needs a transaction (tx=True), which is not "
+            "available through a server: only the server knows the jobs' database. Give the "
             "worker a database URL, or let the step write elsewhere, with the job's id as its "
             "idempotency key."
         )

@@ -1491,16 +1491,20 @@ class WatchdogRequest(_message.Message):
 class WatchdogResponse(_message.Message):
     __slots__ = ("reaped", "in_grace")
     class Reaped(_message.Message):
-        __slots__ = ("job_id", "topic", "status", "worker_id")
+        __slots__ = ("job_id", "topic", "status", "worker_id", "queue", "attempt")
         JOB_ID_FIELD_NUMBER: _ClassVar[int]
         TOPIC_FIELD_NUMBER: _ClassVar[int]
         STATUS_FIELD_NUMBER: _ClassVar[int]
         WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+        QUEUE_FIELD_NUMBER: _ClassVar[int]
+        ATTEMPT_FIELD_NUMBER: _ClassVar[int]
         job_id: str
         topic: str
         status: JobStatus
         worker_id: str
-        def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., worker_id: _Optional[str] = ...) -> None: ...
+        queue: str
+        attempt: int
+        def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., worker_id: _Optional[str] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
     REAPED_FIELD_NUMBER: _ClassVar[int]
     IN_GRACE_FIELD_NUMBER: _ClassVar[int]
     reaped: _containers.RepeatedCompositeFieldContainer[WatchdogResponse.Reaped]

@@ -13,7 +13,6 @@ from pulsed.model.outcome import (
     Report,
     Snoozed,
     Succeeded,
-    SucceededForGood,
     Waiting,
 )
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -31,15 +30,14 @@ def report_message(report: Report) -> pb.Report:
 
 
 def _message(lease: pb.Lease, outcome: Outcome) -> pb.Report:
-    if type(outcome) is Succeeded:  # nearly all of them
-        return pb.Report(lease=lease, succeeded=pb.Succeeded(result=outcome.result))
+    if isinstance(outcome, Succeeded):  # nearly all of them
+        succeeded = pb.Succeeded(
+            result=outcome.result, forget_checkpoints=outcome.discard_checkpoints
+        )
+        return pb.Report(lease=lease, succeeded=succeeded)
     # A message takes no lone surrogates, and a report must get through whatever a handler raised.
     message = pb.Report(lease=lease)
     match outcome:
-        case SucceededForGood(result):
-            message.succeeded.forget_checkpoints = True
-            if result is not None:
-                message.succeeded.result = result
         case Failed(error, traceback, delay, final):
             message.failed.error = clean_text(error)
             message.failed.final = final
@@ -65,8 +63,7 @@ def outcome_of(message: Any) -> Outcome | None:
     kind = message.WhichOneof("outcome")
     if kind == "succeeded":
         succeeded = message.succeeded
-        how = SucceededForGood if succeeded.forget_checkpoints else Succeeded
-        return how(maybe(succeeded, "result"))
+        return Succeeded(maybe(succeeded, "result"), succeeded.forget_checkpoints)
     match kind:
         case "failed":
             failed = message.failed

@@ -8,7 +8,7 @@ from uuid import UUID
 from pulsed.handler import clean_text
 from pulsed.model.outcome import Waiting
 from pulsed.model.step import Checkpoint, StepState, Wait
-from pulsed.model.workflow import Ended, Record, Signal
+from pulsed.model.workflow import JobOutcome, Record, Signal
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
@@ -114,7 +114,7 @@ def signal_of(message: Any) -> Signal:
     )
 
 
-def ended_message(ended: Ended) -> pb.JobOutcome:
+def job_outcome_message(ended: JobOutcome) -> pb.JobOutcome:
     """Return the status and outcome of a job as a message."""
     return pb.JobOutcome(
         job_id=str(ended.id),
@@ -125,9 +125,9 @@ def ended_message(ended: Ended) -> pb.JobOutcome:
     )
 
 
-def ended_of(message: Any) -> Ended:
+def job_outcome_of(message: Any) -> JobOutcome:
     """Return the status and outcome of a job in a message."""
-    return Ended(
+    return JobOutcome(
         UUID(message.job_id),
         message.topic,
         to.STATUSES[message.status],

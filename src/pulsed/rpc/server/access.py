@@ -149,7 +149,7 @@ class Caller:
         if self.queues is not None and where.queue not in self.queues:
             raise denied(f"{self.name} is limited to queues; the filter must name one of them.")
 
-    def check_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> None:
+    def check_topics_and_queues(self, topics: Iterable[str], queues: Iterable[str]) -> None:
         """Refuse a worker that names topics or queues outside its own."""
         for topic in topics:
             if self.topics is not None and topic not in self.topics:
@@ -158,7 +158,7 @@ class Caller:
             if self.queues is not None and queue not in self.queues:
                 raise denied(f"{self.name} may not use queue {queue!r}.")
 
-    def has_lanes(self, topics: Iterable[str], queues: Iterable[str]) -> bool:
+    def may_use_all(self, topics: Iterable[str], queues: Iterable[str]) -> bool:
         """Whether it may use all of a worker's topics and queues."""
         return (self.topics is None or self.topics.issuperset(topics)) and (
             self.queues is None or self.queues.issuperset(queues)
@@ -174,7 +174,7 @@ class Caller:
         return ", ".join(sorted(self.roles)) or "none"
 
 
-ANYBODY = Caller("anybody", frozenset({Role.ADMIN}))
+ANONYMOUS = Caller("anonymous", frozenset({Role.ADMIN}))
 """The caller of a server without credentials, which listens on a loopback address."""
 
 

@@ -26,7 +26,7 @@ REMEMBERED = Limits(1_000, 16 * 1024 * 1024)
 """How many answers are cached, and of how many bytes together; the latest may be larger."""
 
 
-class Request(NamedTuple):
+class RequestKey(NamedTuple):
     """The identity of a call, which all its attempts share."""
 
     caller: str
@@ -44,15 +44,17 @@ class Answers:
 
     def __init__(self, limits: Limits = REMEMBERED) -> None:
         self._limits = limits
-        self._tasks: OrderedDict[Request, asyncio.Task[Any]] = OrderedDict()
-        self._sizes: dict[Request, int] = {}
+        self._tasks: OrderedDict[RequestKey, asyncio.Task[Any]] = OrderedDict()
+        self._sizes: dict[RequestKey, int] = {}
         """Bytes of each answer that is complete."""
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    async def once(self, request: Request, answer: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def once(
+        self, request: RequestKey, answer: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> Any:
         """Return the answer to a request; computed once, and again only after a failure."""
         task = self._tasks.get(request)
         if task is None:
@@ -61,7 +63,7 @@ class Answers:
             self._forget_the_oldest()
         return await asyncio.shield(task)
 
-    def _remember(self, request: Request, done: asyncio.Task[Any]) -> None:
+    def _remember(self, request: RequestKey, done: asyncio.Task[Any]) -> None:
         failed = done.cancelled() or done.exception() is not None
         if self._tasks.get(request) is not done:
             return  # evicted meanwhile

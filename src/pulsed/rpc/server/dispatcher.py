@@ -3,12 +3,12 @@
 A grant is a worker's request for so many jobs. The loop serves streams in turn, one grant of each
 and one queue of it at a time, and answers a grant when it is full or all its queues were claimed
 from. A grant that finds nothing stands: it waits for jobs until its time is over. Streams that wait
-for the same topics in the same queue form a lane. A hint, which is a notification of jobs or a
-poll, goes to one waiter of a lane at a time, and to the next only when the claim before was full.
-So a thousand idle streams cost one claim a poll, and one job wakes one worker.
+for the same topics in the same queue form a wait list. A hint, which is a notification of jobs or a
+poll, goes to one waiter of a wait list at a time, and to the next only when the claim before was
+full. So a thousand idle streams cost one claim a poll, and one job wakes one worker.
 
 A stream that wants offers is notified that there may be jobs, and must then grant: a frozen worker
-is offered jobs, but assigned none. An offer that is not taken goes to the next in the lane.
+is offered jobs, but assigned none. An offer that is not taken goes to the next in the wait list.
 
 An answer is bounded by bytes: over a slow line the first jobs start while the next are in flight.
 The size of the last jobs decides how many to claim; what does not fit is given back.
@@ -35,8 +35,8 @@ from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.server")
 
-OFFER_PATIENCE = 0.05
-"""Seconds after which an offer that was not taken goes to the next in the lane."""
+OFFER_TIMEOUT = 0.05
+"""Seconds after which an offer that was not taken goes to the next in the wait list."""
 GIVE_BACK_TRIES = 5
 FIRST_CLAIM = 100
 """Jobs to claim for a stream before their size is known."""
@@ -63,8 +63,8 @@ class Grant:
     """The jobs that were claimed in this round."""
     is_cut: bool = False
     """More was found than fits into an answer."""
-    seen: dict[Lane, int] = field(default_factory=dict)
-    """Its lanes, each with its ``news`` as of the last claim there."""
+    seen: dict[WaitList, int] = field(default_factory=dict)
+    """Its wait lists, each with its ``news`` as of the last claim there."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -85,8 +85,8 @@ class Stream:
         self.worker_id = worker_id
         self.queues = queues
         self.topics = topics
-        said = repr(sorted(topics, key=lambda policy: policy.topic))
-        self.key = sha256(said.encode()).hexdigest()  # thousands of topics are a megabyte
+        policies_text = repr(sorted(topics, key=lambda policy: policy.topic))
+        self.key = sha256(policies_text.encode()).hexdigest()  # thousands of topics are a megabyte
         self.wants_offers = wants_offers
         self.deliver = deliver
         self.offer = offer
@@ -109,7 +109,7 @@ class Stream:
             self.pace = max(1, min(most, PART.bytes // average))
 
 
-class Lane:
+class WaitList:
     """The streams that wait for the same topics in one queue; one at a time has the turn."""
 
     def __init__(self, queue: str, serve: Callable[[Grant], None]) -> None:
@@ -141,7 +141,7 @@ class Lane:
         if self._turn is None:
             self._turn = grant
 
-    def looked(self, grant: Grant, *, full: bool) -> None:
+    def claimed(self, grant: Grant, *, full: bool) -> None:
         """End the turn after a claim; pass it on if the claim was full or a new hint arrived."""
         if self._turn in (grant, grant.stream):
             if full or self.news != grant.seen[self]:
@@ -175,7 +175,7 @@ class Lane:
         else:
             waiter.offer(self.queue)
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(OFFER_PATIENCE, self.leave, waiter)
+            self._timer = loop.call_later(OFFER_TIMEOUT, self.leave, waiter)
 
     def _end_turn(self) -> None:
         self._turn = None
@@ -194,7 +194,7 @@ class Dispatcher:
         """Streams with grants to serve, each once."""
         self._serving: Grant | None = None
         self._work = asyncio.Event()
-        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._wait_lists: dict[tuple[str, str], WaitList] = {}
         self._named: Counter[tuple[str, str]] = Counter()
         """How many streams have named a queue, by queue and key of the stream."""
         self._queues: Counter[str] = Counter()
@@ -221,10 +221,10 @@ class Dispatcher:
         grants = list(stream.grants)
         stream.grants.clear()
         self.give_back([each for grant in grants for each in grant.claimed])
-        for lane in list(self._lanes.values()):
-            standing = [each for each in lane.waiting if _owner(each) is stream]
+        for wait_list in list(self._wait_lists.values()):
+            standing = [each for each in wait_list.waiting if _owner(each) is stream]
             for waiter in [*standing, *grants, stream]:
-                lane.leave(waiter)
+                wait_list.leave(waiter)
         self._forget(stream)
 
     def grant(self, grant: Grant) -> None:
@@ -243,10 +243,10 @@ class Dispatcher:
         leaving = list(self.streams) if stream is None else [stream]
         for each in leaving:
             each.withdrawn = True
-            for lane in list(self._lanes.values()):
-                lane.leave(each)
-        for lane in list(self._lanes.values()):
-            for waiter in list(lane.waiting):
+            for wait_list in list(self._wait_lists.values()):
+                wait_list.leave(each)
+        for wait_list in list(self._wait_lists.values()):
+            for waiter in list(wait_list.waiting):
                 if isinstance(waiter, Grant) and stream in (None, waiter.stream):
                     self._expire(waiter)
         for each in leaving:  # last: a turn passed on above may have gone to one of these
@@ -259,8 +259,8 @@ class Dispatcher:
 
     def hint(self) -> None:
         """Pass on a notification: jobs or schedules may have arrived, in any queue."""
-        for lane in list(self._lanes.values()):
-            lane.hint()
+        for wait_list in list(self._wait_lists.values()):
+            wait_list.hint()
         self.on_schedules()
 
     async def listen(self) -> None:
@@ -271,11 +271,11 @@ class Dispatcher:
             await asyncio.Event().wait()
 
     async def poll(self) -> None:
-        """Poll all lanes at intervals, with or without notifications; forever."""
+        """Poll all wait lists at intervals, with or without notifications; forever."""
         while True:
             await asyncio.sleep(self._poll * _random.uniform(0.9, 1.1))
-            for lane in list(self._lanes.values()):
-                lane.hint()
+            for wait_list in list(self._wait_lists.values()):
+                wait_list.hint()
 
     def _hear(self, stream: Stream, queues: Iterable[str]) -> None:
         new = [queue for queue in queues if queue not in stream.named]
@@ -287,14 +287,14 @@ class Dispatcher:
                 self._listener.hear(new)
 
     def _forget(self, stream: Stream) -> None:
-        """Forget the lanes and queues that only this stream, which is gone, has named."""
+        """Forget the wait lists and queues that only this stream, which is gone, has named."""
         for queue in stream.named:
             place = (queue, stream.key)
             self._named[place] -= 1
             self._queues[queue] -= 1
             if not self._named[place]:
                 del self._named[place]
-                self._lanes.pop(place, None)
+                self._wait_lists.pop(place, None)
         alone = [queue for queue in stream.named if not self._queues[queue]]
         for queue in alone:
             del self._queues[queue]
@@ -322,8 +322,8 @@ class Dispatcher:
     def _enqueue(self, grant: Grant) -> None:
         stream = grant.stream
         if stream.closed:
-            for lane in grant.seen:
-                lane.leave(grant)
+            for wait_list in grant.seen:
+                wait_list.leave(grant)
             return
         grant.asked, grant.claimed, grant.is_cut = 0, [], False
         stream.grants.append(grant)
@@ -339,7 +339,7 @@ class Dispatcher:
         stream = grant.stream
         credit = min(grant.credits, stream.pace)
         try:
-            await self._look(grant, max(1, credit - len(grant.claimed)))
+            await self._claim_next_queue(grant, max(1, credit - len(grant.claimed)))
         except Exception as error:  # noqa: BLE001 - the stream's owner reports it
             self._fail(grant, error)
             return
@@ -348,19 +348,20 @@ class Dispatcher:
             stream.grants.appendleft(grant)  # other streams are served before its next queue
             self._take_turn(stream)
             return
-        for lane in grant.seen:  # it may be full before it reached the one that gave it the turn
-            lane.pass_on(grant)
+        # It may be full before it reached the queue whose wait list gave it the turn.
+        for wait_list in grant.seen:
+            wait_list.pass_on(grant)
         self._finish(grant, grant.claimed, full=full)
 
-    async def _look(self, grant: Grant, wanted: int) -> None:
+    async def _claim_next_queue(self, grant: Grant, wanted: int) -> None:
         queue = grant.queues[grant.asked]
         grant.asked += 1
-        lane = self._lane(queue, grant.stream.key)
-        grant.seen[lane] = lane.news
+        wait_list = self._wait_list(queue, grant.stream.key)
+        grant.seen[wait_list] = wait_list.news
         self.claims += 1
         found = await self._claim(grant, queue, wanted)
         self._take(grant, found)
-        lane.looked(grant, full=len(found) == wanted)
+        wait_list.claimed(grant, full=len(found) == wanted)
 
     def _take(self, grant: Grant, found: list[Assignment]) -> None:
         """Take as many jobs as fit into the answer, and give the others back."""
@@ -373,8 +374,8 @@ class Dispatcher:
     def _fail(self, grant: Grant, error: Exception) -> None:
         # The claim may have been committed: the worker must check for jobs it does not know of.
         stream = grant.stream
-        for lane in grant.seen:
-            lane.failed(grant)
+        for wait_list in grant.seen:
+            wait_list.failed(grant)
         self._settled(grant)
         if stream.closed:
             self.give_back(grant.claimed)
@@ -406,8 +407,8 @@ class Dispatcher:
         if not stream.wants_offers or stream.withdrawn:
             return
         if not full:
-            for lane, seen in grant.seen.items():
-                lane.add(stream, seen)
+            for wait_list, seen in grant.seen.items():
+                wait_list.add(stream, seen)
         elif len(claimed) < grant.credits:  # else the worker takes the queue for empty
             for queue in grant.queues[grant.asked - 1 :]:
                 stream.offer(queue)
@@ -416,10 +417,10 @@ class Dispatcher:
         """Let a grant stand without a claim if its stream is in line: the last was not full."""
         if grant.wait <= 0:
             return False
-        lanes = [self._lane(queue, grant.stream.key) for queue in grant.queues]
-        if not all(grant.stream in lane.waiting for lane in lanes):
+        wait_lists = [self._wait_list(queue, grant.stream.key) for queue in grant.queues]
+        if not all(grant.stream in wait_list.waiting for wait_list in wait_lists):
             return False
-        grant.seen = {lane: lane.news for lane in lanes}
+        grant.seen = {wait_list: wait_list.news for wait_list in wait_lists}
         self._let_stand(grant)
         return True
 
@@ -427,26 +428,27 @@ class Dispatcher:
         if grant.timer is None:
             loop = asyncio.get_running_loop()
             grant.timer = loop.call_later(grant.wait, self._expire, grant)
-        if any(lane.news != seen for lane, seen in grant.seen.items()):
+        if any(wait_list.news != seen for wait_list, seen in grant.seen.items()):
             self._enqueue(grant)  # a hint arrived during the claim
             return
-        for lane in grant.seen:
-            lane.waiting.pop(grant.stream, None)  # no offers while this stands
-            lane.waiting[grant] = None
+        for wait_list in grant.seen:
+            wait_list.waiting.pop(grant.stream, None)  # no offers while this stands
+            wait_list.waiting[grant] = None
 
     def _serve_standing(self, grant: Grant) -> None:
-        """Claim again, in all its lanes, for a grant that has the turn in one of them."""
-        for lane in grant.seen:
-            lane.call(grant)
+        """Claim again, in all its wait lists, for a grant that has the turn in one of them."""
+        for wait_list in grant.seen:
+            wait_list.call(grant)
         self._enqueue(grant)
 
     def _expire(self, grant: Grant) -> None:
         """Answer a grant that found nothing before its wait was over."""
         grant.wait = 0.0  # if a claim for it is in flight, that one is the last
-        standing = [lane for lane in grant.seen if grant in lane.waiting]
-        for lane in standing:
-            del lane.waiting[grant]
-            grant.seen[lane] = lane.news  # it was in line: other waiters have handled these
+        standing = [wait_list for wait_list in grant.seen if grant in wait_list.waiting]
+        for wait_list in standing:
+            del wait_list.waiting[grant]
+            # It was in line: other waiters have handled these hints.
+            grant.seen[wait_list] = wait_list.news
         if standing:
             self._answer(grant, [], full=False)
 
@@ -456,11 +458,11 @@ class Dispatcher:
         if grant.timer is not None:
             grant.timer.cancel()
 
-    def _lane(self, queue: str, key: str) -> Lane:
-        lane = self._lanes.get((queue, key))
-        if lane is None:
-            lane = self._lanes[queue, key] = Lane(queue, self._serve_standing)
-        return lane
+    def _wait_list(self, queue: str, key: str) -> WaitList:
+        wait_list = self._wait_lists.get((queue, key))
+        if wait_list is None:
+            wait_list = self._wait_lists[queue, key] = WaitList(queue, self._serve_standing)
+        return wait_list
 
     # -- giving back ----------------------------------------------------------------------------
 
@@ -490,7 +492,7 @@ class Dispatcher:
                 if not reports:
                     return
             await asyncio.sleep(self._poll)
-        log.warning("gave up on %s: the leases will run out", counted(len(reports), "job"))
+        log.warning("gave up on %s: their leases will expire", counted(len(reports), "job"))
 
 
 def _size_of(assignment: Assignment) -> int:

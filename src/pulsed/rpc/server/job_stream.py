@@ -23,8 +23,8 @@ from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.admission import Account
+from pulsed.rpc.server.authentication import Authenticator
 from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
-from pulsed.rpc.server.gate import Gate
 from pulsed.rpc.server.weight import check_weight
 
 SLOW_READER = 10.0
@@ -50,14 +50,14 @@ class JobStream:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        gate: Gate,
+        authenticator: Authenticator,
         check_worker: Callable[[UUID, Caller], Awaitable[None]],
         caller: Caller,
         account: Account,
         context: Any,
     ) -> None:
         self._dispatcher = dispatcher
-        self._gate = gate
+        self._authenticator = authenticator
         self._check_worker = check_worker
         self.caller = caller
         self._account = account
@@ -115,7 +115,7 @@ class JobStream:
         queues = checks.queues_of(hello.queues)
         topics = checks.topics_of(hello.topics)
         worker_id = checks.job_id_of(hello.worker_id)
-        self.caller.check_lanes((policy.topic for policy in topics), queues)
+        self.caller.check_topics_and_queues((policy.topic for policy in topics), queues)
         await self._check_worker(worker_id, self.caller)
         return Stream(
             worker_id,
@@ -155,10 +155,10 @@ class JobStream:
         return pb.StreamJobsRequest.FromString(data)
 
     def _checked(self, grant: Any, stream: Stream) -> Grant:
-        if not self._gate.knows(self.caller):
+        if not self._authenticator.knows(self.caller):
             raise unauthenticated("This token was revoked, or changed.")
         queues = checks.queues_of(grant.queues) or stream.queues
-        self.caller.check_lanes((), queues)
+        self.caller.check_topics_and_queues((), queues)
         if len(stream.named.union(queues)) > checks.MOST_QUEUES:
             raise invalid(f"A stream may name at most {checks.MOST_QUEUES} queues.")
         if not queues or not stream.topics:

@@ -33,7 +33,7 @@ class Scopes:
         if not caller.is_limited:
             return
         worker = await self._store.worker(worker_id)
-        if worker is not None and not caller.has_lanes(worker.topics, worker.queues):
+        if worker is not None and not caller.may_use_all(worker.topics, worker.queues):
             raise denied(f"{caller.name} may not use worker {worker_id}.")
 
     async def check_new(self, jobs: Iterable[NewJob], caller: Caller) -> None:

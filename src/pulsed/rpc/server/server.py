@@ -36,9 +36,9 @@ from pulsed.rpc.messages.contract import (
 from pulsed.rpc.messages.errors import Refusal, invalid, status_of
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.admission import Admission
-from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, Request
+from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, RequestKey
+from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
-from pulsed.rpc.server.gate import Gate, OpenGate
 from pulsed.rpc.server.job_stream import JobStream
 from pulsed.rpc.server.refusals import Refusals
 from pulsed.rpc.server.scopes import Scopes
@@ -91,12 +91,15 @@ class Server:
     """A gRPC server over a store. Belongs to the event loop that starts it."""
 
     def __init__(
-        self, store: Store, options: ServerOptions | None = None, gate: Gate | None = None
+        self,
+        store: Store,
+        options: ServerOptions | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.options = options or ServerOptions()
         self.store = store
         self.port = 0
-        self._gate = gate or OpenGate()
+        self._authenticator = authenticator or NoAuthentication()
         self.refusals = Refusals()
         self._admission = Admission(
             most_bytes=2 * self.options.largest_message,
@@ -167,7 +170,7 @@ class Server:
             self.dispatcher.run(),
             self.dispatcher.poll(),
             self.dispatcher.listen(),
-            self._gate.run(self._end_revoked),
+            self._authenticator.run(self._end_revoked),
         ]
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
@@ -250,16 +253,16 @@ class Server:
         async def answer(request: Any, caller: Caller, context: Any) -> Any:
             sent = _request_id(context) if method.name in ANSWERED_ONCE else None
             if sent:
-                once = Request(caller.name, method.name, sent)
+                once = RequestKey(caller.name, method.name, sent)
                 return await self._answers.once(once, lambda: function(request, caller))
             if method.name == "Heartbeat":
-                return await function(request, caller, within=_patience(context))
+                return await function(request, caller, within=_time_left(context))
             return await function(request, caller)
 
         async def call(_: Any, context: Any) -> Any:
             caller = None
             try:
-                caller = await self._gate.admit(context)
+                caller = await self._authenticator.authenticate(context)
                 caller.check_method(method.name)
                 with self._admission.call(caller) as account:
                     data = await account.read(context)
@@ -296,20 +299,20 @@ class Server:
     def _end_revoked(self) -> None:
         """End the streams of callers whose token was revoked or changed."""
         for stream in list(self._streams):
-            if not self._gate.knows(stream.caller):
+            if not self._authenticator.knows(stream.caller):
                 stream.end(unauthenticated("This token was revoked, or changed."))
 
     async def _stream_jobs(self, _: Any, context: Any) -> None:
         caller = None
         try:
-            caller = await self._gate.admit(context)
+            caller = await self._authenticator.authenticate(context)
             caller.check_method("StreamJobs")
             self._check_not_draining()
             with self._admission.stream(caller) as account:
                 await context.send_initial_metadata(((WELCOME, "1"),))
                 check = self._scopes.check_worker
                 await self._serve_stream(
-                    JobStream(self.dispatcher, self._gate, check, caller, account, context)
+                    JobStream(self.dispatcher, self._authenticator, check, caller, account, context)
                 )
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             await self._abort(context, error, "StreamJobs", caller)
@@ -346,7 +349,7 @@ def _request_id(context: Any) -> str:
     return str(dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY, ""))
 
 
-def _patience(context: Any) -> float | None:
+def _time_left(context: Any) -> float | None:
     """Return how long to retry, so that an error of the database reaches the caller in time.
 
     The caller could not tell silence from a broken network, after which a worker stops its jobs.

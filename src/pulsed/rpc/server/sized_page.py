@@ -22,7 +22,7 @@ LARGEST_PART = 4_000
 GROWTH = 4
 
 
-class Parcel(Generic[T, M]):
+class SizedPage(Generic[T, M]):
     """The messages of one answer; at least one, however large it is."""
 
     def __init__(self, pack: Callable[[T], M], *, limit: int | None = None) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pulsed.errors import SchemaError
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 FOLDER = resources.files(__name__)
 """Resolved at import: resolving imports modules, and a fork at first use must not interrupt it."""
@@ -92,7 +92,7 @@ def read_applied(d: Dialect) -> Verb[list[Applied]]:
             for version, name, applied_at, oldest_code in (yield Statement(select, {}))
         ]
 
-    return Verb("schema_check", Kind.SINGLE, script)
+    return Verb("schema_check", VerbKind.SINGLE, script)
 
 
 def migrate(d: Dialect) -> Verb[list[Migration]]:
@@ -121,7 +121,7 @@ def migrate(d: Dialect) -> Verb[list[Migration]]:
             )
         return missing
 
-    return Verb("migrate", Kind.TRANSACTION, script)
+    return Verb("migrate", VerbKind.TRANSACTION, script)
 
 
 def script(d: Dialect, *, since: int = 0) -> str:
@@ -145,20 +145,20 @@ def is_behind(applied: list[Applied], engine: str) -> bool:
 
 def check_schema(applied: list[Applied], engine: str) -> None:
     """Raise SchemaError unless this code can work with the database."""
-    ours = newest(engine)
-    theirs = max((row.version for row in applied), default=0)
-    if theirs == 0:
+    this_version = newest(engine)
+    database_version = max((row.version for row in applied), default=0)
+    if database_version == 0:
         raise SchemaError(
             "The database has no pulsed tables yet. Run `pulsed migrate up`, or let pulsed create "
             "them on first use (it does, unless Pulse(migrate=False))."
         )
-    if theirs < ours:
+    if database_version < this_version:
         raise SchemaError(
-            f"The database's schema is too old: version {theirs}, this pulsed needs {ours}. "
-            "Run `pulsed migrate up`."
+            f"The database's schema is too old: version {database_version}, this pulsed "
+            f"needs {this_version}. Run `pulsed migrate up`."
         )
-    if max(row.oldest_code for row in applied) > ours:
+    if max(row.oldest_code for row in applied) > this_version:
         raise SchemaError(
-            f"The database's schema is too new: version {theirs}, this pulsed knows {ours}. "
-            "Upgrade pulsed in this process; nothing was changed."
+            f"The database's schema is too new: version {database_version}, this pulsed "
+            f"knows {this_version}. Upgrade pulsed in this process; nothing was changed."
         )

@@ -97,13 +97,13 @@ def _is_identifier(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Address:
+class PostgresAddress:
     """One database, as libpq's keywords."""
 
     keywords: dict[str, str] = field(repr=False)  # has the password in it
 
     @classmethod
-    def parse(cls, url: str) -> Address:
+    def parse(cls, url: str) -> PostgresAddress:
         """Read a URL, without connecting."""
         if not url.startswith(SCHEMES):
             scheme = url.partition("://")[0] if "://" in url else ""
@@ -127,18 +127,18 @@ class Address:
         """The hosts, in the order to try them."""
         return (self.keywords.get("host") or self.keywords.get("hostaddr") or "").split(",")
 
-    def alternatives(self) -> list[Address]:
+    def alternatives(self) -> list[PostgresAddress]:
         """Return a separate address for each host."""
         if len(self.hosts) == 1:
             return [self]
         name = "host" if self.keywords.get("host") else "hostaddr"
         ports = self.keywords.get("port", "").split(",")
         return [
-            Address(self.keywords | {name: host, "port": port})
+            PostgresAddress(self.keywords | {name: host, "port": port})
             for host, port in zip_longest_last(self.hosts, ports)
         ]
 
-    def reordered(self, order: list[int]) -> Address:
+    def reordered(self, order: list[int]) -> PostgresAddress:
         """Return the same hosts in another order."""
         lists = {
             name: self.keywords[name].split(",")
@@ -146,7 +146,7 @@ class Address:
             if self.keywords.get(name, "").count(",") == len(order) - 1
         }
         moved = {name: ",".join(each[place] for place in order) for name, each in lists.items()}
-        return Address(self.keywords | moved)
+        return PostgresAddress(self.keywords | moved)
 
     def place_of(self, host: str, port: int) -> int:
         """Return the index of a host, given the host and port that libpq reports."""
@@ -170,9 +170,9 @@ class Address:
 
     def connect_timeout(self, default: float) -> float:
         """Return the timeout in seconds for one host: the URL's, if it has one."""
-        said = self.keywords.get("connect_timeout", "")
-        if said.isdecimal() and int(said) > 0:
-            return float(said)
+        given = self.keywords.get("connect_timeout", "")
+        if given.isdecimal() and int(given) > 0:
+            return float(given)
         return default if len(self.hosts) == 1 else min(default, HOST_WITHIN)
 
     def for_psycopg(
@@ -186,14 +186,14 @@ class Address:
         arguments: dict[str, Any] = dict(self.keywords)
         arguments["application_name"] = settings["application_name"]
         arguments["connect_timeout"] = max(2, round(min(self.connect_timeout(timeout), most)))
-        said = [arguments["options"]] if arguments.get("options") else []
-        ours = [
+        given = [arguments["options"]] if arguments.get("options") else []
+        own = [
             f"-c {name}={_escaped(value)}"
             for name, value in settings.items()
             if name != "application_name"
         ]
-        if said or ours:
-            arguments["options"] = " ".join(said + ours)
+        if given or own:
+            arguments["options"] = " ".join(given + own)
         # Keepalives detect a server that vanished within a minute instead of two hours. The user
         # timeout detects unacknowledged data in half a minute instead of fifteen.
         for name, value in (("keepalives_idle", 20), ("keepalives_interval", 10)):

@@ -32,7 +32,7 @@ Clock: TypeAlias = Callable[[], datetime]
 CLOSE_WITHIN = 2.0
 
 
-class Connection(asyncpg.Connection):  # type: ignore[misc]
+class AsyncpgConnection(asyncpg.Connection):  # type: ignore[misc]
     """A connection that knows its host."""
 
     place = 0
@@ -41,7 +41,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
 
 async def connect(
     hosts: Hosts, options: PostgresOptions, sessions: Sessions, lane: Lane
-) -> Connection:
+) -> AsyncpgConnection:
     """Open a connection for a lane, to the first suitable host."""
     if lane is not Lane.URGENT:
         sessions.crowding.check()
@@ -56,15 +56,15 @@ async def connect(
 
 async def _connect_to_one(
     hosts: Hosts, options: PostgresOptions, settings: dict[str, str]
-) -> Connection:
+) -> AsyncpgConnection:
     """Try one host after the other: asyncpg itself has one timeout for all of them."""
     within = hosts.address.connect_timeout(options.connect_timeout)
     failed: Exception | None = None
     for place in hosts.in_order():
         try:
-            connection: Connection = await asyncpg.connect(
+            connection: AsyncpgConnection = await asyncpg.connect(
                 **hosts.each[place].for_asyncpg(settings, within),
-                connection_class=Connection,
+                connection_class=AsyncpgConnection,
                 command_timeout=options.statement_timeout + 5,
                 statement_cache_size=256 if options.prepared_statements else 0,
                 max_cached_statement_lifetime=0,
@@ -94,16 +94,16 @@ class LanePool:
 
     keep_idle = KEEP_IDLE
 
-    def __init__(self, size: int, open_one: Callable[[], Awaitable[Connection]]) -> None:
+    def __init__(self, size: int, open_one: Callable[[], Awaitable[AsyncpgConnection]]) -> None:
         self.slots = asyncio.Semaphore(size)
-        self.opened: set[Connection] = set()
-        self._idle: list[tuple[Connection, float]] = []
+        self.opened: set[AsyncpgConnection] = set()
+        self._idle: list[tuple[AsyncpgConnection, float]] = []
         self._open_one = open_one
-        self._unclaimed: list[asyncio.Task[Connection]] = []
+        self._unclaimed: list[asyncio.Task[AsyncpgConnection]] = []
         """Connections being opened whose callers have been cancelled."""
         self._trimming: asyncio.TimerHandle | None = None
 
-    async def take(self, within: float | None = None) -> Connection:
+    async def take(self, within: float | None = None) -> AsyncpgConnection:
         """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
         while self._idle:
             connection, since = self._idle.pop()
@@ -115,7 +115,7 @@ class LanePool:
         self.opened.add(connection)
         return connection
 
-    async def _opened(self) -> Connection:
+    async def _opened(self) -> AsyncpgConnection:
         """Return a new connection, or one that a cancelled caller began to open.
 
         The opening is not cancelled with its caller: asyncpg would leave a future behind, whose
@@ -130,10 +130,10 @@ class LanePool:
                 opening.add_done_callback(self._adopt)
             raise
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> AsyncpgConnection:
         return await self._open_one()
 
-    def _adopt(self, opening: asyncio.Task[Connection]) -> None:
+    def _adopt(self, opening: asyncio.Task[AsyncpgConnection]) -> None:
         """Keep a connection whose caller was cancelled; an error in opening it is dropped."""
         failed = opening.cancelled() or opening.exception() is not None
         if opening in self._unclaimed:
@@ -142,7 +142,7 @@ class LanePool:
                 self.opened.add(opening.result())
                 self.give_back(opening.result())
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: AsyncpgConnection) -> None:
         """Keep a connection for the next verb."""
         if connection in self.opened:  # else the pool was closed meanwhile
             self._idle.append((connection, time.monotonic()))
@@ -166,12 +166,12 @@ class LanePool:
             _keep(asyncio.ensure_future(_close(connection)))
         self._trim_later()
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: AsyncpgConnection) -> None:
         """Abort a connection, without a message to the server."""
         self.opened.discard(connection)
         connection.terminate()
 
-    async def drop_cancelled(self, connection: Connection) -> None:
+    async def drop_cancelled(self, connection: AsyncpgConnection) -> None:
         """Close a connection whose statement was cancelled, after the server got the cancellation.
 
         If the connection were aborted at once, the statement would keep running, with its locks,
@@ -199,7 +199,7 @@ class LanePool:
         await asyncio.gather(*(_close(connection) for connection in idle))
 
 
-async def _close(connection: Connection) -> None:
+async def _close(connection: AsyncpgConnection) -> None:
     try:
         await connection.close(timeout=CLOSE_WITHIN)
     except Exception:  # noqa: BLE001 - whatever the error, the connection is dropped
@@ -259,7 +259,7 @@ class LoopPool:
     def _start_closing(self) -> None:
         _keep(self.loop.create_task(self.close()))
 
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[AsyncpgConnection]:
         """Return every open connection."""
         return [connection for lane in self._lanes.values() for connection in lane.opened]
 
@@ -303,7 +303,7 @@ class LoopPool:
         return answer
 
     @contextmanager
-    def watched(self, connection: Connection) -> Iterator[None]:
+    def watched(self, connection: AsyncpgConnection) -> Iterator[None]:
         """Abort the connection if its host stops answering and another one has taken over."""
         if not self.hosts.several:
             yield
@@ -319,7 +319,7 @@ class LoopPool:
         return self._lanes[lane].slots
 
     @asynccontextmanager
-    async def borrowed(self, lane: Lane) -> AsyncIterator[Connection]:
+    async def borrowed(self, lane: Lane) -> AsyncIterator[AsyncpgConnection]:
         """Lend a connection. After an error it is not reused."""
         pool = self._lanes[lane]
         async with pool.slots:
@@ -339,7 +339,9 @@ class LoopPool:
             else:
                 pool.give_back(connection)
 
-    async def _run_on(self, connection: Connection, verb: Verb[T], left: Callable[[], float]) -> T:
+    async def _run_on(
+        self, connection: AsyncpgConnection, verb: Verb[T], left: Callable[[], float]
+    ) -> T:
         opening = self._sessions.opening(verb)
 
         async def execute(statement: Statement) -> Rows:
@@ -366,7 +368,7 @@ class LoopPool:
 class _Watch:
     """Checks a host periodically while a statement waits for its answer."""
 
-    def __init__(self, hosts: Hosts, connection: Connection) -> None:
+    def __init__(self, hosts: Hosts, connection: AsyncpgConnection) -> None:
         self._hosts = hosts
         self._connection = connection
         self._loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 _SERVER = """SELECT current_setting('server_version'), current_database(), current_user,
     coalesce(current_schema(), ''), pg_is_in_recovery()::text,
@@ -42,7 +42,7 @@ def check(d: Dialect) -> Verb[dict[str, str]]:
             "idle_in_transaction": _describe(*idle[0]) if idle else "none",
         }
 
-    return Verb("check", Kind.READ, script)
+    return Verb("check", VerbKind.READ, script)
 
 
 def _describe(pid: int, seconds: int, application: str, role: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pulsed.store.sql.statement import Sql, Statement
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _CONFIRM = Statement(Sql(_MESSAGE, ()), {})
 
 def confirmed(verb: Verb[T]) -> Verb[T]:
     """Return a verb whose answer waits for the standby, even without its own transaction."""
-    if verb.kind is not Kind.SINGLE:
+    if verb.kind is not VerbKind.SINGLE:
         return verb
     return replace(verb, script=lambda: _confirmed(verb.script()))
 

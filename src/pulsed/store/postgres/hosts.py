@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from pulsed.store.postgres.address import Address
+from pulsed.store.postgres.address import PostgresAddress
 
 log = logging.getLogger("pulsed.store")
 
@@ -31,8 +31,8 @@ class Hosts:
 
     def __init__(
         self,
-        address: Address,
-        accepts: Callable[[Address], bool | None] = lambda _: None,
+        address: PostgresAddress,
+        accepts: Callable[[PostgresAddress], bool | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``accepts`` connects to a host: True if it can, None if the host answers but refuses."""
@@ -58,7 +58,7 @@ class Hosts:
         """Return the indexes of all hosts, those recently replaced last."""
         return sorted(range(len(self.each)), key=self._is_avoided)
 
-    def preferred(self) -> Address:
+    def preferred(self) -> PostgresAddress:
         """Return the address with its hosts in that order."""
         order = self.in_order()
         return self.address if order == sorted(order) else self.address.reordered(order)
@@ -85,7 +85,7 @@ class Hosts:
             )
             return True
 
-    def _replacement(self, place: int) -> Address | None:
+    def _replacement(self, place: int) -> PostgresAddress | None:
         if self._accepts(self.each[place]) is not False:
             return None
         others = [each for other, each in enumerate(self.each) if other != place]

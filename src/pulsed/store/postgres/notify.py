@@ -19,7 +19,7 @@ from typing import Any
 from pulsed.errors import StorageError
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql.statement import Statement, numbered
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 AT_MOST_EVERY = 0.005
 LATE_BY = 0.002
@@ -47,7 +47,7 @@ def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
     def script() -> Script[None]:
         yield statement
 
-    return Verb("notify", Kind.SINGLE, script, claim_lane=True)
+    return Verb("notify", VerbKind.SINGLE, script, claim_lane=True)
 
 
 class Notifier:

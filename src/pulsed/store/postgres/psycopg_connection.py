@@ -17,7 +17,7 @@ import psycopg
 from pulsed.store.fork import Gate
 from pulsed.store.postgres import address as addresses
 from pulsed.store.postgres import hosts as silence
-from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
 from pulsed.store.postgres.direct import Prepared
 from pulsed.store.postgres.errors import is_crowded
 from pulsed.store.postgres.hosts import Hosts
@@ -30,10 +30,10 @@ class NoAnswer(psycopg.OperationalError):
     """The server, or the network before it, did not answer in time."""
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection with a deadline for every answer."""
 
-    patience: float = math.inf
+    answer_timeout: float = math.inf
     """Seconds that a statement may take."""
     is_replaced: Callable[[], bool] | None = None
     """Whether another host has replaced its own, if there are several."""
@@ -50,7 +50,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run a statement, or any other wait of the driver, within the deadline."""
-        return super().wait(_within(self.patience, gen, self.is_replaced), *args, **options)
+        return super().wait(_within(self.answer_timeout, gen, self.is_replaced), *args, **options)
 
 
 def _within(
@@ -81,7 +81,9 @@ def _within(
 class Connector:
     """Opens connections, but not during a fork or while the server has no slot left."""
 
-    def __init__(self, address: Address, options: PostgresOptions, sessions: Sessions) -> None:
+    def __init__(
+        self, address: PostgresAddress, options: PostgresOptions, sessions: Sessions
+    ) -> None:
         self._options = options
         self._sessions = sessions
         self.hosts = Hosts(address, self._accepts)
@@ -95,7 +97,7 @@ class Connector:
 
     def open(
         self, lane: Lane, *, within: float, urgent: bool = False, **options: Any
-    ) -> Connection:
+    ) -> PsycopgConnection:
         """Open a connection to the first suitable host; ``urgent`` ignores the crowding backoff."""
         crowding = self._sessions.crowding
         if not urgent:
@@ -110,20 +112,22 @@ class Connector:
             self._watch(connection, urgent=urgent)
         return connection
 
-    def _watch(self, connection: Connection, *, urgent: bool) -> None:
+    def _watch(self, connection: PsycopgConnection, *, urgent: bool) -> None:
         place = self.hosts.address.place_of(connection.info.host, connection.info.port)
         self.hosts.connected(place)
         if not urgent:  # an urgent verb's own timeout is shorter
             connection.is_replaced = lambda: self.hosts.is_replaced(place)
 
-    def _connect(self, address: Address, lane: Lane, within: float, **options: Any) -> Connection:
+    def _connect(
+        self, address: PostgresAddress, lane: Lane, within: float, **options: Any
+    ) -> PsycopgConnection:
         settings, timeout = self._sessions.at_connect(lane), self._options.connect_timeout
         with self.gate:
-            return Connection.connect(
+            return PsycopgConnection.connect(
                 **address.for_psycopg(settings, timeout, most=within), **options
             )
 
-    def _accepts(self, host: Address) -> bool | None:
+    def _accepts(self, host: PostgresAddress) -> bool | None:
         """Whether a host accepts a connection as the URL requires; None: it is up, but full."""
         try:
             self._connect(host, Lane.CHECK, addresses.HOST_WITHIN).close()

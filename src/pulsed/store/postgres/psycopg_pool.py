@@ -16,7 +16,7 @@ from pulsed.errors import TransientStorageError
 from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.direct import count
 from pulsed.store.postgres.errors import lost_the_server
-from pulsed.store.postgres.psycopg_connection import Connection, Connector
+from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.sql.statement import Rows, Statement
@@ -47,8 +47,8 @@ class ThreadPool:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self._options.size)
-        self._idle: list[tuple[Connection, float]] = []
-        self._opened: set[Connection] = set()
+        self._idle: list[tuple[PsycopgConnection, float]] = []
+        self._opened: set[PsycopgConnection] = set()
 
     def forget_inherited(self) -> list[object]:
         """Reset the state in a forked child; returns the parent's connections."""
@@ -79,9 +79,9 @@ class ThreadPool:
 
     def _run(self, verb: Verb[T]) -> T:
         try:
-            patience = self._sessions.client_timeout(verb)
-            connection = self._take(patience, urgent=verb.urgent)
-            connection.patience = patience
+            answer_timeout = self._sessions.client_timeout(verb)
+            connection = self._take(answer_timeout, urgent=verb.urgent)
+            connection.answer_timeout = answer_timeout
             try:
                 answer = self._run_on(connection, verb)
             except BaseException:  # as in asyncpg_pool: never reused
@@ -94,7 +94,7 @@ class ThreadPool:
         self._give_back(connection)
         return answer
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: PsycopgConnection) -> None:
         """Keep a connection for the next verb, and close those idle for too long."""
         now = time.monotonic()
         with self._lock:
@@ -104,7 +104,7 @@ class ThreadPool:
         for one in surplus:
             self._drop(one)
 
-    def _run_on(self, connection: Connection, verb: Verb[T]) -> T:
+    def _run_on(self, connection: PsycopgConnection, verb: Verb[T]) -> T:
         prepare = self._options.prepared_statements
         opening = self._sessions.opening(verb, Lane.SYNC)
 
@@ -124,20 +124,20 @@ class ThreadPool:
         connection.execute(self._sessions.closing(verb), prepare=False)
         return answer
 
-    def _take(self, patience: float, *, urgent: bool) -> Connection:
+    def _take(self, answer_timeout: float, *, urgent: bool) -> PsycopgConnection:
         while True:
             with self._lock:
                 connection, since = self._idle.pop() if self._idle else (None, 0.0)
             if connection is None:
-                return self._connect(patience, urgent=urgent)
+                return self._connect(answer_timeout, urgent=urgent)
             if time.monotonic() - since < IDLE_FOR_TOO_LONG and connection.is_quiet:
                 return connection
             self._drop(connection)
 
-    def _connect(self, patience: float, *, urgent: bool = False) -> Connection:
+    def _connect(self, answer_timeout: float, *, urgent: bool = False) -> PsycopgConnection:
         connection = self._connector.open(
             Lane.SYNC,
-            within=patience,
+            within=answer_timeout,
             urgent=urgent,
             autocommit=True,
             cursor_factory=RawCursor,
@@ -147,7 +147,7 @@ class ThreadPool:
             self._opened.add(connection)
         return connection
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: PsycopgConnection) -> None:
         with self._lock:
             self._opened.discard(connection)
         with suppress(psycopg.Error):

@@ -20,11 +20,11 @@ from pulsed.store.log_throttle import Throttle
 from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.confirm import COMMIT, COMMIT_WRITTEN
 from pulsed.store.postgres.errors import is_crowded
-from pulsed.store.verbs.script import Kind, Verb
+from pulsed.store.verbs.script import Verb, VerbKind
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
-PATIENCE = 86_400.0
+MIGRATION_TIMEOUT = 86_400.0
 """Seconds that a migration may wait for another one."""
 
 URGENT_WITHIN = 5.0
@@ -148,7 +148,7 @@ class Sessions:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.crowding = Crowding()
-        self._openings: dict[tuple[Lane, Kind, bool, bool], str | None] = {}
+        self._openings: dict[tuple[Lane, VerbKind, bool, bool], str | None] = {}
 
     def sizes(self) -> dict[Lane, int]:
         """Return the connection limit of each lane of an event loop."""
@@ -174,7 +174,7 @@ class Sessions:
         ``session`` is the lane of the connection, if that is not the verb's own.
         """
         migrating = verb.name == "migrate"
-        hasty = verb.short_lock_wait and verb.kind is Kind.TRANSACTION and session is Lane.SYNC
+        hasty = verb.short_lock_wait and verb.kind is VerbKind.TRANSACTION and session is Lane.SYNC
         key = (lane_of(verb), verb.kind, migrating, hasty)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
@@ -182,12 +182,12 @@ class Sessions:
 
     def closing(self, verb: Verb[Any]) -> str:
         """Return the SQL that commits a verb's transaction."""
-        return COMMIT_WRITTEN if verb.kind is Kind.TRANSACTION else COMMIT
+        return COMMIT_WRITTEN if verb.kind is VerbKind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return the client's timeout in seconds, for a server that does not even time out."""
         if verb.name == "migrate":
-            return PATIENCE
+            return MIGRATION_TIMEOUT
         most = self._options.statement_timeout + 5
         if not verb.urgent:
             return most
@@ -195,7 +195,7 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(self, lane: Lane, kind: Kind, migrating: bool, hasty: bool) -> str | None:  # noqa: FBT001
+    def _make_opening(self, lane: Lane, kind: VerbKind, migrating: bool, hasty: bool) -> str | None:  # noqa: FBT001
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
             local |= self._settings(lane)
@@ -203,7 +203,7 @@ class Sessions:
             local["lock_timeout"] = _milliseconds(LOCK_WITHIN)
         if migrating:  # it may wait for another migration, without a limit
             local |= {"statement_timeout": "0", "lock_timeout": "0"}
-        if not local and kind is not Kind.TRANSACTION:
+        if not local and kind is not VerbKind.TRANSACTION:
             return None
         return "; ".join(
             [BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())]

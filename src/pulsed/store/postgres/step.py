@@ -18,7 +18,7 @@ from psycopg import RawCursor
 from pulsed.errors import LeaseLost, StorageError
 from pulsed.model.job import Lease
 from pulsed.model.step import Checkpoint
-from pulsed.store.postgres.asyncpg_pool import Connection, LoopPool, changed
+from pulsed.store.postgres.asyncpg_pool import AsyncpgConnection, LoopPool, changed
 from pulsed.store.postgres.errors import (
     DRIVER_ERRORS,
     lost_the_server,
@@ -100,7 +100,7 @@ class AsyncTransaction(PostgresTransaction):
         store: PostgresStore,
         lease: Lease,
         pool: LoopPool,
-        connection: Connection,
+        connection: AsyncpgConnection,
         transaction: AsyncpgTransaction,
     ) -> None:
         super().__init__(store, lease)

@@ -34,7 +34,7 @@ from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.postgres import check as postgres_check
-from pulsed.store.postgres.address import Address, PostgresOptions
+from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
 from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
 from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.dialect import PostgresDialect
@@ -72,7 +72,7 @@ class PostgresStore(SqlStore, ForkAware):
         self.postgres_options = options = options or PostgresOptions()
         dialect = PostgresDialect(options.schema, own_clock=clock is not None)
         super().__init__(PostgresEngine(dialect), options, clock=clock)
-        self.address = Address.parse(url)
+        self.address = PostgresAddress.parse(url)
         self._sessions = Sessions(options)
         self._connector = Connector(self.address, options, self._sessions)
         self._listen_at = self._where_to_listen()
@@ -194,7 +194,8 @@ class PostgresStore(SqlStore, ForkAware):
             self.channel,
             queues,
             wake,
-            ours=(await self._pool_of_this_loop()).session_pids,
+            own_pids=(await self._pool_of_this_loop()).session_pids,
+            on_change=lambda connected: self.publish_listening(connected=connected),
         )
         self._channels.append(channel)
         try:
@@ -207,7 +208,7 @@ class PostgresStore(SqlStore, ForkAware):
     def _where_to_listen(self) -> Hosts | None:
         options = self.postgres_options
         if options.listen_url is not None:
-            return Hosts(Address.parse(options.listen_url))
+            return Hosts(PostgresAddress.parse(options.listen_url))
         return self._connector.hosts if options.prepared_statements else None
 
     async def check(self) -> Mapping[str, str]:

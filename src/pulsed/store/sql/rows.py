@@ -6,7 +6,7 @@ from pulsed.model.fields import CLAIM, ROW, Kind, fields_of
 from pulsed.model.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
 from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import Checkpoint
-from pulsed.model.workflow import Ended
+from pulsed.model.workflow import JobOutcome
 from pulsed.store.sql.checkpoints import CHECKPOINT_COLUMNS
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import FAILURE_COLUMNS, WORKER_COLUMNS
@@ -16,7 +16,7 @@ from pulsed.store.sql.statement import Row
 from pulsed.store.sql.waiting import OUTCOME_COLUMNS
 
 checkpoint = reader(Checkpoint, CHECKPOINT_COLUMNS)
-ended = reader(Ended, OUTCOME_COLUMNS)
+job_outcome = reader(JobOutcome, OUTCOME_COLUMNS)
 failure = reader(Failure, FAILURE_COLUMNS)
 schedule = reader(ScheduleRow, SCHEDULE_COLUMNS)
 worker = reader(WorkerInfo, WORKER_COLUMNS)

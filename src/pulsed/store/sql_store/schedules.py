@@ -15,7 +15,7 @@ from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, Sche
 from pulsed.store.base import SCHEDULES
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
 from pulsed.store.verbs import schedules, submit
-from pulsed.store.verbs.audit import Done
+from pulsed.store.verbs.audit import ActResult
 
 if TYPE_CHECKING:
     from pulsed.store.sql_store.store import SqlStore
@@ -40,7 +40,7 @@ class SqlSchedules(ScheduleStore):
         seen: Version | None = None,
         by: Operator | None = None,
     ) -> Put:
-        wanted = schedules.Wanted(app, name, spec, declared, new_job_id(), seen)
+        wanted = schedules.ScheduleChange(app, name, spec, declared, new_job_id(), seen)
         verb = schedules.put(self._store.engine, wanted)
         put = await self._store.act(
             verb,
@@ -56,7 +56,7 @@ class SqlSchedules(ScheduleStore):
         self, app: str, specs: Mapping[str, ScheduleSpec], *, by: Operator | None = None
     ) -> dict[str, str]:
         wanted = [
-            schedules.Wanted(app, name, spec, declared=True, new_id=new_job_id())
+            schedules.ScheduleChange(app, name, spec, declared=True, new_id=new_job_id())
             for name, spec in sorted(specs.items())
         ]
         effects: dict[str, str] = {}
@@ -140,10 +140,12 @@ class SqlSchedules(ScheduleStore):
     async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:
         verb = schedules.prune(self._store.engine, age, limit)
         return await self._store.act(
-            verb, by, "prune schedules", lambda gone: Done(gone, f"done for {age:.0f} s")
+            verb, by, "prune schedules", lambda gone: ActResult(gone, f"done for {age:.0f} s")
         )
 
-    async def _declare(self, wanted: list[schedules.Wanted], by: Operator | None) -> dict[str, str]:
+    async def _declare(
+        self, wanted: list[schedules.ScheduleChange], by: Operator | None
+    ) -> dict[str, str]:
         effects: dict[str, str] = {}
         for _ in range(DECLARE_TRIES):
             verb = schedules.declare(self._store.engine, wanted)
@@ -159,10 +161,10 @@ class SqlSchedules(ScheduleStore):
         return effects
 
 
-def _declared(effects: Mapping[str, str]) -> Done:
+def _declared(effects: Mapping[str, str]) -> ActResult:
     changed = [name for name, effect in effects.items() if effect != "unchanged"]
-    return Done(len(changed), " ".join(changed))
+    return ActResult(len(changed), " ".join(changed))
 
 
-def _schedule(app: str, name: str, *, changed: bool) -> Done:
-    return Done(int(changed), f"{name} of app {app}")
+def _schedule(app: str, name: str, *, changed: bool) -> ActResult:
+    return ActResult(int(changed), f"{name} of app {app}")

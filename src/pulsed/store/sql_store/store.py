@@ -31,6 +31,7 @@ from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
 from pulsed.store.base import CANCELS, Audit, Backlog, Pruned, Store, WatchdogTick
+from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store.rollups import SqlRollups
@@ -51,7 +52,7 @@ from pulsed.store.verbs import (
     workers,
     workflows,
 )
-from pulsed.store.verbs.audit import Done
+from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.floors import Floors
@@ -98,6 +99,7 @@ class SqlStore(Store):
         self.options = options
         self.clock = clock
         """A test's clock; None: the engine's."""
+        self.events = Events()
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
         self.rollups = SqlRollups(self)
@@ -124,12 +126,13 @@ class SqlStore(Store):
             policy,
             lambda: self.perform(verb),
             what=verb.action,
+            events=self.events,
             within=within,
             busy=not verb.short_lock_wait,
         )
 
     async def act(
-        self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], Done]
+        self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], ActResult]
     ) -> T:
         """Run a verb, recording it in the audit log if an operator acts."""
         return await self.run(audit.audited(self.dialect, verb, by, act, done))
@@ -187,7 +190,8 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
+        policy = dequeue_retry_of(self.options)
+        return await retrying(policy, attempt, what=verb.action, events=self.events)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
@@ -259,7 +263,7 @@ class SqlStore(Store):
     ) -> Pruned:
         verb = retention.prune(self.engine, ages, limit, since or {})
         return await self.act(
-            verb, by, "prune jobs", lambda pruned: Done(pruned.total, of_ages(ages))
+            verb, by, "prune jobs", lambda pruned: ActResult(pruned.total, of_ages(ages))
         )
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
@@ -310,7 +314,7 @@ class SqlStore(Store):
         act: Callable[[Sequence[UUID]], Verb[T]],
         by: Operator | None,
         name: str,
-        done: Callable[[T], Done],
+        done: Callable[[T], ActResult],
     ) -> tuple[T, list[UUID]]:
         """Act on jobs; returns the result, and the ids skipped because their rows stay locked."""
         try:
@@ -412,10 +416,10 @@ def _check_locked(locked: Sequence[UUID], total: int) -> None:
     raise JobsLocked(f"{told} Try again when that session has ended its transaction.")
 
 
-def _jobs(ids: Iterable[UUID]) -> Done:
+def _jobs(ids: Iterable[UUID]) -> ActResult:
     changed = list(ids)
-    return Done(len(changed), of_ids(changed))
+    return ActResult(len(changed), of_ids(changed))
 
 
-def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> Done:
+def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> ActResult:
     return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.step import Checkpoint
-from pulsed.model.workflow import Ended, History, Record, Signal
+from pulsed.model.workflow import History, JobOutcome, Record, Signal
 from pulsed.store.verbs import checkpoints, workflows
 from pulsed.store.workflows import Signalled, Transaction, WorkflowStore
 
@@ -38,10 +38,10 @@ class SqlWorkflows(WorkflowStore):
         await self._store.run(verb)
         await self._store.hint_at(jobs)
 
-    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, Ended]:
+    async def outcomes(self, ids: Sequence[UUID]) -> dict[UUID, JobOutcome]:
         return await self._store.run(workflows.outcomes(self._store.engine, ids)) if ids else {}
 
-    async def watch(self, lease: Lease, job_id: UUID) -> Ended | None:
+    async def watch(self, lease: Lease, job_id: UUID) -> JobOutcome | None:
         await self._store.run(workflows.about_to_wait(self._store.engine, lease, job_id))
         return await self._store.run(workflows.watch(self._store.engine, job_id))
 

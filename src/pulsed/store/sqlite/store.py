@@ -49,7 +49,7 @@ from pulsed.store.sqlite.values import execute
 from pulsed.store.sqlite.wake import listening
 from pulsed.store.sqlite.writer import Writer
 from pulsed.store.step_thread import StepThread
-from pulsed.store.verbs.script import Kind, Script, Verb, drive
+from pulsed.store.verbs.script import Script, Verb, VerbKind, drive
 from pulsed.store.workflows import Transaction
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class SqliteStore(SqlStore, ForkAware):
         return await super().run(verb, within=within)
 
     async def perform(self, verb: Verb[T]) -> T:
-        if verb.kind is Kind.READ and self.path is not None:
+        if verb.kind is VerbKind.READ and self.path is not None:
             if is_blocking():
                 return self._read(verb)
             loop = asyncio.get_running_loop()
@@ -298,7 +298,7 @@ class SqliteStore(SqlStore, ForkAware):
             exists = path.exists()
         except PermissionError as error:
             raise StorageReadOnly(
-                f"{path} cannot be opened: this user may not look into its folder. Check the "
+                f"{path} cannot be opened: this user may not read its folder. Check the "
                 "owner and the mode of the folders above it."
             ) from error
         if not exists and not self.sqlite_options.create:
@@ -324,7 +324,7 @@ class SqliteStore(SqlStore, ForkAware):
         self._close_readers()
         return DatabaseReplaced(
             f"{self.path} was removed or replaced while it was in use. Jobs that were only "
-            "there are gone; this process goes on with the file that is there now, or makes one."
+            "there are lost; this process continues with the file that is there now, or a new one."
         )
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
@@ -440,7 +440,7 @@ def _read_journal_mode() -> Script[str]:
     return str((yield Statement(Sql("PRAGMA journal_mode", ()), {}))[0][0])
 
 
-_journal_mode = Verb("check", Kind.READ, _read_journal_mode)
+_journal_mode = Verb("check", VerbKind.READ, _read_journal_mode)
 
 
 def _backoff(*policy_and_attempts: float) -> float:

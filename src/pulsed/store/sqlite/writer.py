@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("pulsed.store")
 
-PATIENCE = 0.05
+VERSION_READ_TIMEOUT = 0.05
 """Seconds that a read of ``data_version`` waits for a commit of this process."""
 
 ASK_FOR = 0.02
@@ -39,7 +39,7 @@ LARGEST_GROUP = 64
 """Verbs in one transaction: enough to share a commit, few enough to let other processes write."""
 
 
-class Request(Generic[T]):
+class QueuedVerb(Generic[T]):
     """A queued verb, and later its result."""
 
     __slots__ = ("done", "error", "on_done", "result", "verb")
@@ -69,7 +69,7 @@ class Writer:
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
         gate: Gate,
-        patience: float,
+        busy_timeout: float,
     ) -> None:
         self._connect = connect
         self._clock = clock
@@ -77,13 +77,13 @@ class Writer:
         self._translate = translate
         self._after_commit = after_commit
         self._gate = gate
-        self._patience = patience
+        self._busy_timeout = busy_timeout
         self._forget()
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._thread_lock = threading.Lock()
-        self._waiting: deque[Request[Any]] = deque()
+        self._waiting: deque[QueuedVerb[Any]] = deque()
         self._connection: sqlite3.Connection | None = None
         self.commits = 0
         self._calls: SimpleQueue[bool] = SimpleQueue()
@@ -99,7 +99,7 @@ class Writer:
 
     def run(self, verb: Verb[T]) -> T:
         """Run a verb in the calling thread; returns its value."""
-        request = Request(verb)
+        request = QueuedVerb(verb)
         self._enqueue(request)
         while not request.done:
             with self._gate, self._lock:
@@ -121,7 +121,7 @@ class Writer:
             if not finished.done():
                 finished.set_result(None)
 
-        request = Request(verb, lambda: _call_in(loop, wake))
+        request = QueuedVerb(verb, lambda: _call_in(loop, wake))
         self._enqueue(request)
         self._call_thread()
         await finished
@@ -133,7 +133,9 @@ class Writer:
         It changes when another connection commits, but not with this writer's own commits.
         """
         with self._gate:
-            if not self._lock.acquire(timeout=PATIENCE):  # a commit waits for another process
+            if not self._lock.acquire(
+                timeout=VERSION_READ_TIMEOUT
+            ):  # a commit waits for another process
                 return None
             try:
                 if self._connection is None:
@@ -164,7 +166,7 @@ class Writer:
             self._connection.close()
             self._connection = None
 
-    def _enqueue(self, request: Request[Any]) -> None:
+    def _enqueue(self, request: QueuedVerb[Any]) -> None:
         if request.verb.urgent:
             self._waiting.appendleft(request)
         else:
@@ -215,7 +217,7 @@ class Writer:
                 if request.on_done is not None:
                     request.on_done()
 
-    def _run_group(self, group: list[Request[Any]]) -> None:
+    def _run_group(self, group: list[QueuedVerb[Any]]) -> None:
         if self._connection is None:
             self._connection = self._connect()
             self._connection.execute(f"PRAGMA busy_timeout = {int(ASK_FOR * 1000)}")
@@ -234,7 +236,7 @@ class Writer:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the file's write lock, retrying while another connection holds it."""
-        give_up_at = time.monotonic() + self._patience
+        give_up_at = time.monotonic() + self._busy_timeout
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -244,7 +246,7 @@ class Writer:
             else:
                 return
 
-    def _run_together(self, connection: sqlite3.Connection, group: list[Request[Any]]) -> bool:
+    def _run_together(self, connection: sqlite3.Connection, group: list[QueuedVerb[Any]]) -> bool:
         """Run the whole group; False if a verb failed and all were rolled back.
 
         Savepoints would double the steps of a group, and failures are rare. Verbs can be run
@@ -262,7 +264,7 @@ class Writer:
             return False
         return True
 
-    def _run_member(self, connection: sqlite3.Connection, request: Request[Any]) -> None:
+    def _run_member(self, connection: sqlite3.Connection, request: QueuedVerb[Any]) -> None:
         """Run one member in a savepoint, so that its failure does not affect the others."""
         connection.execute("SAVEPOINT member")
         try:

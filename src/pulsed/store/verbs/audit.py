@@ -19,7 +19,7 @@ from pulsed.model.audit import (
 from pulsed.model.ids import new_job_id
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ COLUMNS = "at, actor, role, claimed, act, affected, detail"
 REMOVED_AT_ONCE = 1_000
 
 
-class Done(NamedTuple):
+class ActResult(NamedTuple):
     """What an act did, for its entry. An act that affected nothing gets no entry."""
 
     affected: int
@@ -35,7 +35,7 @@ class Done(NamedTuple):
 
 
 def audited(
-    d: Dialect, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], Done]
+    d: Dialect, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], ActResult]
 ) -> Verb[T]:
     """Return a verb that records what it did; without an operator, the verb as it was."""
     if by is None:
@@ -59,7 +59,7 @@ def audited(
             yield Statement(sql, values | {"affected": affected, "detail": detail})
         return result
 
-    return replace(verb, kind=Kind.TRANSACTION, script=script)
+    return replace(verb, kind=VerbKind.TRANSACTION, script=script)
 
 
 def read(
@@ -84,7 +84,7 @@ def read(
     def script() -> Script[list[AuditEntry]]:
         return [_entry(d, row) for row in (yield Statement(sql, params))]
 
-    return Verb("audit_log", Kind.READ, script)
+    return Verb("audit_log", VerbKind.READ, script)
 
 
 def trim(d: Dialect) -> Script[None]:

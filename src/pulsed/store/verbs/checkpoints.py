@@ -14,7 +14,7 @@ from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import ANY_NUMBER, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def history(engine: Engine, job_id: UUID, skip: int = 0, limit: int | None = None) -> Verb[History]:
@@ -31,7 +31,7 @@ def history(engine: Engine, job_id: UUID, skip: int = 0, limit: int | None = Non
         checkpoints = decode.checkpoint.all(engine.dialect, found)
         return History(checkpoints, generation[0][0] if generation else 0, now)
 
-    return Verb("history", Kind.READ, script)
+    return Verb("history", VerbKind.READ, script)
 
 
 def record(engine: Engine, records: Sequence[Record]) -> Verb[set[Lease]]:
@@ -50,7 +50,7 @@ def record(engine: Engine, records: Sequence[Record]) -> Verb[set[Lease]]:
             for row in (yield Statement(engine.leases.still_held, {}, list(leases)))
         }
 
-    return Verb("record", Kind.SINGLE, script, short_lock_wait=True)
+    return Verb("record", VerbKind.SINGLE, script, short_lock_wait=True)
 
 
 def recording(engine: Engine, lease: Lease, checkpoint: Checkpoint) -> Statement:
@@ -67,7 +67,7 @@ def was_recorded(engine: Engine, lease: Lease, key: StepKey) -> Verb[bool]:
         found = yield Statement(engine.checkpoints.recorded, params)
         return bool(found) and found[0][0] == lease.token
 
-    return Verb("was_recorded", Kind.TRANSACTION, script)
+    return Verb("was_recorded", VerbKind.TRANSACTION, script)
 
 
 def checkpoint_values(lease: Lease, checkpoint: Checkpoint) -> tuple[Any, ...]:

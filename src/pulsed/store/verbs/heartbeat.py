@@ -9,12 +9,12 @@ from pulsed.model.job import Lease
 from pulsed.model.outcome import Beat
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def beat(engine: Engine, leases: Sequence[Lease]) -> Verb[dict[Lease, Beat]]:
     """Extend leases. One that was not extended is lost, unless its row is only locked."""
-    return Verb("beat", Kind.SINGLE, lambda: engine.extend(leases), urgent=True)
+    return Verb("beat", VerbKind.SINGLE, lambda: engine.extend(leases), urgent=True)
 
 
 def held(engine: Engine, worker_id: UUID, *, asked_to_stop: bool) -> Verb[list[Lease]]:
@@ -25,7 +25,7 @@ def held(engine: Engine, worker_id: UUID, *, asked_to_stop: bool) -> Verb[list[L
         found = yield Statement(sql, {"worker": worker_id})
         return [Lease(engine.dialect.uuid(job_id), token, worker_id) for job_id, token in found]
 
-    return Verb("held", Kind.READ, script)
+    return Verb("held", VerbKind.READ, script)
 
 
 def set_progress(engine: Engine, lease: Lease, progress: str) -> Verb[bool]:
@@ -34,4 +34,4 @@ def set_progress(engine: Engine, lease: Lease, progress: str) -> Verb[bool]:
     def script() -> Script[bool]:
         return bool((yield Statement(engine.leases.set_progress, {"progress": progress}, [lease])))
 
-    return Verb("set_progress", Kind.SINGLE, script)
+    return Verb("set_progress", VerbKind.SINGLE, script)

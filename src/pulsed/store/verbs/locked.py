@@ -15,7 +15,7 @@ from pulsed.model.outcome import Report, Waiting
 from pulsed.store.base import Partly
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.settle import settle_any
 from pulsed.store.verbs.suspend import suspend
 
@@ -39,7 +39,7 @@ def settle_free(engine: Engine, reports: Sequence[Report]) -> Verb[tuple[Partly,
         told = Effects(queues, cascades=ended.effects.cascades)
         return Partly(suspended.accepted | ended.accepted, left), told
 
-    return Verb("settle_free", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("settle_free", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 def around_locked(
@@ -52,4 +52,4 @@ def around_locked(
         done = yield from act([each for each in ids if each not in locked]).script()
         return done, [each for each in dict.fromkeys(ids) if each in locked]
 
-    return Verb(act(ids).name, Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb(act(ids).name, VerbKind.TRANSACTION, script, short_lock_wait=True)

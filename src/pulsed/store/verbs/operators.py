@@ -12,7 +12,7 @@ from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, effects, wake_waiters
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.retention import forget
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status]
         uuid = engine.dialect.uuid
         return {uuid(job_id): Status(status) for job_id, status, *_ in standing}, told
 
-    return Verb("cancel", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("cancel", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 def replay(
@@ -65,7 +65,7 @@ def replay(
             answers[engine.dialect.uuid(job_id)] = (mine, Status(status))
         return answers, queues
 
-    return Verb("replay", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("replay", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 def delete(
@@ -90,4 +90,4 @@ def delete(
         answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
         return answers, woken
 
-    return Verb("delete", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("delete", VerbKind.TRANSACTION, script, short_lock_wait=True)

@@ -16,7 +16,7 @@ from pulsed.store.sql import rows as decode
 from pulsed.store.sql.reader import Reader
 from pulsed.store.sql.statement import ANY_NUMBER, Statement, one_column
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.ticks import Ticks
 from pulsed.store.verbs.watchdog import read_ticks
 
@@ -37,7 +37,7 @@ MOST_BACKLOGS = 1_000
 
 def now(engine: Engine) -> Verb[datetime]:
     """Read the clock."""
-    return Verb("now", Kind.READ, lambda: clock(engine))
+    return Verb("now", VerbKind.READ, lambda: clock(engine))
 
 
 def clock(engine: Engine) -> Script[datetime]:
@@ -53,7 +53,7 @@ def get(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
         jobs = decode.job.all(engine.dialect, found)
         return {job.id: job for job in jobs}
 
-    return Verb("get", Kind.READ, script)
+    return Verb("get", VerbKind.READ, script)
 
 
 def places(engine: Engine, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
@@ -67,7 +67,7 @@ def places(engine: Engine, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UU
             for job_id, topic, queue, parent in found
         }
 
-    return Verb("places", Kind.READ, script, urgent=urgent)
+    return Verb("places", VerbKind.READ, script, urgent=urgent)
 
 
 def failures(engine: Engine, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
@@ -84,7 +84,7 @@ def read_all(name: str, engine: Engine, statement: Statement, one: Reader[T]) ->
     def script() -> Script[list[T]]:
         return one.all(engine.dialect, (yield statement))
 
-    return Verb(name, Kind.READ, script)
+    return Verb(name, VerbKind.READ, script)
 
 
 def audit(engine: Engine, slack: float) -> Verb[Audit]:
@@ -110,7 +110,7 @@ def audit(engine: Engine, slack: float) -> Verb[Audit]:
             reasonless, overslept, untold,
         )  # fmt: skip
 
-    return Verb("audit", Kind.READ, script)
+    return Verb("audit", VerbKind.READ, script)
 
 
 def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
@@ -144,7 +144,7 @@ def backlog(engine: Engine) -> Verb[list[Backlog]]:
         in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
         return in_order[:MOST_BACKLOGS]
 
-    return Verb("backlog", Kind.READ, script)
+    return Verb("backlog", VerbKind.READ, script)
 
 
 def _together(one: Backlog, other: Backlog) -> Backlog:
@@ -169,4 +169,4 @@ def due_queues(engine: Engine, besides: Sequence[str]) -> Verb[dict[str, datetim
                 due[queue] = engine.dialect.time(oldest)
         return due
 
-    return Verb("due_queues", Kind.READ, script)
+    return Verb("due_queues", VerbKind.READ, script)

@@ -13,7 +13,7 @@ from pulsed.store.base import Pruned
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.audit import trim
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def take_turn(engine: Engine, length: float) -> Verb[bool]:
@@ -22,7 +22,7 @@ def take_turn(engine: Engine, length: float) -> Verb[bool]:
     def script() -> Script[bool]:
         return bool((yield Statement(engine.retention.take_turn, {"length": length})))
 
-    return Verb("take_turn", Kind.SINGLE, script)
+    return Verb("take_turn", VerbKind.SINGLE, script)
 
 
 def prune(
@@ -57,7 +57,7 @@ def prune(
             yield from trim(engine.dialect)
         return Pruned(removed, reached)
 
-    return Verb("prune", Kind.TRANSACTION, script)
+    return Verb("prune", VerbKind.TRANSACTION, script)
 
 
 def prunable(engine: Engine, ages: Mapping[Status, float]) -> Verb[Counts]:
@@ -70,7 +70,7 @@ def prunable(engine: Engine, ages: Mapping[Status, float]) -> Verb[Counts]:
             [(found[status],)] = yield Statement(engine.retention.prunable, params)
         return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
 
-    return Verb("prunable", Kind.READ, script)
+    return Verb("prunable", VerbKind.READ, script)
 
 
 def forget(engine: Engine, removed: list[Any]) -> Script[None]:

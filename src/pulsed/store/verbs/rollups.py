@@ -36,7 +36,7 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import VerbKind, Script, Verb
 
 FOLDED = UUID(int=0)
 """The recorder of rows that are sums of several recorders'."""
@@ -81,7 +81,7 @@ def record(
             yield Statement(engine.rollups.record_errors, params, values)
         return (yield from clock(engine))
 
-    kind = Kind.TRANSACTION if rollups and errors else Kind.SINGLE
+    kind = VerbKind.TRANSACTION if rollups and errors else VerbKind.SINGLE
     return Verb("record_rollups", kind, script)
 
 
@@ -111,7 +111,7 @@ def fold(engine: Engine, keep: float | None, limit: int) -> Verb[int]:
                 done.append(gone)
         return max(done)
 
-    return Verb("fold_rollups", Kind.TRANSACTION, script)
+    return Verb("fold_rollups", VerbKind.TRANSACTION, script)
 
 
 def series(
@@ -128,7 +128,7 @@ def series(
         rollups = [_summed(found, row) for row in rows[:MOST_ROWS]]
         return SeriesRows(found, rollups[::-1], len(rows) > MOST_ROWS)
 
-    return Verb("read_rollups", Kind.READ, script)
+    return Verb("read_rollups", VerbKind.READ, script)
 
 
 def totals(engine: Engine, chosen: Chosen) -> Verb[Totals]:
@@ -143,7 +143,7 @@ def totals(engine: Engine, chosen: Chosen) -> Verb[Totals]:
         rollups = [_summed(found, row) for row in rows[:MOST_LANES]]
         return Totals(rollups, is_cut=len(rows) > MOST_LANES)
 
-    return Verb("read_rollups", Kind.READ, script)
+    return Verb("read_rollups", VerbKind.READ, script)
 
 
 def errors(engine: Engine, chosen: Chosen, limit: int) -> Verb[Errors]:
@@ -156,7 +156,7 @@ def errors(engine: Engine, chosen: Chosen, limit: int) -> Verb[Errors]:
         kinds = [_error(engine.dialect, row) for row in rows[:limit]]
         return Errors(kinds, is_cut=len(rows) > limit)
 
-    return Verb("read_errors", Kind.READ, script)
+    return Verb("read_errors", VerbKind.READ, script)
 
 
 def _each_once(rows: Sequence[R]) -> Iterable[R]:

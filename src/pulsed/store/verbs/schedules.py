@@ -30,7 +30,7 @@ from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 SPEC_BYTES = 400
 """The approximate size of a schedule without its payload."""
@@ -39,7 +39,7 @@ NO_ID = UUID(int=0)
 """Smaller than every id."""
 
 
-class Wanted(NamedTuple):
+class ScheduleChange(NamedTuple):
     """A schedule as a caller or a declaration wants it to be."""
 
     app: str
@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
     """The only version that may be changed; None for any."""
 
 
-def put(engine: Engine, wanted: Wanted) -> Verb[Put]:
+def put(engine: Engine, wanted: ScheduleChange) -> Verb[Put]:
     """Create a schedule or change it; one that is already as wanted is left alone.
 
     A retry remembers what an unacknowledged try was about to do.
@@ -77,15 +77,15 @@ def put(engine: Engine, wanted: Wanted) -> Verb[Put]:
                 return Put(decode.schedule(engine.dialect, made[0]), "created")
         raise AssertionError("a schedule was deleted and created again within a moment, twice")
 
-    return Verb("put_schedule", Kind.TRANSACTION, script)
+    return Verb("put_schedule", VerbKind.TRANSACTION, script)
 
 
-def size(wanted: Wanted) -> int:
+def size(wanted: ScheduleChange) -> int:
     """Return the approximate size of a schedule in bytes."""
     return text_size(wanted.spec.payload) + SPEC_BYTES
 
 
-def declare(engine: Engine, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
+def declare(engine: Engine, wanted: Sequence[ScheduleChange]) -> Verb[dict[str, str]]:
     """Write the schedules that a program declares; returns the effect on each, by name.
 
     One that another process inserts or changes at the same time is left out: declare it again.
@@ -118,25 +118,27 @@ def declare(engine: Engine, wanted: Sequence[Wanted]) -> Verb[dict[str, str]]:
             effects |= {name: "changed" for (name,) in done}
         return effects
 
-    return Verb("declare_schedules", Kind.TRANSACTION, script)
+    return Verb("declare_schedules", VerbKind.TRANSACTION, script)
 
 
-def _declared_values(wanted: Wanted, now: datetime) -> tuple[object, ...]:
+def _declared_values(wanted: ScheduleChange, now: datetime) -> tuple[object, ...]:
     values = _new_values(wanted, now)
     return tuple(values[name] for name in ("id", "name", "spec", "state", "anchor", "cursor"))
 
 
-def _redeclared_values(row: ScheduleRow, wanted: Wanted, now: datetime) -> tuple[object, ...]:
+def _redeclared_values(
+    row: ScheduleRow, wanted: ScheduleChange, now: datetime
+) -> tuple[object, ...]:
     anchor, cursor = _phase_after_change(row, wanted.spec, now)
     state = _state_after(row, cursor).value
     return (*row.version, encode_spec(wanted.spec), state, anchor, cursor)
 
 
-def _says(row: ScheduleRow, wanted: Wanted) -> bool:
+def _says(row: ScheduleRow, wanted: ScheduleChange) -> bool:
     return row.spec_text == encode_spec(wanted.spec) and row.declared == wanted.declared
 
 
-def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
+def _new_values(wanted: ScheduleChange, now: datetime) -> dict[str, object]:
     """Return a new row. A declaration whose end has passed is valid: workers must still start."""
     spec = wanted.spec
     anchor = spec.start or now
@@ -157,7 +159,7 @@ def _new_values(wanted: Wanted, now: datetime) -> dict[str, object]:
     }
 
 
-def _change(engine: Engine, row: ScheduleRow, wanted: Wanted, now: datetime) -> Script[Put]:
+def _change(engine: Engine, row: ScheduleRow, wanted: ScheduleChange, now: datetime) -> Script[Put]:
     anchor, cursor = _phase_after_change(row, wanted.spec, now)
     if cursor is None and row.state is not ScheduleState.DONE and not wanted.declared:
         raise InvalidOption(f"Schedule {row.name!r} would never run again: nothing is to come.")
@@ -177,11 +179,11 @@ def _change(engine: Engine, row: ScheduleRow, wanted: Wanted, now: datetime) -> 
     return Put(decode.schedule(engine.dialect, changed[0]), "changed")
 
 
-def changed_meanwhile(wanted: Wanted) -> ScheduleChanged:
+def changed_meanwhile(wanted: ScheduleChange) -> ScheduleChanged:
     """Return the error for a schedule that another process has changed or deleted."""
     return ScheduleChanged(
-        f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted by somebody else "
-        "since it was read. Nothing was written: read it again, and decide on that."
+        f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted since it "
+        "was read. Nothing was written: read it again, and decide again."
     )
 
 
@@ -226,7 +228,7 @@ def get(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
         found = yield Statement(engine.schedules.read, {"app": app, "name": name})
         return decode.schedule(engine.dialect, found[0]) if found else None
 
-    return Verb("get_schedule", Kind.READ, script)
+    return Verb("get_schedule", VerbKind.READ, script)
 
 
 def find(engine: Engine, schedule_id: UUID) -> Verb[ScheduleRow | None]:
@@ -236,7 +238,7 @@ def find(engine: Engine, schedule_id: UUID) -> Verb[ScheduleRow | None]:
         found = yield Statement(engine.schedules.find, {"id": schedule_id})
         return decode.schedule(engine.dialect, found[0]) if found else None
 
-    return Verb("find_schedule", Kind.READ, script)
+    return Verb("find_schedule", VerbKind.READ, script)
 
 
 def list_schedules(
@@ -259,7 +261,7 @@ def list_schedules(
             found = yield Statement(engine.schedules.list_of_app, params | {"app": where.app})
         return decode.schedule.all(engine.dialect, found)
 
-    return Verb("list_schedules", Kind.READ, script)
+    return Verb("list_schedules", VerbKind.READ, script)
 
 
 def pause(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
@@ -271,7 +273,7 @@ def pause(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
             return row
         return (yield from _set_state(engine, row, ScheduleState.PAUSED, row.next_run_at))
 
-    return Verb("pause_schedule", Kind.TRANSACTION, script)
+    return Verb("pause_schedule", VerbKind.TRANSACTION, script)
 
 
 def resume(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
@@ -286,7 +288,7 @@ def resume(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
         state = ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE
         return (yield from _set_state(engine, row, state, cursor))
 
-    return Verb("resume_schedule", Kind.TRANSACTION, script)
+    return Verb("resume_schedule", VerbKind.TRANSACTION, script)
 
 
 def _locked(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
@@ -302,7 +304,7 @@ def park(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
         read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
         yield Statement(engine.schedules.park, {**read, "error": reason})
 
-    return Verb("park_schedule", Kind.SINGLE, script)
+    return Verb("park_schedule", VerbKind.SINGLE, script)
 
 
 def _set_state(
@@ -335,7 +337,7 @@ def delete(engine: Engine, app: str, name: str) -> Verb[bool]:
         yield Statement(engine.schedules.delete, {"app": app, "name": name})
         return existed
 
-    return Verb("delete_schedule", Kind.TRANSACTION, script)
+    return Verb("delete_schedule", VerbKind.TRANSACTION, script)
 
 
 def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
@@ -345,7 +347,7 @@ def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
         [(count,)] = yield Statement(engine.schedules.prune, {"age": age, "most": limit})
         return int(count)
 
-    return Verb("prune_schedules", Kind.TRANSACTION, script)
+    return Verb("prune_schedules", VerbKind.TRANSACTION, script)
 
 
 def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
@@ -361,7 +363,7 @@ def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
             now,
         )
 
-    return Verb("due_schedules", Kind.READ, script)
+    return Verb("due_schedules", VerbKind.READ, script)
 
 
 def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
@@ -381,7 +383,7 @@ def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
             yield insertion(engine.submission, jobs)
         return jobs
 
-    return Verb("fire", Kind.TRANSACTION, script)
+    return Verb("fire", VerbKind.TRANSACTION, script)
 
 
 def _without_overlap(fire: Fire, busy: set[UUID]) -> Fire:
@@ -422,7 +424,7 @@ def fires(
         found = yield Statement(engine.schedules.fires, params)
         return decode.job.all(engine.dialect, found)
 
-    return Verb("fires", Kind.READ, script)
+    return Verb("fires", VerbKind.READ, script)
 
 
 def encode_spec(spec: ScheduleSpec) -> str:

@@ -16,7 +16,7 @@ S = TypeVar("S")
 Script: TypeAlias = Generator[Statement, Rows, T]
 
 
-class Kind(Enum):
+class VerbKind(Enum):
     """What a runner has to put around a verb: a transaction or not."""
 
     READ = "read"
@@ -30,7 +30,7 @@ class Verb(Generic[T]):
     """A whole transition of the store, ready to run, and to retry after a lost connection."""
 
     name: str
-    kind: Kind
+    kind: VerbKind
     script: Callable[[], Script[T]]
     urgent: bool = False
     """Goes before all queued verbs: a heartbeat must not queue behind bulk work."""

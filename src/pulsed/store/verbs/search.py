@@ -20,7 +20,7 @@ from pulsed.store.sql.columns import JOB_COLUMNS
 from pulsed.store.sql.jobs import words
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 SKEW = timedelta(hours=1)
 """How far a producer's clock, whose time an id begins with, may be ahead of the database's."""
@@ -49,7 +49,7 @@ def list_jobs(
             return Page(jobs, next=jobs[-1].id)
         return Page(jobs, next=floor, is_cut=floor is not None)
 
-    return Verb("list", Kind.READ, script)
+    return Verb("list", VerbKind.READ, script)
 
 
 def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
@@ -66,7 +66,7 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
         uncertain = (where.status or tuple(Status)) if floor is not None else ()
         return Counts(((status, found.get(status.value, 0)) for status in Status), uncertain)
 
-    return Verb("counts", Kind.READ, script)
+    return Verb("counts", VerbKind.READ, script)
 
 
 def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
@@ -96,7 +96,7 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
                 uncertain += [status] if counted[status] == SEARCHED else []
         return Counts(counted.items(), uncertain)
 
-    return Verb("counts", Kind.READ, script)
+    return Verb("counts", VerbKind.READ, script)
 
 
 class _Search:

@@ -22,14 +22,13 @@ from pulsed.model.outcome import (
     Report,
     Snoozed,
     Succeeded,
-    SucceededForGood,
     Waiting,
 )
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
 from pulsed.store.verbs.engine import Engine, SuccessRow
 from pulsed.store.verbs.reports import record_failures, report_values, settled_before
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.suspend import suspend
 
 ByWorker: TypeAlias = dict[UUID, list[Report]]
@@ -50,7 +49,7 @@ def ways(reports: Iterable[Report]) -> Ways:
     found = Ways({}, {}, [], [])
     for report in reports:
         match report.outcome:
-            case SucceededForGood():
+            case Succeeded(discard_checkpoints=True):
                 found.others.append(report)
             case Succeeded():
                 by_worker = found.children if report.is_child else found.succeeded
@@ -104,7 +103,7 @@ def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report])
         )
         return Settled((yield from _ended_well(engine, reports, count)), Effects())
 
-    return Verb("settle", Kind.SINGLE, script, short_lock_wait=True)
+    return Verb("settle", VerbKind.SINGLE, script, short_lock_wait=True)
 
 
 def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
@@ -120,7 +119,7 @@ def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) 
         woken = yield from wake(engine, parents, locked=True)
         return Settled((yield from _ended_well(engine, reports, count)), Effects(woken))
 
-    return Verb("settle", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("settle", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
@@ -146,7 +145,11 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
     failed = {
         report.lease: report.outcome for report in reports if isinstance(report.outcome, Failed)
     }
-    forgotten = {report.lease for report in reports if isinstance(report.outcome, SucceededForGood)}
+    discarding = {
+        report.lease
+        for report in reports
+        if isinstance(report.outcome, Succeeded) and report.outcome.discard_checkpoints
+    }
     locked = any(report.is_child is not False for report in reports)
 
     def script() -> Script[Settled]:
@@ -157,7 +160,7 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
         accepted = {lease for lease, _, _ in _ended_runs(engine, ended)}
         if failed:
             yield from record_failures(engine, _failures_among(engine, ended, failed))
-        if done := forgotten & accepted:
+        if done := discarding & accepted:
             jobs = one_column(lease.job_id for lease in done)
             yield Statement(engine.checkpoints.forget_steps, {}, jobs)
         told = yield from run_effects(engine, ended, locked=locked)
@@ -166,7 +169,7 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
             accepted |= yield from settled_before(engine, missing)
         return Settled(accepted, told)
 
-    return Verb("settle", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("settle", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 def _ended_runs(engine: Engine, ended: Iterable[Row]) -> Iterator[tuple[Lease, int, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pulsed.model.job import NewJob
 from pulsed.store.sql.insertion import insertion
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[int]:
@@ -17,4 +17,4 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[int]:
         [(count,)] = yield insertion(engine.submission, jobs)
         return int(count)
 
-    return Verb("submit", Kind.SINGLE, script)
+    return Verb("submit", VerbKind.SINGLE, script)

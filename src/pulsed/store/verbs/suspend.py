@@ -14,7 +14,7 @@ from pulsed.store.verbs.checkpoints import checkpoint_values
 from pulsed.store.verbs.effects import Effects, Settled, wake
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reports import settled_before, storable
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def suspend(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
@@ -43,7 +43,7 @@ def suspend(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
             accepted |= yield from settled_before(engine, missing)
         return Settled(accepted, Effects(queues))
 
-    return Verb("suspend", Kind.TRANSACTION, script, short_lock_wait=True)
+    return Verb("suspend", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 def _suspension(lease: Lease, outcome: Waiting) -> tuple[Any, ...]:

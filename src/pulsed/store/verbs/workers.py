@@ -10,7 +10,7 @@ from pulsed.store.sql.insertion import as_json
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import read_all
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def announce(engine: Engine, worker: WorkerInfo) -> Verb[None]:
@@ -39,7 +39,7 @@ def _write(name: str, statement: Statement) -> Verb[None]:
     def script() -> Script[None]:
         yield statement
 
-    return Verb(name, Kind.SINGLE, script)
+    return Verb(name, VerbKind.SINGLE, script)
 
 
 def workers(engine: Engine) -> Verb[list[WorkerInfo]]:

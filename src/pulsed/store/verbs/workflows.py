@@ -11,14 +11,14 @@ from pulsed.errors import LeaseLost
 from pulsed.model.job import Lease, NewJob, Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.step import Checkpoint, StepState
-from pulsed.model.workflow import Ended, Signal
+from pulsed.model.workflow import JobOutcome, Signal
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.verbs.checkpoints import checkpoint_values
 from pulsed.store.verbs.effects import Effects, effects, wake
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Kind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.workflows import Signalled
 
 
@@ -46,18 +46,18 @@ def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Verb[i
         yield from _hold(engine, lease)
         return int(count)
 
-    return Verb("add_children", Kind.TRANSACTION, script)
+    return Verb("add_children", VerbKind.TRANSACTION, script)
 
 
-def outcomes(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, Ended]]:
+def outcomes(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, JobOutcome]]:
     """Read the status and the outcome of jobs."""
 
-    def script() -> Script[dict[UUID, Ended]]:
+    def script() -> Script[dict[UUID, JobOutcome]]:
         found = yield Statement(engine.waiting.outcomes, {}, one_column(ids))
-        jobs = decode.ended.all(engine.dialect, found)
+        jobs = decode.job_outcome.all(engine.dialect, found)
         return {job.id: job for job in jobs}
 
-    return Verb("outcomes", Kind.READ, script)
+    return Verb("outcomes", VerbKind.READ, script)
 
 
 def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
@@ -86,10 +86,10 @@ def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
             [(done,)] = yield Statement(
                 engine.families.unmark_cascades, {}, [tuple(row) for row in parents]
             )
-        looked_after = len(parents) if told or done else 0  # 0: other sessions have them locked
-        return Cascaded(looked_after, len(told), (yield from effects(engine, told)))
+        handled = len(parents) if told or done else 0  # 0: other sessions have them locked
+        return Cascaded(handled, len(told), (yield from effects(engine, told)))
 
-    return Verb("cascade", Kind.TRANSACTION, script)
+    return Verb("cascade", VerbKind.TRANSACTION, script)
 
 
 # -- waiting for another job ----------------------------------------------------------------------
@@ -102,19 +102,19 @@ def about_to_wait(engine: Engine, lease: Lease, target: UUID) -> Verb[None]:
         if not (yield Statement(engine.waiting.about_to_wait, {"target": target}, [lease])):
             raise LeaseLost.of(lease.job_id)
 
-    return Verb("about_to_wait", Kind.SINGLE, script)
+    return Verb("about_to_wait", VerbKind.SINGLE, script)
 
 
-def watch(engine: Engine, target: UUID) -> Verb[Ended | None]:
+def watch(engine: Engine, target: UUID) -> Verb[JobOutcome | None]:
     """Mark a job so that its end wakes its waiters; returns its status and outcome."""
 
-    def script() -> Script[Ended | None]:
+    def script() -> Script[JobOutcome | None]:
         found = yield Statement(engine.waiting.watch, {"target": target})
         if not found:
             found = yield Statement(engine.waiting.outcomes, {}, [(target,)])
-        return decode.ended(engine.dialect, found[0]) if found else None
+        return decode.job_outcome(engine.dialect, found[0]) if found else None
 
-    return Verb("watch", Kind.SINGLE, script)
+    return Verb("watch", VerbKind.SINGLE, script)
 
 
 # -- signals --------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def signal(engine: Engine, sent: Signal) -> Verb[tuple[Signalled, frozenset[str]
             woken = yield from wake(engine, [sent.job_id])
         return Signalled(stored=True, status=status), woken
 
-    return Verb("signal", Kind.TRANSACTION, script)
+    return Verb("signal", VerbKind.TRANSACTION, script)
 
 
 def take_signal(
@@ -165,7 +165,7 @@ def take_signal(
         written, _ = yield from _stored(engine, key)
         return written
 
-    return Verb("take_signal", Kind.TRANSACTION, script)
+    return Verb("take_signal", VerbKind.TRANSACTION, script)
 
 
 def _stored(engine: Engine, key: dict[str, Any]) -> Script[tuple[Checkpoint | None, bool]]:

@@ -21,7 +21,7 @@ from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
-from pulsed.rpc.server.sized_page import Parcel
+from pulsed.rpc.server.sized_page import SizedPage
 
 
 class JobService:
@@ -52,7 +52,7 @@ class JobService:
     async def get_jobs(self, request: pb.GetJobsRequest, caller: Caller) -> pb.GetJobsResponse:
         ids = await self._converted(checks.job_id_of, request.job_ids, request, caller)
         await self._scopes.check_readable(ids, caller)
-        jobs = Parcel(_shown_to(caller))
+        jobs = SizedPage(_shown_to(caller))
         while ids and (count := jobs.wanted):
             rows = await self._store.get(ids[:count])
             ids = [*rows][jobs.fill(rows.values()) :] + ids[count:]
@@ -73,7 +73,7 @@ class JobService:
             searched_to = page.next if page.is_cut else None
             return page
 
-        jobs = Parcel(_shown_to(caller), limit=limit)
+        jobs = SizedPage(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
         searched = "" if jobs.is_cut else values.maybe_text(searched_to)
         return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
@@ -96,7 +96,7 @@ class JobService:
             after = request.after if last is None else last.lease_token
             return await self._store.failures(job_id, after=after, limit=count)
 
-        failures = Parcel(to.failure_message, limit=max(0, request.limit) or None)
+        failures = SizedPage(to.failure_message, limit=max(0, request.limit) or None)
         await failures.fill_from(read)
         return pb.ListFailuresResponse(failures=failures.messages, cut=failures.is_cut)
 

@@ -18,7 +18,7 @@ from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, denied
 from pulsed.rpc.server.scopes import owns_schedule
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, operator_of
-from pulsed.rpc.server.sized_page import M, Parcel
+from pulsed.rpc.server.sized_page import M, SizedPage
 
 
 class ScheduleService:
@@ -118,7 +118,7 @@ class ScheduleService:
                 after = rows[-1].key
             return own[:count]
 
-        found = Parcel(to_schedule.schedule_message, limit=limit)
+        found = SizedPage(to_schedule.schedule_message, limit=limit)
         await found.fill_from(read)
         return pb.ListSchedulesResponse(schedules=found.messages, cut=found.is_cut)
 
@@ -166,9 +166,9 @@ class ScheduleService:
 
     async def _fires(
         self, request: Any, caller: Caller, pack: Callable[[JobRow], M]
-    ) -> Parcel[JobRow, M]:
+    ) -> SizedPage[JobRow, M]:
         schedule_id = checks.job_id_of(request.schedule_id)
-        jobs = Parcel(pack, limit=checked_count("limit", request.limit, 1, LARGEST_PAGE))
+        jobs = SizedPage(pack, limit=checked_count("limit", request.limit, 1, LARGEST_PAGE))
         before = values.maybe_instant(request, "before")
         before_id = checks.job_id_of(request.before_id) if request.before_id else None
 

@@ -17,7 +17,7 @@ from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
-from pulsed.rpc.server.sized_page import Parcel
+from pulsed.rpc.server.sized_page import SizedPage
 
 
 class UpkeepService:
@@ -38,6 +38,8 @@ class UpkeepService:
                     topic=job.topic,
                     status=to.STATUS_NUMBERS[job.status],
                     worker_id=str(job.worker_id),
+                    queue=job.queue,
+                    attempt=job.attempt,
                 )
                 for job in tick.reaped
             ],
@@ -48,7 +50,7 @@ class UpkeepService:
     ) -> pb.ListDueSchedulesResponse:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         due = await self._store.schedules.due(limit, skip=max(0, request.skip))
-        schedules = Parcel(to_schedule.schedule_message)
+        schedules = SizedPage(to_schedule.schedule_message)
         schedules.fill(due.rows)
         return pb.ListDueSchedulesResponse(
             schedules=schedules.messages,

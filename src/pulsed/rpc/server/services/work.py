@@ -94,7 +94,7 @@ class WorkService:
         self, request: pb.Worker, caller: Caller
     ) -> pb.RegisterWorkerResponse:
         checks.check_worker(request)
-        caller.check_lanes(request.topics, request.queues)
+        caller.check_topics_and_queues(request.topics, request.queues)
         await self._scopes.check_worker(checks.job_id_of(request.id), caller)
         await self._store.announce(to.worker_of(request))
         return pb.RegisterWorkerResponse()

@@ -21,7 +21,7 @@ from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.checks_workflows import check_family, checked_checkpoint
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.services.backend import Backend
-from pulsed.rpc.server.sized_page import Parcel
+from pulsed.rpc.server.sized_page import SizedPage
 
 OUTCOMES_AT_A_TIME = 500
 """Jobs whose outcomes are read between two checks whether the answer is full."""
@@ -49,7 +49,7 @@ class WorkflowService:
     ) -> pb.GetHistoryResponse:
         job_id = checks.job_id_of(request.job_id)
         await self._scopes.check_readable([job_id], caller)
-        steps = Parcel(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
+        steps = SizedPage(to_workflow.checkpoint_message, limit=max(0, request.limit) or None)
         answer = pb.GetHistoryResponse()
         while count := steps.wanted:
             skip = max(0, request.skip) + len(steps.messages)
@@ -84,7 +84,7 @@ class WorkflowService:
             some, ids = ids[:OUTCOMES_AT_A_TIME], ids[OUTCOMES_AT_A_TIME:]
             await self._scopes.check_readable(some, caller)
             for job_id, ended in (await self._store.workflows.outcomes(some)).items():
-                message = to_workflow.ended_message(ended)
+                message = to_workflow.job_outcome_message(ended)
                 size += message.ByteSize()
                 if size > LARGEST_ANSWER and answer.outcomes:
                     answer.left_off.append(str(job_id))
@@ -101,7 +101,7 @@ class WorkflowService:
         await self._scopes.check_leases([lease], caller)
         await self._scopes.check_readable([job_id], caller)
         ended = await self._store.workflows.watch(lease, job_id)
-        outcome = None if ended is None else to_workflow.ended_message(ended)
+        outcome = None if ended is None else to_workflow.job_outcome_message(ended)
         return pb.WatchResponse(outcome=outcome)
 
     async def signal(self, request: pb.SignalRequest, caller: Caller) -> pb.SignalResponse:
