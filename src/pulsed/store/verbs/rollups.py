@@ -36,7 +36,7 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import VerbKind, Script, Verb
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 FOLDED = UUID(int=0)
 """The recorder of rows that are sums of several recorders'."""
