@@ -70,6 +70,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"pages"},
         {"routes"},
         {"dashboard"},
+        {"serve"},
     ],
     "pulsed.cli": [
         {"groups", "plain", "reloading", "streams", "variables"},
