@@ -121,7 +121,7 @@ class TestPrune:
             ([], "how old? Give --older-than, or --app"),
             (["--older-than", "soon"], "no duration"),
             (["--older-than", "1h", "--status", "pending"], "have not ended"),
-            (["--app", "pruned_shop:hoarder"], "keeps everything for ever; give --older-than"),
+            (["--app", "pruned_shop:hoarder"], "keeps everything forever; give --older-than"),
             (["--app", "pruned_shop:app", "--status", "dead"], "give --older-than"),
         ],
     )

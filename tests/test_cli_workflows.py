@@ -257,7 +257,7 @@ class TestShowForPeople:
         assert "charge  failed in 0 s" in text
         assert "no\N{REPLACEMENT CHARACTER} funds" in text
         assert "at all" not in text
-        assert f"pulsed jobs retry {job_id}` lets it go on from its steps; --fresh" in text
+        assert f"pulsed jobs retry {job_id}` continues from its steps; --fresh" in text
 
     def test_a_wait_that_has_ended(self, url, live):
         async def go_on(job_id: UUID) -> None:

@@ -31,9 +31,9 @@ COMMANDS = {
 ENVIRONMENT = """\b
 environment:
   PULSED_APP         the app, when none is given: module:attribute
-  PULSED_URL         the database, when neither --url nor the app says
+  PULSED_URL         the database, when neither --url nor the app names one
   DATABASE_URL       the database, when PULSED_URL is not set either
-  PULSED_TOKEN       proves who we are to a server, when its URL has no token
+  PULSED_TOKEN       authenticates to a server whose URL has no token
   PULSED_ACTOR       who acts, in the audit log [default: user@host]
   PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level

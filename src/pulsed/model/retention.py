@@ -12,7 +12,7 @@ from pulsed.model.job import Status
 from pulsed.wording import format_duration
 
 Age: TypeAlias = timedelta | float | None
-"""A timedelta or a number of seconds; None is for ever."""
+"""A timedelta or a number of seconds; None means forever."""
 
 SHORTEST = 60.0
 """An enqueue or a report that is retried after a lost answer needs the row, to be recognised."""
@@ -83,4 +83,4 @@ def checked_retention(value: Retention | None) -> Retention:
 def described(ages: Mapping[Status, float]) -> str:
     """Return a policy as text: ``SUCCEEDED 7 d, CANCELLED 12 h``."""
     parts = [f"{status} {format_duration(age)}" for status, age in ages.items()]
-    return ", ".join(parts) or "everything for ever"
+    return ", ".join(parts) or "everything forever"

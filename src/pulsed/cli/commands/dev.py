@@ -31,7 +31,7 @@ from pulsed.store.sql_store.store import SqlStore
 
 log = logging.getLogger("pulsed.dev")
 
-LOOK_EVERY = 0.2
+POLL_INTERVAL = 0.2
 DRAIN_TIMEOUT = 5.0
 """Seconds a reload waits for running jobs; then they are handed back, no attempt counted."""
 
@@ -46,7 +46,7 @@ examples:
 \b
 environment:
   PULSED_APP     the app, when none is given
-  PULSED_URL     the database, when neither --url nor the app says
+  PULSED_URL     the database, when neither --url nor the app names one
   DATABASE_URL   the database, when PULSED_URL is not set either
   PULSED_KEEP    the default of --keep"""
 
@@ -126,16 +126,16 @@ async def _work(app: Pulse, working: WorkerSettings, *, reload: bool) -> tuple[E
 async def _stop_when_changed(worker: Worker) -> set[Path]:
     watch = SourceWatch(lambda: imported_under(Path.cwd()))
     while not (changed := watch.tick()):  # noqa: ASYNC110 - the file system sends no events
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_INTERVAL)
     names = ", ".join(sorted(str(path.relative_to(Path.cwd())) for path in changed)[:5])
-    log.info("changed: %s; starting afresh", names)
+    log.info("changed: %s; restarting", names)
     worker.stop()
     return changed
 
 
 def _wait_for_change(sources: SourceWatch) -> None:
     while not sources.tick():
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
 
 
 def _start_afresh() -> NoReturn:

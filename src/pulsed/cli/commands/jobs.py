@@ -80,7 +80,7 @@ def jobs() -> None:
     metavar="N",
     help="How many at the most [default: 50; with --ids in a pipe, all].",
 )
-@click.option("--before", metavar="ID", help="Go on after the last id of the page before.")
+@click.option("--before", metavar="ID", help="Continue after the last id of the previous page.")
 @click.option("--ids", "ids_only", is_flag=True, help="Ids only, one on a line.")
 @json_option
 @database_options
@@ -119,7 +119,7 @@ def list_(
         for job in found:
             print_json(job_as_json(job))
     if found.is_cut:
-        say(f"looked at {SEARCHED:,} jobs; there are more: go on with --before {found.next}")
+        say(f"scanned {SEARCHED:,} jobs; there are more: continue with --before {found.next}")
     elif not found:
         say(f"no such jobs in {where_is(database.resolved()[0])}")
     elif found.next is not None:
@@ -182,7 +182,7 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
 def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -> None:  # noqa: FBT001
     """Count jobs by status, up to 50,000 of each.
 
-    With other filters than --status and --parent, the newest 50,000 jobs are looked at.
+    With other filters than --status and --parent, the newest 50,000 jobs are scanned.
 
     \b
     Example:

@@ -60,6 +60,6 @@ keep_option = click.option(
     type=keep,
     metavar="TIME",
     envvar=KEEP_VARIABLE,
-    help="How long finished jobs are kept: 7d, forever, or succeeded=1d,dead=90d [default: as the "
-    "app says].",
+    help="How long finished jobs are kept: 7d, forever, or succeeded=1d,dead=90d [default: the "
+    "app's retention].",
 )

@@ -62,7 +62,7 @@ def report(to: Console, known: Known) -> None:
 def _what_to_do(tree: Node) -> Iterator[str]:
     job = tree.job
     if job.status in REPLAYABLE and tree.steps:
-        yield f"`pulsed jobs retry {job.id}` lets it go on from its steps; --fresh, from the start"
+        yield f"`pulsed jobs retry {job.id}` continues from its steps; --fresh, from the start"
     elif job.status in REPLAYABLE:
         yield f"`pulsed jobs retry {job.id}` runs it again, with fresh attempts"
     if job.status is Status.WAITING and job.wait_kind == StepKind.SIGNAL:

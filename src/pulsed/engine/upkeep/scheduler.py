@@ -206,8 +206,10 @@ def template(
     occurrence: datetime | None = None,
 ) -> NewJob:
     """Return a job with the topic, payload and options of the schedule."""
-    said = zip(_TEMPLATE, _template(spec), strict=True)
-    return NewJob(id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(said))
+    template_values = zip(_TEMPLATE, _template(spec), strict=True)
+    return NewJob(
+        id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(template_values)
+    )
 
 
 _TEMPLATE = attributes_of(TEMPLATE)

@@ -38,10 +38,10 @@ from pulsed.model.outcome import (
 class StopReason(Enum):
     """Why a run was told to stop before its handler had finished."""
 
-    LOST = "its lease is lost"
-    CANCELLED = "somebody cancelled the job"
-    TIMED_OUT = "its timeout is over"
-    ABORTED = "the worker is going away"
+    LOST = "its lease was lost"
+    CANCELLED = "the job was cancelled"
+    TIMED_OUT = "its timeout expired"
+    ABORTED = "the worker is shutting down"
 
 
 class Run:

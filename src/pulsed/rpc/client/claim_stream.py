@@ -278,7 +278,7 @@ class ClaimStream:
                 self._quiet.pop(message.offer.queue, None)
                 self._wake()
             case "go_away":
-                log.info("the server at %s is going away: %s", host, message.go_away.reason)
+                log.info("the server at %s is shutting down: %s", host, message.go_away.reason)
                 self._leave(host)
                 self._forget(call)
                 self._keep(asyncio.ensure_future(self._say_goodbye(call)))

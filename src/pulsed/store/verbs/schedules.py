@@ -182,8 +182,8 @@ def _change(engine: Engine, row: ScheduleRow, wanted: ScheduleChange, now: datet
 def changed_meanwhile(wanted: ScheduleChange) -> ScheduleChanged:
     """Return the error for a schedule that another process has changed or deleted."""
     return ScheduleChanged(
-        f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted by somebody else "
-        "since it was read. Nothing was written: read it again, and decide on that."
+        f"Schedule {wanted.name!r} of app {wanted.app!r} was changed or deleted since it "
+        "was read. Nothing was written: read it again, and decide again."
     )
 
 
