@@ -76,10 +76,25 @@ class Pruned(NamedTuple):
         return sum(self.removed.values())
 
 
+class Accepted(set[Lease]):
+    """The leases whose reports were accepted."""
+
+    def __init__(self, leases: Iterable[Lease] = (), cancelled: Iterable[Lease] = ()) -> None:
+        super().__init__(leases)
+        self.cancelled = set(cancelled)
+        """Those of them whose jobs are CANCELLED now, although their runs ended in another way:
+        the request came while they ran."""
+
+    def merge(self, other: Accepted) -> None:
+        """Add the leases of another answer."""
+        self.update(other)
+        self.cancelled |= other.cancelled
+
+
 class Partly(NamedTuple):
     """The result of settling reports some of which could not be decided."""
 
-    accepted: set[Lease]
+    accepted: Accepted
     locked: set[Lease]
     """Another session has locked their rows, or rows that have to change with them."""
 
@@ -196,7 +211,7 @@ class Store(Submitter):
         """Extend leases; returns an answer for each. ``within`` bounds the storage retries."""
 
     @abstractmethod
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         """End runs. Returns the leases whose report was accepted; the others were lost.
 
         ``within`` bounds the time spent on storage retries.

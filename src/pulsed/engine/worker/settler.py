@@ -17,9 +17,8 @@ from typing import TypeAlias
 from pulsed.batches import TRANSACTION, Limits, batches, halves
 from pulsed.engine.workflow.outage import OUTAGE_BACKOFF
 from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
-from pulsed.model.job import Lease
 from pulsed.model.outcome import Failed, Report
-from pulsed.store.base import Store
+from pulsed.store.base import Accepted, Store
 from pulsed.store.log_throttle import level_of
 from pulsed.wording import counted
 
@@ -41,7 +40,7 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        on_settled: Callable[[Sequence[Report], set[Lease]], None],
+        on_settled: Callable[[Sequence[Report], Accepted], None],
         shortest_lease: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._store = store
@@ -166,7 +165,7 @@ class Settler:
             return ()
         log.error("the outcome of job %s was refused (%s)", report.lease.job_id, error)
         if isinstance(report.outcome, Failed) and report.outcome.error.startswith(REFUSED):
-            self._on_settled([report], set())  # refused as well: the lease will expire
+            self._on_settled([report], Accepted())  # refused as well: the lease will expire
             return ()
         refusal = Failed(f"{REFUSED}: {error}", final=True)
         return await self._settle([report._replace(outcome=refusal)])

@@ -42,7 +42,17 @@ from pulsed.rpc.messages import columns, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
-from pulsed.store.base import Audit, Backlog, Listener, Partly, Pruned, Reaped, Store, WatchdogTick
+from pulsed.store.base import (
+    Accepted,
+    Audit,
+    Backlog,
+    Listener,
+    Partly,
+    Pruned,
+    Reaped,
+    Store,
+    WatchdogTick,
+)
 from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import dequeue_retry_of, retrying
@@ -202,17 +212,18 @@ class RemoteStore(Store):
             answers += map(to.BEATS.__getitem__, answer.answers)
         return dict(zip(leases, answers, strict=True))
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        accepted: set[Lease] = set()
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
+        accepted = Accepted()
         for part in batches(reports, lambda report: report.size, PART):
-            accepted |= (await self._report(part, within=within)).accepted
+            accepted.merge((await self._report(part, within=within)).accepted)
         return accepted
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        settled = Partly(set(), set())
+        settled = Partly(Accepted(), set())
         for part in batches(reports, lambda report: report.size, PART):
             accepted, locked = await self._report(part, skip_locked=True)
-            settled = Partly(settled.accepted | accepted, settled.locked | locked)
+            settled.accepted.merge(accepted)
+            settled.locked.update(locked)
         return settled
 
     async def _report(
@@ -231,7 +242,10 @@ class RemoteStore(Store):
         )
         sent = [*others, *alike]
         pairs = zip(sent, answer.accepted, strict=True)
-        accepted = {report.lease for report, accepted in pairs if accepted}
+        accepted = Accepted(
+            {report.lease for report, accepted in pairs if accepted},
+            [sent[place].lease for place in answer.cancelled],
+        )
         return Partly(accepted, {sent[place].lease for place in answer.locked})
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:

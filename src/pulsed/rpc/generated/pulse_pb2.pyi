@@ -817,12 +817,14 @@ class SucceededColumns(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., job_ids: _Optional[bytes] = ..., lease_tokens: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[str]] = ..., are_children: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class ReportResultsResponse(_message.Message):
-    __slots__ = ("accepted", "locked")
+    __slots__ = ("accepted", "locked", "cancelled")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     LOCKED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     accepted: _containers.RepeatedScalarFieldContainer[bool]
     locked: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, accepted: _Optional[_Iterable[bool]] = ..., locked: _Optional[_Iterable[int]] = ...) -> None: ...
+    cancelled: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, accepted: _Optional[_Iterable[bool]] = ..., locked: _Optional[_Iterable[int]] = ..., cancelled: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("leases",)

@@ -30,7 +30,7 @@ from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import CANCELS, Audit, Backlog, Pruned, Store, WatchdogTick
+from pulsed.store.base import CANCELS, Accepted, Audit, Backlog, Pruned, Store, WatchdogTick
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
@@ -207,7 +207,7 @@ class SqlStore(Store):
             return {}
         return await self.run(heartbeat.beat(self.engine, leases), within=within)
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         async def end(verb: Verb[Settled]) -> Settled:
             settled = await self.run(verb, within=within)
             await self.follow(settled.effects)
