@@ -67,7 +67,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"access", "live", "redaction", "render", "search", "summary"},
         {"guard"},
         {"site"},
-        {"pages"},
+        {"login", "pages"},
         {"routes"},
         {"dashboard"},
         {"serve"},

@@ -32,8 +32,8 @@ def app(tmp_path: Any) -> Iterator[Pulse]:
 def visitor_of(app: Pulse, access: Access, **options: Any) -> TestClient:
     """Return a browser's stand-in on this machine."""
     site = dashboard(app, access=access)
-    options = {"base_url": HERE, "client": ("127.0.0.1", 5000), "follow_redirects": False} | options
-    return TestClient(site, raise_server_exceptions=True, **options)
+    options.setdefault("client", ("127.0.0.1", 5000))
+    return TestClient(site, base_url=HERE, follow_redirects=False, **options)
 
 
 def a_role(role: Role) -> Access:
@@ -173,8 +173,38 @@ def test_a_token_of_the_database_signs_in(app: Pulse, roles: tuple[str, ...], sh
     secret = a_token(app, roles)
     client = visitor_of(app, Tokens())
     assert client.get("/", headers={"authorization": "Bearer nonsense"}).status_code != 200
-    for options in ({"headers": {"authorization": f"Bearer {secret}"}}, {"auth": ("", secret)}):
-        assert f"ada · {shown}" in client.get("/", **options).text
+    bearer = client.get("/", headers={"authorization": f"Bearer {secret}"})
+    for page in (bearer, client.get("/", auth=("", secret))):
+        assert f"ada · {shown}" in page.text
+
+
+def test_a_visitor_signs_in_and_out(app: Pulse):
+    secret = a_token(app, ("admin",))
+    client = visitor_of(app, Tokens())
+    assert client.get("/jobs").headers["location"] == "/login"
+    page = client.get("/login")
+    assert "Sign in" in page.text
+    data = {"csrf": client.cookies["pulsed_csrf"], "token": "guess"}
+    origin = {"origin": HERE}
+    assert client.post("/login", data=data, headers=origin).status_code == 403
+    assert client.post("/login", data={"token": secret}, headers=origin).status_code == 403
+    data["token"] = secret
+    answer = client.post("/login", data=data, headers=origin)
+    assert answer.headers["location"] == "/"
+    assert "HttpOnly; SameSite=Strict" in answer.headers["set-cookie"]
+    assert "Sign out" in client.get("/").text
+    assert client.post("/logout", data=data, headers=origin).headers["location"] == "/login"
+    assert client.get("/").status_code == 303
+
+
+def test_a_revoked_token_ends_the_visit(app: Pulse):
+    secret = a_token(app, ("admin",))
+    client = visitor_of(app, Tokens(), cookies={"pulsed_token": secret})
+    assert client.get("/").status_code == 200
+    store = app.store
+    assert isinstance(store, SqlStore)
+    assert asyncio.run(tokens.remove(store, "ada"))
+    assert client.get("/").status_code == 303
 
 
 @pytest.mark.parametrize("roles", [("work",), ("produce",), ()])

@@ -69,6 +69,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         database = f"sqlite:///{tmp_path / 'jobs.db'}"
         result = run("ui", "--url", database, "--listen", address)
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 2, result.output
     assert address in result.stderr
     assert "Choose another port" in result.stderr
