@@ -90,6 +90,8 @@ async def _answered(call: Call, page: Page) -> Response:
     except StorageError as error:
         return PlainTextResponse(f"The database cannot be reached: {error}\n", 503)
     except PulsedError as error:
+        if call.form.get("back"):
+            return call.done(str(error), call.back("/"), is_error=True)
         return await _error_page(call, 400, str(error))
     if page.method not in SAFE_METHODS:
         call.site.shared.forget()
