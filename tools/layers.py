@@ -65,6 +65,7 @@ LAYERS: dict[str, list[set[str]]] = {
     ],
     "pulsed.web": [
         {"access", "live", "redaction", "render", "search", "summary"},
+        {"json_text", "runs", "waterfall"},
         {"guard"},
         {"site"},
         {"pages"},
