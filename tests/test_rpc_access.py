@@ -118,6 +118,7 @@ class World:
             "CancelJobs": ids,
             "ReplayJobs": ids,
             "DeleteJobs": ids,
+            "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "Audit": pb.AuditRequest(),

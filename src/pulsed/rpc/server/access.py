@@ -42,6 +42,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "CancelJobs": PRODUCE_OR_WORK,
     "ReplayJobs": ADMIN,
     "DeleteJobs": ADMIN,
+    "ExpediteJobs": ADMIN,
     "ListWorkers": READ,
     "GetBacklog": READ,
     "Audit": READ,

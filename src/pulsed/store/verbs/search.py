@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from string import ascii_lowercase
 from typing import Any
 from uuid import UUID
 
-from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.job import JobFilter, JobRow, JsonScalar, PayloadField, Status
 from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.page import SEARCHED, Counts, Page
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.columns import JOB_COLUMNS
+from pulsed.store.sql.dialect import Dialect, ValueKind
 from pulsed.store.sql.jobs import words
-from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
@@ -60,11 +62,9 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
 
     def script() -> Script[Counts]:
         start, floor = yield from search.bounds(None)
-        found = dict[str, int]()
-        for status, number in (yield search.count(start, floor)):
-            found[status] = number
+        found = yield search.count(start, floor)
         uncertain = (where.status or tuple(Status)) if floor is not None else ()
-        return Counts(((status, found.get(status.value, 0)) for status in Status), uncertain)
+        return _tally(found, tuple(Status), uncertain)
 
     return Verb("counts", VerbKind.READ, script)
 
@@ -74,18 +74,18 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
     d = engine.dialect
 
     def script() -> Script[Counts]:
-        counted = dict.fromkeys(Status, 0)
+        counted = Counts((status, 0) for status in Status)
         uncertain: list[Status] = []
-        if some := [status for status in CLAIMABLE if status in wanted]:
+        if some := tuple(status for status in CLAIMABLE if status in wanted):
             sql = d.sql(
-                f"""SELECT status, count(*) FROM (SELECT status FROM {d.jobs}
-                    WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found GROUP BY status"""
+                f"""SELECT status, is_due, count(*) FROM (
+                        SELECT status, next_run_at <= {d.now} AS is_due FROM {d.jobs}
+                        WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found
+                    GROUP BY status, is_due"""
             )
-            found = dict.fromkeys(map(str, some), 0)
-            for name, number in (yield Statement(sql, {"most": SEARCHED})):
-                found[name] = number
-            counted.update({status: found[status.value] for status in some})
-            uncertain += some if sum(found.values()) == SEARCHED else []
+            found = yield Statement(sql, {"most": SEARCHED})
+            counted = _tally(found, some)
+            uncertain += some if sum(number for *_, number in found) == SEARCHED else ()
         for status in wanted:
             if status not in CLAIMABLE:
                 sql = d.sql(
@@ -94,9 +94,20 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
                 )
                 [(counted[status],)] = yield Statement(sql, {"most": SEARCHED})
                 uncertain += [status] if counted[status] == SEARCHED else []
-        return Counts(counted.items(), uncertain)
+        return Counts(counted.items(), uncertain, due=counted.due)
 
     return Verb("counts", VerbKind.READ, script)
+
+
+def _tally(found: Rows, wanted: Sequence[Status], at_least: Sequence[Status] = ()) -> Counts:
+    """Return the numbers of rows of status, whether those are due, and how many there are."""
+    counted = dict.fromkeys(map(str, Status), 0)
+    due = 0
+    for status, is_due, number in found:
+        if status in wanted:
+            counted[status] += number
+            due += number if is_due and status == Status.PENDING else 0
+    return Counts(((status, counted[status.value]) for status in Status), at_least, due=due)
 
 
 class _Search:
@@ -106,10 +117,12 @@ class _Search:
         self._d = engine.dialect
         self._where = where
         self._conditions, self._params = _conditions(engine, where)
-        self._has_own_index = where.parent is not None or where.status == _RUNNING
+        is_running = where.worker is not None or where.status == _RUNNING
+        self._has_own_index = where.parent is not None or is_running
         """An index has little more than the matching jobs, but not in the order of ids."""
-        if where.status == _RUNNING:
+        if is_running:
             self._conditions.append("lease_until IS NOT NULL")
+        self._lowest, self._highest = _ids_with(where.id_prefix)
         self._in_turn = f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
         """The condition of an index that has just these jobs, in the order of ids."""
 
@@ -159,16 +172,25 @@ class _Search:
         if start is not None:
             conditions.append("id < :before::uuid")
             params["before"] = start
+        if self._highest is not None:
+            conditions.append("id <= :highest::uuid")
+            params["highest"] = self._highest
+        if floor is None:
+            floor = self._lowest
         if floor is not None:
             conditions.append("id >= :floor::uuid")
             params["floor"] = floor
         return conditions, params
 
+    @property
+    def _table(self) -> str:
+        by_id = "" if self._has_own_index or self._in_turn else self._d.by_id
+        return f"{self._d.jobs} AS j {by_id}"
+
     def page(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
         """Return the query of matching jobs: it finds their ids first, for a row may be large."""
         conditions, params = self._range(start, floor)
-        by_id = "" if self._has_own_index or self._in_turn else self._d.by_id
-        matching = f"FROM {self._d.jobs} AS j {by_id} WHERE {_all(conditions + self._conditions)}"
+        matching = f"FROM {self._table} WHERE {_all(conditions + self._conditions)}"
         ids = f"SELECT id {matching}"
         if self._has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
             ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
@@ -183,8 +205,9 @@ class _Search:
         """Return the query that counts matching jobs by status."""
         conditions, params = self._range(start, floor)
         sql = self._d.sql(
-            f"""SELECT status, count(*) FROM {self._d.jobs} AS j
-            WHERE {_all(conditions + self._conditions)} GROUP BY status"""
+            f"""SELECT status, next_run_at <= {self._d.now} AS is_due, count(*)
+            FROM {self._table}
+            WHERE {_all(conditions + self._conditions)} GROUP BY status, is_due"""
         )
         return Statement(sql, self._params | params)
 
@@ -206,9 +229,22 @@ def _conditions(engine: Engine, where: JobFilter) -> tuple[list[str], dict[str, 
     if where.status:
         conditions.append(_one_of(where.status))
     add("topic = :topic::text", "topic", where.topic)
+    begins = "substr(topic, 1, length(:begin::text)) = :begin::text"
+    add(begins, "begin", where.topic_prefix)
     add("queue = :queue::text", "queue", where.queue)
     add("parent_id = :parent::uuid", "parent", where.parent)
     add("parent_step = :step::text", "step", where.parent_step)
+    add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
+    add("schedule_id = :schedule::uuid", "schedule", where.schedule)
+    if where.due is not None:
+        than = "<=" if where.due else ">"
+        conditions.append(f"{_one_of(CLAIMABLE)} AND next_run_at {than} {engine.dialect.now}")
+    ends = None if where.id_suffix is None else f"%{where.id_suffix.upper()}"
+    add(f"{engine.dialect.id_digits} LIKE :ends::text", "ends", ends)
+    for letter, field in zip(ascii_lowercase, where.payload, strict=False):
+        condition, values = _payload_condition(engine.dialect, letter, field)
+        conditions.append(condition)
+        params |= values
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
     tagged = f"EXISTS (SELECT 1 FROM {engine.dialect.elements('tags')} WHERE e.value = :tag::text)"
@@ -218,6 +254,34 @@ def _conditions(engine: Engine, where: JobFilter) -> tuple[list[str], dict[str, 
     like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
     add(f"{like} ESCAPE '~'", "pattern", pattern)
     return conditions, params
+
+
+def _payload_condition(d: Dialect, letter: str, field: PayloadField) -> tuple[str, dict[str, Any]]:
+    path, value = f"path_{letter}", f"value_{letter}"
+    kind = _kind_of(field.value)
+    params: dict[str, Any] = {path: d.json_path(field.path)}
+    if kind in (ValueKind.TEXT, ValueKind.NUMBER):
+        params[value] = str(field.value)
+    return d.has_value(f":{path}", f":{value}", kind), params
+
+
+def _kind_of(value: JsonScalar) -> ValueKind:
+    match value:
+        case None:
+            return ValueKind.NULL
+        case bool():
+            return ValueKind.TRUE if value else ValueKind.FALSE
+        case str():
+            return ValueKind.TEXT
+        case _:
+            return ValueKind.NUMBER
+
+
+def _ids_with(prefix: str | None) -> tuple[UUID | None, UUID | None]:
+    """Return the first and the last id that begin with these digits."""
+    if not prefix:
+        return None, None
+    return UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
 
 
 def _indexed(status: Status) -> str:
