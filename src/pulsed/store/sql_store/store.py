@@ -135,7 +135,7 @@ class SqlStore(Store):
         self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], ActResult]
     ) -> T:
         """Run a verb, recording it in the audit log if an operator acts."""
-        return await self.run(audit.audited(self.dialect, verb, by, act, done))
+        return await self.run(audit.audited(self.engine, verb, by, act, done))
 
     # -- schema ---------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class SqlStore(Store):
         actor: str | None = None,
     ) -> list[AuditEntry]:
         return await self.run(
-            audit.read(self.dialect, limit=limit, since=since, until=until, actor=actor)
+            audit.read(self.engine, limit=limit, since=since, until=until, actor=actor)
         )
 
     async def workers(self) -> list[WorkerInfo]:
