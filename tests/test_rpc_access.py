@@ -268,7 +268,7 @@ async def test_the_wrong_role_is_refused(world, method):
 
 @pytest.mark.parametrize("method", ALL)
 async def test_another_tenants_topic_or_queue_is_refused(world, method):
-    """Also for an admin of one topic or queue; what is about all jobs is not his at all."""
+    """Also for an admin of one topic or queue; information about all jobs is closed to it."""
     if method in ABOUT_NO_JOB or method == "ListSchedules":
         pytest.skip("about nobody's jobs, or shows only one's own")
     before = world.everything()
@@ -442,7 +442,7 @@ async def test_a_foreign_workers_id_opens_no_stream(world):
 
 
 async def test_a_lease_in_anothers_name_hides_only_itself(world):
-    """Somebody claimed under my worker's id: I go on seeing what is mine."""
+    """Another caller claimed under the worker's id: the worker still sees its own jobs."""
     worker_id = uuid4()
     for tenant in (MINE, OTHERS):
         await submitted(world.store, topic=tenant, queue=f"shared-{tenant}")
