@@ -21,7 +21,7 @@ from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import columns, values
+from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as convert
 from pulsed.rpc.messages import reports as convert_reports
 from pulsed.rpc.messages import schedules as convert_schedules
@@ -319,7 +319,7 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     mine, others = world.running[MINE], world.running[OTHERS]
     reports = [convert_reports.report_message(_report(run)) for run in (mine, others)]
     done = [Report.of(run, Succeeded("1")) for run in (mine, others)]
-    succeeded = columns.succeeded_message(done, mine.lease.worker_id)
+    succeeded = columnar.succeeded_message(done, mine.lease.worker_id)
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
     jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
     waiting = [str(world.waiting[tenant]) for tenant in (MINE, OTHERS)]
