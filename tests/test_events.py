@@ -240,6 +240,27 @@ async def test_a_run_that_is_stopped_is_cancelled(store: Store):
         assert type(await seen.end_of(job_id)) is Cancelled
 
 
+async def test_a_failed_run_of_a_job_that_was_cancelled_meanwhile_is_cancelled(store: Store):
+    """The request came too late for the handler: what is stored counts, not what it raised."""
+    seen, begun, go_on = Seen(store), asyncio.Event(), asyncio.Event()
+    job_id = await submit(store, "slow")
+
+    async def slow() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await go_on.wait()
+            raise ValueError("not nice") from None
+
+    async with working(store, slow):
+        await begun.wait()
+        await store.cancel([job_id])
+        go_on.set()
+        assert type(await seen.end_of(job_id)) is Cancelled
+    assert (await store.get([job_id]))[job_id].status is Status.CANCELLED
+
+
 async def test_an_aborted_run_is_handed_back(store: Store):
     seen, begun = Seen(store), asyncio.Event()
     job_id = await submit(store, "slow")

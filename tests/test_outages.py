@@ -70,7 +70,7 @@ class Life:
                 due += lease / 3
 
     def looks(self, tick: float) -> Iterator[tuple[float, float]]:
-        """When a watchdog looks, and when it commits: later, if it was held up or frozen."""
+        """When a watchdog scans, and when it commits: later, if it was delayed or frozen."""
         at = self.dice.uniform(0, tick)
         while at < self.windows[-1][1]:
             window = next((w for w in self.windows if w[0] <= at < w[1]), None)
@@ -92,7 +92,7 @@ class Life:
         judged: dict[int, Ticks] = {}
         for when, commits, n in sorted(events):
             if not commits:
-                judged[n] = Ticks.look(self.ticks, _instant(when), _instant(when))
+                judged[n] = Ticks.with_new(self.ticks, _instant(when), _instant(when))
                 continue
             ticks = judged.pop(n)
             self.ticks = [each for each in self.ticks if each.id not in ticks.stale]
@@ -144,7 +144,7 @@ def test_a_history_that_was_tidied_says_the_same():
         at = EPOCH
         for _ in range(dice.randint(1, 40)):
             at += timedelta(seconds=dice.choice([0.1, 1, 8, 20, 60, 300]) * dice.uniform(0.5, 1.5))
-            ticks = Ticks.look(kept, at, at)
+            ticks = Ticks.with_new(kept, at, at)
             everything.append(Tick(uuid4(), everything[-1].at if everything else None, at))
             kept = list(ticks.ticks)
             whole = Ticks(tuple(everything), at)
@@ -171,7 +171,7 @@ def watchdogs(backend: PostgresBackend, count: int) -> Iterator[list[Actor]]:
 def in_any_order(
     actors: list[Actor], threads: ThreadPoolExecutor, dice: random.Random
 ) -> list[Lease]:
-    """Let each of them look, statement by statement; returns what they reaped."""
+    """Let each of them scan, statement by statement; returns what they reaped."""
     for actor in actors:
         actor.begin(threads, lambda store: store.watchdog())
     while running := [actor for actor in actors if not actor.done]:

@@ -26,7 +26,7 @@ from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.authentication import TokenAuthenticator
 from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
 from pulsed.rpc.server.json_text import checked_json
-from pulsed.rpc.server.refusals import Refusals
+from pulsed.rpc.server.refusal_log import RefusalLog
 from pulsed.rpc.server.weight import check_weight
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
@@ -315,7 +315,7 @@ class TestStreams:
             assert (await row(near, job_id)).attempts == 0
 
     async def test_nor_at_its_next_grant(self, guarded, keys):
-        """Before the next look at the streams, too."""
+        """Before the next check of the streams, too."""
         near = SqliteStore(guarded.store.path)
         async with raw_client(guarded.host, keys["work"]) as client:
             stream = client.stream()
@@ -470,7 +470,7 @@ async def streams_open(server):
 
 
 class CountingStore:
-    """Has no jobs, and notes in which queues they were looked for."""
+    """Has no jobs, and records which queues were claimed from."""
 
     doubtful_claims = 0
 
@@ -577,7 +577,7 @@ class TestRefusals:
 
     def test_lines_that_were_left_out_are_counted_in_the_next(self, caplog):
         now = [0.0]
-        refusals = Refusals(clock=lambda: now[0])
+        refusals = RefusalLog(clock=lambda: now[0])
         for _ in range(5):
             refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, "ipv4:10.0.0.1:77")
         now[0] += 11
@@ -585,7 +585,7 @@ class TestRefusals:
         assert "and 4 more since" in caplog.messages[-1]
 
     def test_callers_without_end_are_not_remembered(self):
-        refusals = Refusals()
+        refusals = RefusalLog()
         for number in range(3_000):
             peer = f"ipv6:[{number:x}::1]:5"
             refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, peer)
@@ -597,7 +597,7 @@ class TestRefusals:
 
 
 class Away(SqliteStore):
-    """A database that is away for a while."""
+    """A database that is down temporarily."""
 
     away = False
     reads = 0
@@ -649,7 +649,7 @@ class TestAuthenticator:
         await authenticator.refresh()
         away.away = True
         now[0] += 61
-        with pytest.raises(Refusal, match="cannot find out just now") as refused:
+        with pytest.raises(Refusal, match="cannot authenticate callers") as refused:
             await authenticator.authenticate(context)
         assert refused.value.code is Code.UNAVAILABLE
 
@@ -669,7 +669,7 @@ class TestAuthenticator:
             assert "db.internal" not in str(refused.value)
 
     async def test_who_shows_nothing_costs_no_read(self, away, authenticator):
-        with pytest.raises(Refusal, match="wants a token"):
+        with pytest.raises(Refusal, match="requires a token"):
             await authenticator.authenticate(Context(None))
         assert away.reads == 0
 
@@ -695,7 +695,7 @@ class TestAuthenticator:
     async def test_a_database_that_does_not_answer_is_not_waited_for(
         self, away, authenticator, now, monkeypatch
     ):
-        monkeypatch.setattr(authentication, "PATIENCE", 0.02)
+        monkeypatch.setattr(authentication, "READ_TIMEOUT", 0.02)
         context: Any = Context(given(away, "me", "work"))
         await authenticator.refresh()
         silent = asyncio.Event()
@@ -707,7 +707,7 @@ class TestAuthenticator:
         monkeypatch.setattr(away, "run", silence)
         now[0] += 10
         assert (await authenticator.authenticate(context)).name == "me"
-        with pytest.raises(Refusal, match="cannot find out just now"):
+        with pytest.raises(Refusal, match="cannot authenticate callers"):
             await authenticator.authenticate(Context(tokens.new_secret()))
         silent.set()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import patience
+from pulsed.engine.workflow import outage
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
@@ -125,7 +125,7 @@ async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
     store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str, times: int
 ):
     """Nothing was written then; it does not count as a failure of the step, nor as an attempt."""
-    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    monkeypatch.setattr(outage, "OUTAGE_BACKOFF", RetryPolicy(initial=0, max=0))
     errors = [TransientStorageError("it blinked")] * times
     transaction = store.step_transaction
 
@@ -304,7 +304,7 @@ async def test_a_connection_that_opens_too_late_is_closed():
 async def test_one_whose_thread_does_not_end_keeps_nobody_from_writing(
     store: SqlStore, effects: Any
 ):
-    """On SQLite everybody waits for it; it has had its time, and cannot write any more."""
+    """On SQLite all writers wait for it; after its timeout it cannot write any more."""
     began, go_on, refused = threading.Event(), threading.Event(), threading.Event()
 
     def endless(connection: Any) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 
-class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class JobEvent(msgspec.Struct, frozen=True, gc=False):
     """Something that happened to one job."""
 
     job_id: UUID
@@ -25,11 +25,11 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     its own."""
 
 
-class Enqueued(JobEvent, frozen=True, kw_only=True, gc=False):
+class Enqueued(JobEvent, frozen=True, gc=False):
     """A job was stored. In your own transaction: it was submitted, and your commit decides."""
 
 
-class RunEvent(JobEvent, frozen=True, kw_only=True, gc=False):
+class RunEvent(JobEvent, frozen=True, gc=False):
     """Something that happened to one run of a job."""
 
     worker_id: UUID
@@ -38,22 +38,22 @@ class RunEvent(JobEvent, frozen=True, kw_only=True, gc=False):
     """Seconds from when the job was due until a worker claimed it; None: its worker went silent."""
 
 
-class Started(RunEvent, frozen=True, kw_only=True, gc=False):
+class Started(RunEvent, frozen=True, gc=False):
     """A worker has claimed a job for a free slot, and calls its handler."""
 
 
-class RunEnded(RunEvent, frozen=True, kw_only=True, gc=False):
+class RunEnded(RunEvent, frozen=True, gc=False):
     """A run has ended, and how it ended is stored."""
 
     ran: float | None
     """Seconds that its handler ran; None: its worker went silent."""
 
 
-class Succeeded(RunEnded, frozen=True, kw_only=True, gc=False):
+class Succeeded(RunEnded, frozen=True, gc=False):
     """The handler returned."""
 
 
-class RunFailed(RunEnded, frozen=True, kw_only=True, gc=False):
+class RunFailed(RunEnded, frozen=True, gc=False):
     """A run failed."""
 
     error_type: str
@@ -63,44 +63,44 @@ class RunFailed(RunEnded, frozen=True, kw_only=True, gc=False):
     """The error, as the job's ``last_error`` has it."""
 
 
-class Failed(RunFailed, frozen=True, kw_only=True, gc=False):
+class Failed(RunFailed, frozen=True, gc=False):
     """A run failed, and the job will be retried."""
 
 
-class DeadLettered(RunFailed, frozen=True, kw_only=True, gc=False):
+class DeadLettered(RunFailed, frozen=True, gc=False):
     """A run failed, and the job gets no other attempt."""
 
 
-class Cancelled(RunEnded, frozen=True, kw_only=True, gc=False):
+class Cancelled(RunEnded, frozen=True, gc=False):
     """A run has ended in the job's cancellation.
 
     A job that is cancelled before it runs has no run, and publishes nothing.
     """
 
 
-class Suspended(RunEnded, frozen=True, kw_only=True, gc=False):
+class Suspended(RunEnded, frozen=True, gc=False):
     """A workflow waits, without a slot; a later run continues it."""
 
     wait: str
     """What it waits for: ``SLEEP``, ``SIGNAL``, ``JOB`` or ``FAN_OUT``."""
 
 
-class Snoozed(RunEnded, frozen=True, kw_only=True, gc=False):
+class Snoozed(RunEnded, frozen=True, gc=False):
     """The handler asked to run again later; the attempt is given back."""
 
     delay: float
     """Seconds until then."""
 
 
-class HandedBack(RunEnded, frozen=True, kw_only=True, gc=False):
+class HandedBack(RunEnded, frozen=True, gc=False):
     """The worker stopped, or died with several jobs in flight; the attempt is given back."""
 
 
-class LeaseLost(RunEnded, frozen=True, kw_only=True, gc=False):
+class LeaseLost(RunEnded, frozen=True, gc=False):
     """A run lost its lease, so its outcome does not count: another run decides."""
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A worker asked for jobs; there may have been none."""
 
     worker_id: UUID
@@ -110,13 +110,13 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long the store took to answer, with all storage retries."""
 
 
-class LeasesExpired(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LeasesExpired(msgspec.Struct, frozen=True, gc=False):
     """A watchdog ended the runs of workers that went silent."""
 
     count: int
 
 
-class StorageRetried(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class StorageRetried(msgspec.Struct, frozen=True, gc=False):
     """An operation of the database failed, and is tried again."""
 
     operation: str
@@ -124,7 +124,7 @@ class StorageRetried(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str
 
 
-class ListenerChanged(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ListenerChanged(msgspec.Struct, frozen=True, gc=False):
     """Notifications of new jobs arrive again, or no longer; without them, workers poll."""
 
     connected: bool

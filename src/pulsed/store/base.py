@@ -32,6 +32,7 @@ from pulsed.model.job import (
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store.event_bus import Events
+from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.workflows import WorkflowStore
 
@@ -76,10 +77,25 @@ class Pruned(NamedTuple):
         return sum(self.removed.values())
 
 
+class Accepted(set[Lease]):
+    """The leases whose reports were accepted."""
+
+    def __init__(self, leases: Iterable[Lease] = (), cancelled: Iterable[Lease] = ()) -> None:
+        super().__init__(leases)
+        self.cancelled = set(cancelled)
+        """Those of them whose jobs are CANCELLED now, although their runs ended in another way:
+        the request came while they ran."""
+
+    def merge(self, other: Accepted) -> None:
+        """Add the leases of another answer."""
+        self.update(other)
+        self.cancelled |= other.cancelled
+
+
 class Partly(NamedTuple):
     """The result of settling reports some of which could not be decided."""
 
-    accepted: set[Lease]
+    accepted: Accepted
     locked: set[Lease]
     """Another session has locked their rows, or rows that have to change with them."""
 
@@ -138,6 +154,7 @@ class Store(Submitter):
 
     schedules: ScheduleStore
     workflows: WorkflowStore
+    rollups: RollupStore
 
     events: Events
     """The bus for what happens in this store, and in whatever works with it. A store makes its
@@ -196,7 +213,7 @@ class Store(Submitter):
         """Extend leases; returns an answer for each. ``within`` bounds the storage retries."""
 
     @abstractmethod
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         """End runs. Returns the leases whose report was accepted; the others were lost.
 
         ``within`` bounds the time spent on storage retries.

@@ -2,7 +2,7 @@
 
 Any number of processes do this at once, without a leader. Due schedules are read, decided here by
 pure functions, and written back under a guard that only one process passes. A schedule that cannot
-be fired is parked with its reason and does not hold up the others; one in a time zone that this
+be fired goes to ERROR with its reason and does not hold up the others; one in a time zone that this
 machine does not know is left to other machines. Large results are written in several transactions.
 """
 
@@ -206,8 +206,10 @@ def template(
     occurrence: datetime | None = None,
 ) -> NewJob:
     """Return a job with the topic, payload and options of the schedule."""
-    said = zip(_TEMPLATE, _template(spec), strict=True)
-    return NewJob(id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(said))
+    template_values = zip(_TEMPLATE, _template(spec), strict=True)
+    return NewJob(
+        id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(template_values)
+    )
 
 
 _TEMPLATE = attributes_of(TEMPLATE)

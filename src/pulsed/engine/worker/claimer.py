@@ -42,7 +42,7 @@ LINGER_SHARE = 1 / 6
 FAILING_AFTER = 3
 """Consecutive failed claims, each after its storage retries, that make a worker ``failing``."""
 
-PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
+CLAIM_BACKOFF = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
 
 class Claimer:
@@ -118,7 +118,7 @@ class Claimer:
 
     def _after_failure(self, failures: int) -> float:
         self._failures = failures
-        return PATIENCE.delay(failures)
+        return CLAIM_BACKOFF.delay(failures)
 
     async def tick(self) -> bool:
         """Fill the free slots once; True if all queues are drained."""

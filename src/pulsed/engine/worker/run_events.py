@@ -6,9 +6,9 @@ was not accepted publishes only that its lease was lost. Without subscribers, a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, assert_never
+from typing import assert_never
 
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.error_text import type_name
@@ -16,7 +16,7 @@ from pulsed.engine.worker.run import Run, StopReason
 from pulsed.errors import InvalidPayload, WorkflowError
 from pulsed.model import events as of
 from pulsed.model.events import ENDS, Event
-from pulsed.model.job import Assignment, Lease, Status
+from pulsed.model.job import Status
 from pulsed.model.lifecycle import status_after
 from pulsed.model.outcome import (
     Cancelled,
@@ -28,16 +28,8 @@ from pulsed.model.outcome import (
     Succeeded,
     Waiting,
 )
+from pulsed.store.base import Accepted
 from pulsed.store.event_bus import Events
-
-
-class _Ended(NamedTuple):
-    """A run that has ended, and whose report the database has not answered."""
-
-    assignment: Assignment
-    claimed_at: float
-    ran: float
-    error_type: str
 
 
 class RunEvents:
@@ -46,105 +38,91 @@ class RunEvents:
     def __init__(self, events: Events, clock: DatabaseClock) -> None:
         self._events = events
         self._clock = clock
-        self._unsettled: dict[Lease, _Ended] = {}
 
-    def claimed(self, assignments: Sequence[Assignment], claimed_at: float) -> None:
-        """Publish that runs start."""
-        if of.Started not in self._events.wanted:
+    def started(self, runs: Sequence[Run], claimed_at: float) -> None:
+        """Publish that runs start; their jobs were claimed at an instant of the monotonic clock."""
+        if not self._events.wanted:
             return
         at = self._clock.at(claimed_at)
-        self._events.publish(
-            [
-                of.Started(
-                    job_id=job.lease.job_id,
-                    topic=job.topic,
-                    queue=job.queue,
-                    at=at,
-                    worker_id=job.lease.worker_id,
-                    attempt=job.attempt,
-                    waited=max(0.0, (at - job.next_run_at).total_seconds()),
-                )
-                for job in assignments
-            ]
-        )
+        for run in runs:
+            run.waited = max(0.0, (at - run.assignment.next_run_at).total_seconds())
+        if of.Started in self._events.wanted:
+            self._events.publish([_started(run, at) for run in runs])
 
-    def ended(self, run: Run) -> None:
-        """Note that a run's outcome is on its way to the database."""
+    def ended(self, run: Run, outcome: Outcome) -> None:
+        """Note how a run has ended, before its report goes to the database."""
         if self._events.wanted:
-            self._unsettled[run.lease] = _ended(run)
+            run.ran = run.seconds()
+            if isinstance(outcome, Failed):
+                run.error_type = _error_type(run)
 
     def lost(self, run: Run) -> None:
         """Publish that a run has lost its lease before it ended."""
         if of.LeaseLost in self._events.wanted:
-            self._events.publish([of.LeaseLost(**self._fields(_ended(run), self._clock.now()))])
+            run.ran = run.seconds()
+            self._events.publish([_end(of.LeaseLost, run, self._clock.now())])
 
-    def settled(
-        self, reports: Sequence[Report], accepted: Collection[Lease], cancelled: Collection[Lease]
-    ) -> None:
-        """Publish how runs ended, after the database has answered their reports.
-
-        ``cancelled`` are those of the accepted whose jobs were cancelled, whatever was reported.
-        """
-        if not self._unsettled:
-            return
-        found = [(report, self._unsettled.pop(report.lease, None)) for report in reports]
+    def settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
+        """Publish how runs ended, after the database has answered their reports."""
         if ENDS.isdisjoint(self._events.wanted):
             return
         at = self._clock.now()
         published: list[Event] = []
-        for report, ended in found:
-            if ended is None:
+        some_lost = len(accepted) < len(reports)
+        for lease, outcome, _, run in reports:
+            if run is None:  # handed back before it started
                 continue
-            if report.lease not in accepted:
-                published.append(of.LeaseLost(**self._fields(ended, at)))
-            elif report.lease in cancelled:
-                published.append(of.Cancelled(**self._fields(ended, at)))
+            if type(outcome) is Succeeded and not some_lost:
+                published.append(_end(of.Succeeded, run, at))
+            elif lease not in accepted:
+                published.append(_end(of.LeaseLost, run, at))
+            elif lease in accepted.cancelled:
+                published.append(_end(of.Cancelled, run, at))
             else:
-                published.append(self._event(report.outcome, ended, at))
+                published.append(_event(outcome, run, at))
         self._events.publish(published)
 
-    def _event(self, outcome: Outcome, ended: _Ended, at: datetime) -> Event:
-        fields, job = self._fields(ended, at), ended.assignment
-        match outcome:
-            case Succeeded():
-                return of.Succeeded(**fields)
-            case Failed():
-                status = status_after(
-                    outcome,
-                    attempts=job.attempt,
-                    max_attempts=job.max_attempts,
-                    cancel_requested=False,
-                )
-                kind = of.DeadLettered if status is Status.DEAD_LETTERED else of.Failed
-                return kind(**fields, error_type=ended.error_type, error=outcome.error)
-            case Cancelled():
-                return of.Cancelled(**fields)
-            case Waiting():
-                return of.Suspended(**fields, wait=outcome.wait.kind.value)
-            case Snoozed():
-                return of.Snoozed(**fields, delay=outcome.delay)
-            case Released():
-                return of.HandedBack(**fields)
-            case _:
-                assert_never(outcome)
 
-    def _fields(self, ended: _Ended, at: datetime) -> Mapping[str, Any]:
-        job = ended.assignment
-        waited = (self._clock.at(ended.claimed_at) - job.next_run_at).total_seconds()
-        return {
-            "job_id": job.lease.job_id,
-            "topic": job.topic,
-            "queue": job.queue,
-            "at": at,
-            "worker_id": job.lease.worker_id,
-            "attempt": job.attempt,
-            "waited": max(0.0, waited),
-            "ran": ended.ran,
-        }
+def _started(run: Run, at: datetime) -> of.Started:
+    job = run.assignment
+    job_id, _, worker_id = job.lease
+    assert run.waited is not None
+    return of.Started(job_id, job.topic, job.queue, at, worker_id, job.attempt, run.waited)
 
 
-def _ended(run: Run) -> _Ended:
-    return _Ended(run.assignment, run.claimed_at, run.seconds(), _error_type(run))
+def _end(kind: Callable[..., Event], run: Run, at: datetime, *more: object) -> Event:
+    job = run.assignment
+    job_id, _, worker_id = job.lease
+    common = (job_id, job.topic, job.queue, at, worker_id, job.attempt, run.waited, run.ran)
+    return kind(*common, *more)
+
+
+def _event(outcome: Outcome, run: Run, at: datetime) -> Event:
+    """Return the event of an outcome that is stored as it was reported."""
+    match outcome:
+        case Succeeded():
+            return _end(of.Succeeded, run, at)
+        case Failed():
+            kind = of.DeadLettered if _is_dead_letter(outcome, run) else of.Failed
+            return _end(kind, run, at, run.error_type, outcome.error)
+        case Cancelled():
+            return _end(of.Cancelled, run, at)
+        case Waiting():
+            return _end(of.Suspended, run, at, outcome.wait.kind.value)
+        case Snoozed():
+            return _end(of.Snoozed, run, at, outcome.delay)
+        case Released():
+            return _end(of.HandedBack, run, at)
+        case _:
+            assert_never(outcome)
+
+
+def _is_dead_letter(outcome: Failed, run: Run) -> bool:
+    job = run.assignment
+    status = status_after(
+        outcome, attempts=job.attempt, max_attempts=job.max_attempts, cancel_requested=False
+    )
+    return status is Status.DEAD_LETTERED
 
 
 def _error_type(run: Run) -> str:

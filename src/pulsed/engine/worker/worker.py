@@ -54,7 +54,7 @@ from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.model.job import Assignment, Lease, WorkerInfo
 from pulsed.model.outcome import Beat, Outcome, Released, Report
-from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
+from pulsed.store.base import CANCELS, SCHEDULES, Accepted, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
@@ -327,11 +327,13 @@ class Worker:
             if waited > assignment.lease_seconds:
                 self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
-        to_run = [each for each in assignments if waited <= each.lease_seconds]
-        self._runner.start(
-            [Run(each, find(each.topic), Context(each, store, workflows), now) for each in to_run]
-        )
-        self._run_events.claimed(to_run, now)
+        runs = [
+            Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
+            for assignment in assignments
+            if waited <= assignment.lease_seconds
+        ]
+        self._runner.start(runs)
+        self._run_events.started(runs, now)
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
@@ -340,14 +342,14 @@ class Worker:
         if outcome is None:
             self._leases.drop([run.lease])
         else:
-            self._run_events.ended(run)
-            self._settler.put(Report.of(run.assignment, outcome))
+            self._run_events.ended(run, outcome)
+            self._settler.put(Report.of(run.assignment, outcome, run))
             self._job_log.ended(run, outcome)  # last: a user's log handler may raise
         run.error = None  # breaks a cycle: its traceback refers to the run
 
-    def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
+    def _settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         self._leases.drop([report.lease for report in reports])
-        self._run_events.settled(reports, accepted, ())
+        self._run_events.settled(reports, accepted)
         self._claimer.slot_freed()  # a long backlog of reports withholds slots, too
         if len(accepted) < len(reports):
             for report in reports:

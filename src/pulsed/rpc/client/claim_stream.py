@@ -24,7 +24,7 @@ from grpc import aio
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import TopicPolicy
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.columns import size_of
+from pulsed.rpc.messages.columnar import size_of
 from pulsed.rpc.messages.contract import METHODS, WELCOME
 from pulsed.rpc.messages.errors import error_of
 from pulsed.rpc.messages.jobs import topic_message
@@ -278,7 +278,7 @@ class ClaimStream:
                 self._quiet.pop(message.offer.queue, None)
                 self._wake()
             case "go_away":
-                log.info("the server at %s is going away: %s", host, message.go_away.reason)
+                log.info("the server at %s is shutting down: %s", host, message.go_away.reason)
                 self._leave(host)
                 self._forget(call)
                 self._keep(asyncio.ensure_future(self._say_goodbye(call)))

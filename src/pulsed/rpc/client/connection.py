@@ -58,7 +58,7 @@ class ServerConnection(ForkAware):
         self.calls = Gate()
         self._server: tuple[Any, float] | None = None
         self._may_do_upkeep = True
-        self._said_so = False
+        self._has_warned = False
         watch_forks(self)
 
     def pause(self, give_up_at: float) -> None:
@@ -134,14 +134,14 @@ class ServerConnection(ForkAware):
             return await self.call(name, request)
         except AccessDenied as error:
             self._may_do_upkeep = False
-            if not self._said_so:
+            if not self._has_warned:
                 log.warning(
                     "the server does no upkeep (--no-upkeep) and this worker may not do it: %s "
                     "Start a server without --no-upkeep, or a worker with the role admin or with "
-                    "a database URL; until then expired leases may be recovered by nobody",
+                    "a database URL; until then expired leases may not be recovered",
                     error,
                 )
-            self._said_so = True
+            self._has_warned = True
             return None
 
 

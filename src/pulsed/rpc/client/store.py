@@ -34,15 +34,26 @@ from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.client.connection import LoopSide, RemoteOptions, ServerConnection
+from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
-from pulsed.rpc.messages import columns, values
+from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
-from pulsed.store.base import Audit, Backlog, Listener, Partly, Pruned, Reaped, Store, WatchdogTick
+from pulsed.store.base import (
+    Accepted,
+    Audit,
+    Backlog,
+    Listener,
+    Partly,
+    Pruned,
+    Reaped,
+    Store,
+    WatchdogTick,
+)
 from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import dequeue_retry_of, retrying
@@ -63,6 +74,7 @@ class RemoteStore(Store):
         self.connection = ServerConnection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
+        self.rollups = RemoteRollups(self.connection)
 
     @property
     def events(self) -> Events:
@@ -159,7 +171,7 @@ class RemoteStore(Store):
 
     def _assignments(self, batch: Any, worker_id: UUID) -> list[Assignment]:
         self.doubtful_claims += batch.lost_answers
-        return columns.assignments_of(batch, worker_id)
+        return columnar.assignments_of(batch, worker_id)
 
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
@@ -202,17 +214,18 @@ class RemoteStore(Store):
             answers += map(to.BEATS.__getitem__, answer.answers)
         return dict(zip(leases, answers, strict=True))
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        accepted: set[Lease] = set()
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
+        accepted = Accepted()
         for part in batches(reports, lambda report: report.size, PART):
-            accepted |= (await self._report(part, within=within)).accepted
+            accepted.merge((await self._report(part, within=within)).accepted)
         return accepted
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        settled = Partly(set(), set())
+        settled = Partly(Accepted(), set())
         for part in batches(reports, lambda report: report.size, PART):
             accepted, locked = await self._report(part, skip_locked=True)
-            settled = Partly(settled.accepted | accepted, settled.locked | locked)
+            settled.accepted.merge(accepted)
+            settled.locked.update(locked)
         return settled
 
     async def _report(
@@ -223,7 +236,7 @@ class RemoteStore(Store):
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
-            succeeded=columns.succeeded_message(alike, worker_id) if alike else None,
+            succeeded=columnar.succeeded_message(alike, worker_id) if alike else None,
             skip_locked=skip_locked,
         )
         answer = await self.connection.call(
@@ -231,7 +244,10 @@ class RemoteStore(Store):
         )
         sent = [*others, *alike]
         pairs = zip(sent, answer.accepted, strict=True)
-        accepted = {report.lease for report, accepted in pairs if accepted}
+        accepted = Accepted(
+            {report.lease for report, accepted in pairs if accepted},
+            [sent[place].lease for place in answer.cancelled],
+        )
         return Partly(accepted, {sent[place].lease for place in answer.locked})
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:

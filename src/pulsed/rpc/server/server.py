@@ -40,7 +40,7 @@ from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, RequestKey
 from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.job_stream import JobStream
-from pulsed.rpc.server.refusals import Refusals
+from pulsed.rpc.server.refusal_log import RefusalLog
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.services.all import services
 from pulsed.rpc.server.services.backend import Backend
@@ -100,7 +100,7 @@ class Server:
         self.store = store
         self.port = 0
         self._authenticator = authenticator or NoAuthentication()
-        self.refusals = Refusals()
+        self.refusals = RefusalLog()
         self._admission = Admission(
             most_bytes=2 * self.options.largest_message,
             most_streams=self.options.most_streams,
@@ -256,7 +256,7 @@ class Server:
                 once = RequestKey(caller.name, method.name, sent)
                 return await self._answers.once(once, lambda: function(request, caller))
             if method.name == "Heartbeat":
-                return await function(request, caller, within=_patience(context))
+                return await function(request, caller, within=_time_left(context))
             return await function(request, caller)
 
         async def call(_: Any, context: Any) -> Any:
@@ -349,7 +349,7 @@ def _request_id(context: Any) -> str:
     return str(dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY, ""))
 
 
-def _patience(context: Any) -> float | None:
+def _time_left(context: Any) -> float | None:
     """Return how long to retry, so that an error of the database reaches the caller in time.
 
     The caller could not tell silence from a broken network, after which a worker stops its jobs.

@@ -55,14 +55,14 @@ class ChannelListener(QueueListener):
         queues: set[str],
         wake: Callable[[], None],
         *,
-        ours: Callable[[], Collection[int]],
+        own_pids: Callable[[], Collection[int]],
         on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
         super().__init__(queues)
         self._connect = connect
         self._channel = channel
         self._wake = wake
-        self._ours = ours
+        self._own_pids = own_pids
         self._on_change = on_change
         self._healthy = False
         self.connection: Any = None
@@ -81,7 +81,7 @@ class ChannelListener(QueueListener):
                 failures = 1 if self._healthy else failures + 1
                 is_known = failures > 1 or is_crowded(error)  # the store logs the latter
                 level = logging.DEBUG if is_known else logging.WARNING
-                log.log(level, "wake-ups stopped, polling goes on: %s", with_type(error))
+                log.log(level, "notifications stopped, polling continues: %s", with_type(error))
             finally:
                 if self._healthy:
                     self._healthy = False
@@ -106,7 +106,7 @@ class ChannelListener(QueueListener):
 
     def _heard(self, _connection: object, pid: int, _channel: str, queue: str) -> None:
         """Wake for other processes' notifications; this one woke for its own jobs on commit."""
-        if queue in self._queues and pid not in self._ours():
+        if queue in self._queues and pid not in self._own_pids():
             self._wake()
 
     def _drop(self) -> None:

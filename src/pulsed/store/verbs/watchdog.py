@@ -22,7 +22,7 @@ def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
     """Insert a tick, then end the runs of silent workers as failures."""
 
     def script() -> Script[tuple[WatchdogTick, Effects]]:
-        ticks = yield from _look(engine)
+        ticks = yield from _add_tick(engine)
         yield Statement(engine.presence.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
         expiries = []
         in_grace = False
@@ -84,10 +84,10 @@ def _failure(run: _ReapedRun) -> tuple[Any, ...]:
     return job_id, run.token, run.attempt, worker_id, began, error, None
 
 
-def _look(engine: Engine) -> Script[Ticks]:
+def _add_tick(engine: Engine) -> Script[Ticks]:
     """Read all ticks, insert one for this poll, and remove those that it makes stale."""
     found, now, clock = yield from read_ticks(engine)
-    ticks = Ticks.look(found, now, clock)
+    ticks = Ticks.with_new(found, now, clock)
     own = ticks.own
     yield Statement(
         engine.recovery.add_tick, {"id": own.id, "previous": own.previous, "at": own.at}
