@@ -105,7 +105,7 @@ def caller(request):
 async def test_a_job_appears_when_the_caller_commits(store, postgres_url, caller):
     job = a_job(**FULL, at=store.clock() + timedelta(days=1))
     connection = await caller.open(postgres_url)
-    assert await caller.submit(store, connection, job) == 1
+    assert (await caller.submit(store, connection, job)).new == 1
     assert not await exists(store, job)
     await caller.end(connection, "commit")
     await caller.close(connection)
@@ -119,7 +119,7 @@ async def test_a_job_appears_when_the_caller_commits(store, postgres_url, caller
 async def test_a_job_never_was_when_the_caller_rolls_back(store, postgres_url, caller):
     job = a_job()
     connection = await caller.open(postgres_url)
-    assert await caller.submit(store, connection, job) == 1
+    assert (await caller.submit(store, connection, job)).new == 1
     await caller.end(connection, "rollback")
     await caller.close(connection)
     assert not await exists(store, job)
@@ -165,7 +165,7 @@ async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres
     monkeypatch.setattr(store._notifier, "announce", announce)
     connection = await asyncpg.connect(postgres_url)
     async with connection.transaction():
-        assert await store.joined(connection).submit([a_job()]) == 1
+        assert (await store.joined(connection).submit([a_job()])).new == 1
     await connection.close()
     assert announced == []
     await store.submit([a_job()])
@@ -176,7 +176,7 @@ async def test_only_submit_can_join(store, postgres_url):
     connection = await asyncpg.connect(postgres_url)
     joined = store.joined(connection)
     assert [name for name in dir(joined) if not name.startswith("_")] == ["submit"]
-    assert await joined.submit([]) == 0
+    assert (await joined.submit([])).new == 0
     await connection.close()
 
 

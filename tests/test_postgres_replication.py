@@ -241,7 +241,7 @@ async def test_another_caller_who_finds_the_job_waits_for_the_standby(
     store = a_store(lonely)
     task = asyncio.create_task(store.submit([job]))
     assert await waits_for_the_standby(task, admin) == 1
-    assert task.result() == 0
+    assert task.result().new == 0
     await store.aclose()
 
 
@@ -278,16 +278,16 @@ async def test_the_callers_own_commit_waits_when_the_job_is_there_already(
 
     def blocking() -> int:
         with psycopg.connect(lonely) as connection:
-            return run_blocking(store.joined(connection).submit([job]))
+            return run_blocking(store.joined(connection).submit([job])).new
 
     async def in_async_psycopg() -> int:
         async with await psycopg.AsyncConnection.connect(lonely) as connection:
-            return await store.joined(connection).submit([job])
+            return (await store.joined(connection).submit([job])).new
 
     async def in_asyncpg() -> int:
         connection = await asyncpg.connect(lonely)
         async with connection.transaction():
-            count = await store.joined(connection).submit([job])
+            count = (await store.joined(connection).submit([job])).new
         await connection.close()
         return count
 

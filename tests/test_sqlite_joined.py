@@ -24,13 +24,13 @@ async def test_a_job_in_the_callers_transaction_exists_if_that_commits(backend, 
         kept, dropped = a_job(), a_job()
         connection.execute("BEGIN")
         connection.execute("INSERT INTO orders VALUES (1)")
-        assert await store.joined(connection).submit([kept]) == 1
+        assert (await store.joined(connection).submit([kept])).new == 1
         assert connection.in_transaction
         assert await store.get([kept.id]) == {}
         connection.execute("COMMIT")
         connection.execute("BEGIN")
         connection.execute("INSERT INTO orders VALUES (2)")
-        assert await store.joined(connection).submit([dropped]) == 1
+        assert (await store.joined(connection).submit([dropped])).new == 1
         connection.execute("ROLLBACK")
         assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
     assert set(await store.get([kept.id, dropped.id])) == {kept.id}
@@ -40,7 +40,7 @@ async def test_the_callers_row_factory_and_isolation_are_respected(backend, stor
     await store.counts(EVERYTHING)
     with closing(sqlite3.connect(backend.path)) as connection:  # the driver begins by itself
         connection.row_factory = sqlite3.Row
-        assert await store.joined(connection).submit([a_job(), a_job()]) == 2
+        assert (await store.joined(connection).submit([a_job(), a_job()])).new == 2
         assert connection.in_transaction
         connection.rollback()
     assert await store.list_jobs(EVERYTHING) == []
@@ -74,7 +74,7 @@ async def test_inside_a_callers_transaction_only_submit_is_possible(backend, sto
     with closing(backend.connect()) as connection:
         joined = store.joined(connection)
         assert [name for name in dir(joined) if not name.startswith("_")] == ["submit"]
-        assert await joined.submit([]) == 0
+        assert (await joined.submit([])).new == 0
 
 
 async def test_inside_a_callers_transaction_nothing_is_retried(backend):

@@ -234,8 +234,8 @@ class Pulse:
         handler = self._handler_for(topic, unknown=unknown)
         text = _encoded(topic, {} if payload is None else payload, handler)
         job = new_job(topic, text, handler, checked, job_id)
-        await submit(self.store, [job], connection)
-        return Job(self._client, job, handler)
+        done = await submit(self.store, [job], connection, fresh_ids=job_id is None)
+        return Job(self._client, job, handler, is_new=done.is_new(0))
 
     enqueue = blocking(aenqueue)
 

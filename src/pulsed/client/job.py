@@ -53,12 +53,23 @@ class Job(Generic[R_co]):
     its submission, known without reading it back; ``refresh()`` reads the row.
     """
 
-    __slots__ = ("_client", "_handler", "_snapshot", "id")
+    __slots__ = ("_client", "_handler", "_snapshot", "id", "is_new")
 
     def __init__(
-        self, client: Client, snapshot: JobRow | NewJob, handler: Handler[R_co] | None = None
+        self,
+        client: Client,
+        snapshot: JobRow | NewJob,
+        handler: Handler[R_co] | None = None,
+        *,
+        is_new: bool | None = False,
     ) -> None:
         self.id: UUID = snapshot.id
+        self.is_new = is_new
+        """Whether the enqueue that returned this ``Job`` stored it.
+
+        False if a job with this id was stored before; what is stored stays as it is, and
+        ``refresh()`` reads it. None if that is not known: the enqueue was retried after an answer
+        of the database was lost, and then found the job."""
         self._client = client
         self._snapshot = snapshot
         self._handler = handler

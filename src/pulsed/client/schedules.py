@@ -260,7 +260,8 @@ class Schedules:
         schedule = await self.aget(name)
         job = template(schedule.row, schedule.spec, new_job_id())
         await self._store.schedules.run_now(self._app, name, job, by=operator())
-        return Job(self._client, job, self._client.registry().find(job.topic))
+        handler = self._client.registry().find(job.topic)
+        return Job(self._client, job, handler, is_new=True)
 
     async def afires(
         self, name: str, *, limit: int = 50, before: datetime | None = None

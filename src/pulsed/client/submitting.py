@@ -7,16 +7,26 @@ from typing import Any
 
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Store
+from pulsed.store.base import Store, Submitted
 
 
-async def submit(store: Store, jobs: Sequence[NewJob], connection: Any = None) -> None:
-    """Store jobs; with a connection, in its transaction, whose commit then decides."""
+async def submit(
+    store: Store, jobs: Sequence[NewJob], connection: Any = None, *, fresh_ids: bool
+) -> Submitted:
+    """Store jobs; with a connection, in its transaction, whose commit then decides.
+
+    Jobs with ``fresh_ids``, made for this call, are new: if a retry finds one, then because an
+    attempt whose answer was lost has stored it.
+    """
+    submitted = await _submit(store, jobs, connection)
+    return Submitted(len(jobs)) if fresh_ids else submitted
+
+
+async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:
     if connection is not None:
-        await store.joined(connection).submit(jobs)
-        return
+        return await store.joined(connection).submit(jobs)
     try:
-        await store.submit(jobs)
+        return await store.submit(jobs)
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise
