@@ -233,13 +233,14 @@ async def test_a_retry_that_finds_its_work_done_waits_for_the_standby(
     await store.aclose()
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "batch"])
 async def test_another_caller_who_finds_the_job_waits_for_the_standby(
-    lonely: str, local: PostgresStore, admin: Any
+    lonely: str, local: PostgresStore, admin: Any, count: int
 ):
-    job = a_job()
-    await local.submit([job])
+    jobs = [a_job() for _ in range(count)]
+    await local.submit(jobs)
     store = a_store(lonely)
-    task = asyncio.create_task(store.submit([job]))
+    task = asyncio.create_task(store.submit(jobs))
     assert await waits_for_the_standby(task, admin) == 1
     assert task.result().new == 0
     await store.aclose()

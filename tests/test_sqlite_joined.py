@@ -8,6 +8,7 @@ import pytest
 
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
+from pulsed.store.base import Submitted
 from tests.support.backends import only_sqlite
 from tests.support.jobs import (
     EVERYTHING,
@@ -34,6 +35,23 @@ async def test_a_job_in_the_callers_transaction_exists_if_that_commits(backend, 
         connection.execute("ROLLBACK")
         assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
     assert set(await store.get([kept.id, dropped.id])) == {kept.id}
+
+
+async def test_each_job_of_a_batch_is_new_or_exists(backend, store):
+    """Stored before, by this very transaction, or further to the front of the batch."""
+    known, ours, new = a_job(), a_job(), a_job()
+    await store.submit([known])
+    with closing(sqlite3.connect(backend.path)) as connection:
+        connection.row_factory = sqlite3.Row
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        joined = store.joined(connection)
+        assert await joined.submit([ours, a_job()]) == Submitted(2)
+        connection.executemany("INSERT INTO orders VALUES (?)", [(n,) for n in range(100)])
+        assert (await joined.submit([known, ours])).new == 0
+        again = await joined.submit([new, known, ours, new])
+        assert again == Submitted(4, existing=frozenset([1, 2, 3]))
+        connection.commit()
+    assert set(await store.get([known.id, ours.id, new.id])) == {known.id, ours.id, new.id}
 
 
 async def test_the_callers_row_factory_and_isolation_are_respected(backend, store):

@@ -83,12 +83,11 @@ class SqliteSubmitStatements(SubmitStatements):
 
     @prepared()
     def last_inserted(self, d: Dialect) -> str:
-        """Read the ids of the rows that this connection inserted last.
+        """Read the ids of the rows that this transaction has just inserted.
 
-        Row ids are given out one after the other, and no other connection writes in between.
+        Each new row gets the highest row id, and no other connection writes meanwhile.
         """
-        return f"""SELECT id FROM {d.jobs} WHERE rowid > last_insert_rowid() - :inserted
-            AND rowid <= last_insert_rowid()"""
+        return f"SELECT id FROM {d.jobs} NOT INDEXED ORDER BY rowid DESC LIMIT :inserted"
 
 
 class SqliteRecoveryStatements(RecoveryStatements):
