@@ -24,6 +24,8 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
         nonlocal maybe_stored
         earlier, maybe_stored = maybe_stored, every  # stays so if no answer comes
         found = yield from _found(engine, jobs)
+        if not found:
+            return Submitted(len(jobs))
         unknown = frozenset(position for position in found if position in earlier)
         existing = found - unknown
         if existing:  # seen before this attempt could store them
