@@ -57,6 +57,7 @@ examples:
 environment:
   PULSED_TEST_POSTGRES      URL of a PostgreSQL to test against, instead of a scratch one
   PULSED_TEST_POSTGRES_BIN  directory of PostgreSQL binaries for the scratch server, or `wheel`
+  PULSED_CHROMIUM           a Chromium to test the dashboard with, or `npm` for a fetched one
 """
 
 
@@ -243,11 +244,11 @@ def proto(arguments: list[str]) -> NoReturn:
 
 
 def setup(arguments: list[str]) -> NoReturn:
-    """Only bring .venv up to date."""
+    """Only bring .venv up to date, and fetch a browser if the system has none."""
     if arguments:
         sys.exit("setup takes no arguments")
     say(".venv is ready: " + str(PYTHON))
-    sys.exit(0)
+    become("-m", "tools.browser")
 
 
 def postgres(arguments: list[str]) -> NoReturn:

@@ -20,7 +20,7 @@ from tests.support.scratch_postgres import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 SPAWN = multiprocessing.get_context("spawn")
-LOOK_EVERY = 0.05
+POLL_INTERVAL = 0.05
 START_WITHIN = 30.0
 STOP_WITHIN = 30.0
 
@@ -105,7 +105,7 @@ class ServerProcess(PulsedProcess):
             if time.monotonic() > give_up:
                 self.kill()
                 raise RuntimeError(f"a server did not listen within {START_WITHIN:g} s")
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL)
         return self
 
     def _listens(self) -> bool:
@@ -148,7 +148,7 @@ def wait_until_done(
             return False
         for worker in workers:
             worker.must_live()
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
     return True
 
 

@@ -119,7 +119,7 @@ async def test_large_results_are_reported_a_few_at_a_time(store, monkeypatch):
 
 @pytest.mark.parametrize("error", [StorageError("odd"), ValueError("odd")])
 async def test_a_report_that_cannot_be_stored_holds_up_no_other(store, monkeypatch, error):
-    monkeypatch.setattr(settling, "PATIENCE", RetryPolicy(initial=60, max=60))
+    monkeypatch.setattr(settling, "OUTAGE_BACKOFF", RetryPolicy(initial=60, max=60))
     leases, done = await running_jobs(store, 20), Settled()
     bad = leases[7]
     broken = True

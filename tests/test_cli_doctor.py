@@ -141,7 +141,7 @@ class TestDoctor(Doctor):
             folder.chmod(0o600)
             with as_another_user():
                 detail = self.findings(url, 6)["database"]["detail"]
-            assert "this user may not look into its folder" in detail
+            assert "this user may not read its folder" in detail
             folder.chmod(0o700)
 
     def test_a_database_that_is_not_there(self, tmp_path):
@@ -243,20 +243,20 @@ class TestDoctorOfWorkflows(Doctor):
     )
     def test_a_job_that_waits_without_a_reason(self, url, live, backend, kind, change):
         run_blocking(_waiting(live, kind, **SOUND[kind]))
-        assert "something to wait for" in self.waits(url, 0)
+        assert "valid and still pending" in self.waits(url, 0)
         sqlite = backend.engine == "sqlite"
         forever = "253402214400000000" if sqlite else "'9999-12-31 00:00:00+00'"
         backend.execute(
             f"UPDATE pulse_jobs SET {change.format(forever=forever)} WHERE status = 'WAITING'"
         )
-        assert self.waits(url, 6) == "1 job is WAITING without saying for what"
+        assert self.waits(url, 6) == "1 job is WAITING without a reason"
 
     def test_a_signal_that_woke_nobody(self, url, live, backend):
         run = run_blocking(_waiting(live, StepKind.SIGNAL, key="go"))
         run_blocking(send(live, run.job_id))
         assert status_of(live, run.job_id) is Status.PENDING
         self.lull(backend, run.job_id)
-        assert self.waits(url, 6) == "1 job is WAITING for what is there already"
+        assert self.waits(url, 6) == "1 job is WAITING for something that has already come"
 
     def test_a_wake_up_that_a_deadline_makes_good(self, url, live, backend):
         run = run_blocking(_waiting(live, StepKind.SIGNAL, key="go"))
@@ -270,7 +270,7 @@ class TestDoctorOfWorkflows(Doctor):
         self.waits(url, 0)
         run_blocking(settle(live, awaited, Succeeded()))
         self.lull(backend, run.job_id)
-        assert "for what is there already" in self.waits(url, 6)
+        assert "something that has already come" in self.waits(url, 6)
 
     @pytest.mark.parametrize("strategy", [{"too_many": 1}, {"enough": 1}, {}])
     def test_children_that_woke_nobody(self, url, live, backend, strategy):
@@ -281,7 +281,7 @@ class TestDoctorOfWorkflows(Doctor):
         for child in children[: len(strategy) or 2]:
             run_blocking(settle(live, child, outcome))
         self.lull(backend, parent.job_id)
-        assert "for what is there already" in self.waits(url, 6)
+        assert "something that has already come" in self.waits(url, 6)
 
     @staticmethod
     def lull(backend: Backend, job_id: UUID) -> None:

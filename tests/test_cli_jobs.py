@@ -38,7 +38,7 @@ class TestList:
         last = [a_waiting_job(live) for _ in range(3)][1]
         first = run("jobs", "list", "--topic", "rare", *how, PULSED_URL=url)
         assert (first.exit_code, first.stdout) == (0, "")
-        assert f"go on with --before {last}" in first.stderr
+        assert f"continue with --before {last}" in first.stderr
         args = ("--topic", "rare", "--before", str(last), *how)
         assert str(rare) in run("jobs", "list", *args, PULSED_URL=url).stdout
 

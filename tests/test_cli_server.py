@@ -153,7 +153,7 @@ def test_it_refuses_to_be_open_to_everybody(listen):
 
 def test_it_is_loud_when_told_to_be(tmp_path):
     with serving(tmp_path, "--listen", "0.0.0.0:0", "--insecure") as server:
-        server.said("open to everybody")
+        server.said("reachable from other machines")
         url_of(server)
 
 
@@ -184,7 +184,7 @@ def test_tokens_and_certificates_open_other_addresses(tmp_path):
         without = f"pulses://127.0.0.1:{place}?ca={authority.ca}"
         refused = run("jobs", "list", PULSED_URL=without)
         assert refused.exit_code != 0
-        assert "wants a token" in refused.stderr
+        assert "requires a token" in refused.stderr
 
 
 def test_half_of_tls_is_none(tmp_path):

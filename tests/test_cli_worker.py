@@ -119,7 +119,7 @@ class TestDev:
             dev.said("slots; topics wait")
             source = folder / "shop.py"
             rewrite(source, APP + "\nthis is no Python\n")
-            dev.said("changed: shop.py; starting afresh")
+            dev.said("changed: shop.py; restarting")
             dev.said("waiting for a change…")
             assert "this is no Python" in dev.log
             rewrite(source, APP + "\n@app.job\ndef more() -> None: ...\n")

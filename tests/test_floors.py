@@ -11,7 +11,14 @@ from pulsed.model.outcome import Released
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs import claim as claim_verb
-from pulsed.store.verbs.floors import BELIEVED, LOOK_EVERY, LOOK_SHARE, NEVER, SLACK, Floors
+from pulsed.store.verbs.floors import (
+    BELIEVED,
+    FULL_SCAN_INTERVAL,
+    FULL_SCAN_SHARE,
+    NEVER,
+    SLACK,
+    Floors,
+)
 from pulsed.store.verbs.script import Verb, drive
 from pulsed.store.verbs.topics import Topics
 from tests.support.clock import Clock
@@ -34,84 +41,84 @@ def after_a_look(time: Time, *priorities: int, took: float = 0.0) -> Floors:
     """Return floors after a look that found nothing."""
     floors = Floors(time)
     walk = floors.walk()
-    walk.begin_look()
-    walk.look(priorities)
+    walk.begin_full_scan()
+    walk.reset_floors(priorities)
     time.now += took
     walk.claimed(priorities, None, full=False)
-    walk.end_look()
+    walk.end_full_scan()
     return floors
 
 
 def look_again(floors: Floors, time: Time, *, took: float) -> None:
     walk = floors.walk()
-    walk.begin_look()
-    walk.look(())
+    walk.begin_full_scan()
+    walk.reset_floors(())
     time.now += took
     walk.claimed((), None, full=False)
-    walk.end_look()
+    walk.end_full_scan()
 
 
 # -- the bookkeeping ------------------------------------------------------------------------------
 
 
 def test_the_first_claim_looks():
-    assert Floors(Time()).walk().must_look
+    assert Floors(Time()).walk().must_scan_fully
 
 
 def test_a_look_is_due_after_a_while():
     time = Time()
     floors = after_a_look(time, 0)
-    assert not floors.walk().must_look
-    time.now += LOOK_EVERY + 0.01
-    assert floors.walk().must_look
+    assert not floors.walk().must_scan_fully
+    time.now += FULL_SCAN_INTERVAL + 0.01
+    assert floors.walk().must_scan_fully
 
 
 def test_a_look_that_took_long_is_not_repeated_soon():
     time = Time()
     floors = after_a_look(time, 0, took=0.5)
     look_again(floors, time, took=0.5)
-    time.now += LOOK_SHARE * 0.5 - 1
-    assert not floors.walk().must_look
-    assert not floors.walk().may_look
+    time.now += FULL_SCAN_SHARE * 0.5 - 1
+    assert not floors.walk().must_scan_fully
+    assert not floors.walk().may_scan_fully
     time.now += 1
-    assert floors.walk().must_look
+    assert floors.walk().must_scan_fully
 
 
 def test_one_look_that_took_long_may_have_been_somebody_elses_fault():
     time = Time()
     floors = after_a_look(time, 0, took=5)
-    time.now += LOOK_EVERY
-    assert floors.walk().may_look
+    time.now += FULL_SCAN_INTERVAL
+    assert floors.walk().may_scan_fully
 
 
 def test_a_first_look_that_took_long_for_a_reason_is_believed_for_a_while():
     time = Time()
     floors = Floors(time)
     walk = floors.walk()
-    walk.begin_look()
-    walk.look([0])
+    walk.begin_full_scan()
+    walk.reset_floors([0])
     time.now += 2
     walk.claimed([0], None, full=False)
-    walk.end_look()
+    walk.end_full_scan()
     assert walk.is_surprising
     walk.was_long()
-    time.now += LOOK_SHARE * BELIEVED - 2.1
-    assert not floors.walk().may_look
+    time.now += FULL_SCAN_SHARE * BELIEVED - 2.1
+    assert not floors.walk().may_scan_fully
     time.now += 0.1
-    assert floors.walk().must_look
+    assert floors.walk().must_scan_fully
 
 
 def test_a_failed_claim_makes_the_next_one_look():
     floors = after_a_look(Time(), 0)
     floors.forget()
-    assert floors.walk().must_look
+    assert floors.walk().must_scan_fully
 
 
 def test_a_clock_that_went_back_makes_the_next_claim_look():
     time = Time()
     floors = after_a_look(time, 0)
     time.now -= 60
-    assert floors.walk().must_look
+    assert floors.walk().must_scan_fully
 
 
 def test_a_short_batch_has_seen_everything():
@@ -128,7 +135,7 @@ def test_a_full_batch_has_seen_everything_above_its_last_job():
     time = Time()
     floors = Floors(time)
     walk = floors.walk()
-    walk.look([5, 0, -5])
+    walk.reset_floors([5, 0, -5])
     walk.claimed([5, 0, -5], (0, "an instant", "an id"), full=True)
     high, middle, low = floors.walk().levels()
     assert high.walked == SLACK
@@ -178,7 +185,7 @@ async def test_a_long_first_look_is_believed_if_jobs_of_others_explain_it(
     monkeypatch.setattr(SqlStore, "seconds", lambda _: next(ticks))
     assert len(await claim_here(store)) == 10
     (floors,) = store._floors.values()
-    assert floors.look_took == believed
+    assert floors.full_scan_took == believed
 
 
 async def test_a_claim_begins_behind_the_last_job_of_a_full_one(store: SqlStore, clock: Clock):
@@ -216,7 +223,7 @@ async def test_a_job_that_commits_late_is_found_in_time_though_there_is_always_s
     late = await submit_late(store, clock, 30)
     found = []
     for _ in range(5):
-        clock.advance(LOOK_EVERY / 4)
+        clock.advance(FULL_SCAN_INTERVAL / 4)
         await store.submit([a_job(topic="here")])
         found += [run.job_id for run in await claim_here(store, 1)]
     assert late in found
@@ -252,10 +259,10 @@ async def test_a_job_that_was_handed_back_is_found_again(store: SqlStore, clock:
 
 
 async def test_a_retry_is_found_when_it_is_due(store: SqlStore, clock: Clock):
-    later = a_job(topic="here", delay=LOOK_EVERY / 2)
+    later = a_job(topic="here", delay=FULL_SCAN_INTERVAL / 2)
     await store.submit([a_job(topic="here"), later])
     assert len(await claim_here(store)) == 1
-    clock.advance(LOOK_EVERY / 2)
+    clock.advance(FULL_SCAN_INTERVAL / 2)
     assert [run.job_id for run in await claim_here(store)] == [later.id]
 
 
@@ -306,7 +313,7 @@ async def test_a_claim_returns_the_best_of_what_is_due_whatever_priorities_arriv
         assert claimed == [job_id for _, _, job_id in due[:limit]]
         for job_id in claimed:
             del waiting[job_id]
-        clock.advance(chance.choice([0, 0.1, SLACK, LOOK_EVERY, 3]))
+        clock.advance(chance.choice([0, 0.1, SLACK, FULL_SCAN_INTERVAL, 3]))
 
 
 def far_away(claiming: Verb[Any], time: Time, trip: float, walk: float) -> list[str]:
@@ -336,7 +343,7 @@ def test_a_round_trip_is_no_long_walk(trip, walk):
         floors.forget()
         claiming = claim_verb.claim(postgres_engine(), ALICE, "q", NO_TOPICS, 5, floors)
         far_away(claiming, time, trip, walk)
-    assert floors.look_took == pytest.approx(2 * walk)
+    assert floors.full_scan_took == pytest.approx(2 * walk)
 
 
 def test_a_short_look_asks_nothing_more():

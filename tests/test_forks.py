@@ -130,7 +130,7 @@ async def test_a_fork_waits_for_a_step_to_commit(file_store, database):
 async def test_a_fork_does_not_wait_for_a_step_that_waits_for_it(
     file_store, database, monkeypatch, where
 ):
-    monkeypatch.setattr(fork, "PATIENCE", 10_000)
+    monkeypatch.setattr(fork, "DRAIN_TIMEOUT", 10_000)
     lease = (await claim_one(file_store)).lease
 
     def fork_here() -> bool:

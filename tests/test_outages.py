@@ -92,7 +92,7 @@ class Life:
         judged: dict[int, Ticks] = {}
         for when, commits, n in sorted(events):
             if not commits:
-                judged[n] = Ticks.look(self.ticks, _instant(when), _instant(when))
+                judged[n] = Ticks.with_new(self.ticks, _instant(when), _instant(when))
                 continue
             ticks = judged.pop(n)
             self.ticks = [each for each in self.ticks if each.id not in ticks.stale]
@@ -144,7 +144,7 @@ def test_a_history_that_was_tidied_says_the_same():
         at = EPOCH
         for _ in range(dice.randint(1, 40)):
             at += timedelta(seconds=dice.choice([0.1, 1, 8, 20, 60, 300]) * dice.uniform(0.5, 1.5))
-            ticks = Ticks.look(kept, at, at)
+            ticks = Ticks.with_new(kept, at, at)
             everything.append(Tick(uuid4(), everything[-1].at if everything else None, at))
             kept = list(ticks.ticks)
             whole = Ticks(tuple(everything), at)

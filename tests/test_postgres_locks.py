@@ -26,7 +26,7 @@ from pulsed.rpc.server.access import Caller, Role
 from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store import tokens
-from pulsed.store.base import Partly, Store
+from pulsed.store.base import Accepted, Partly, Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
@@ -176,10 +176,10 @@ async def test_what_is_not_locked_is_settled_and_the_rest_is_named(store: Store,
     stuck = {*(run.lease for run in children), target.lease, mine.lease}
     free = {child.lease, failed.lease, other_parent.lease}
     with holding(postgres_url, rows(parent.job_id, waiter.job_id, mine.job_id)):
-        assert await store.settle_free(reports) == Partly(free, stuck)
+        assert await store.settle_free(reports) == Partly(Accepted(free), stuck)
     running_still = await statuses(store, [lease.job_id for lease in stuck])
     assert set(running_still) == {Status.RUNNING}
-    assert await store.settle_free(reports) == Partly(free | stuck, set())
+    assert await store.settle_free(reports) == Partly(Accepted(free | stuck), set())
     # And all who waited were woken.
     assert await statuses(store, [parent.job_id, waiter.job_id]) == [Status.PENDING] * 2
     assert len(await store.failures(failed.job_id)) == 1

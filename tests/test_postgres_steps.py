@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import patience
+from pulsed.engine.workflow import outage
 from pulsed.engine.workflow.steps import MOST_LOSSES
 from pulsed.errors import TooManyConnections
 from pulsed.model.backoff import RetryPolicy
@@ -50,7 +50,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def no_pause(_: float) -> None: ...
 
-    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    monkeypatch.setattr(outage, "OUTAGE_BACKOFF", RetryPolicy(initial=0, max=0))
     monkeypatch.setattr(retrying, "pause", no_pause)
 
 

@@ -171,7 +171,7 @@ async def test_a_listener_waits_for_a_server_that_is_down(postgres_server, monke
             await asyncio.to_thread(postgres_server.start)
             await bell.rung()
             assert listener.healthy
-    assert len([r for r in caplog.records if "wake-ups stopped" in r.message]) == 1
+    assert len([r for r in caplog.records if "notifications stopped" in r.message]) == 1
     await store.aclose()
 
 
@@ -198,11 +198,13 @@ async def test_the_reason_is_named_also_when_the_error_has_nothing_to_say(monkey
     async def never():
         raise TimeoutError
 
-    listener = postgres_listen.ChannelListener(never, "pulsed", {"default"}, lambda: None, ours=set)
+    listener = postgres_listen.ChannelListener(
+        never, "pulsed", {"default"}, lambda: None, own_pids=set
+    )
     with caplog.at_level(logging.WARNING, logger="pulsed.store"):
         async with postgres_listen.running(listener):
             await until(lambda: caplog.messages)
-    assert caplog.messages[0] == "wake-ups stopped, polling goes on: TimeoutError"
+    assert caplog.messages[0] == "notifications stopped, polling continues: TimeoutError"
 
 
 async def test_a_burst_is_announced_at_its_beginning_and_at_its_end(opened, postgres_url):

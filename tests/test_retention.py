@@ -59,7 +59,7 @@ def test_a_worker_goes_by_its_app_unless_it_is_told_otherwise():
 def test_it_can_be_said_in_a_few_words():
     policy = Retention(succeeded=1.5 * DAY, cancelled=7200, dead_lettered=90)
     assert described(policy.ages) == "SUCCEEDED 36 h, CANCELLED 2 h, DEAD_LETTERED 90 s"
-    assert described({}) == "everything for ever"
+    assert described({}) == "everything forever"
 
 
 class TestAges:

@@ -649,7 +649,7 @@ class TestAuthenticator:
         await authenticator.refresh()
         away.away = True
         now[0] += 61
-        with pytest.raises(Refusal, match="cannot find out just now") as refused:
+        with pytest.raises(Refusal, match="cannot authenticate callers") as refused:
             await authenticator.authenticate(context)
         assert refused.value.code is Code.UNAVAILABLE
 
@@ -669,7 +669,7 @@ class TestAuthenticator:
             assert "db.internal" not in str(refused.value)
 
     async def test_who_shows_nothing_costs_no_read(self, away, authenticator):
-        with pytest.raises(Refusal, match="wants a token"):
+        with pytest.raises(Refusal, match="requires a token"):
             await authenticator.authenticate(Context(None))
         assert away.reads == 0
 
@@ -695,7 +695,7 @@ class TestAuthenticator:
     async def test_a_database_that_does_not_answer_is_not_waited_for(
         self, away, authenticator, now, monkeypatch
     ):
-        monkeypatch.setattr(authentication, "PATIENCE", 0.02)
+        monkeypatch.setattr(authentication, "READ_TIMEOUT", 0.02)
         context: Any = Context(given(away, "me", "work"))
         await authenticator.refresh()
         silent = asyncio.Event()
@@ -707,7 +707,7 @@ class TestAuthenticator:
         monkeypatch.setattr(away, "run", silence)
         now[0] += 10
         assert (await authenticator.authenticate(context)).name == "me"
-        with pytest.raises(Refusal, match="cannot find out just now"):
+        with pytest.raises(Refusal, match="cannot authenticate callers"):
             await authenticator.authenticate(Context(tokens.new_secret()))
         silent.set()
 

@@ -73,7 +73,7 @@ def deaf(database):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    monkeypatch.setattr(dispatch, "OFFER_PATIENCE", NEVER)
+    monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
 
 
 @pytest.fixture

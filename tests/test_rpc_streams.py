@@ -224,7 +224,7 @@ class TestOffers:
         assert jobs_of(await alive.batch()) == [job_id]
 
     async def test_who_took_all_it_could_leaves_the_rest_to_the_next(self, client, monkeypatch):
-        monkeypatch.setattr(dispatch, "OFFER_PATIENCE", NEVER)
+        monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
         first, second = client.stream(), client.stream()
         for stream in (first, second):
             await stream.hello(wants_offers=True)
@@ -237,7 +237,7 @@ class TestOffers:
         assert (await second.read()).WhichOneof("kind") == "offer"
 
     async def test_one_that_left_is_offered_nothing(self, client, monkeypatch):
-        monkeypatch.setattr(dispatch, "OFFER_PATIENCE", NEVER)
+        monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
         gone, there = client.stream(), client.stream()
         for stream in (gone, there):
             await stream.hello(wants_offers=True)

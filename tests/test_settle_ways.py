@@ -17,6 +17,7 @@ from pulsed.model.outcome import (
     Succeeded,
 )
 from pulsed.model.step import StepKind
+from pulsed.store.base import Accepted
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.settle import Ways, settle, ways
 from tests.support.checkpoints import a_family, a_wait, suspended
@@ -70,7 +71,11 @@ def test_what_a_short_way_leaves_out_goes_the_way_that_is_right_for_all():
         a_report(Failed("x")),
     ]
     settling = settle(postgres_engine(), reports)
-    answers = [{plain.lease}, {child.lease}, {failed.lease, left_out.lease}]
+    answers = [
+        Accepted([plain.lease]),
+        Accepted([child.lease]),
+        Accepted([failed.lease, left_out.lease]),
+    ]
     next(settling)
     settling.send(Settled(answers[0], Effects()))
     last = settling.send(Settled(answers[1], Effects()))

@@ -212,7 +212,7 @@ class TestRepeats:
             worker.signal(signal.SIGTERM)
             worker.said("draining 1 running job")
             worker.signal(signal.SIGINT)
-            worker.said("SIGINT: taken for the same request")
+            worker.said("SIGINT: counted as the same request")
             (folder / "go").touch()
             assert worker.ended() == 0
         assert job.result(60) == "gone"

@@ -12,7 +12,7 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import Lease, Status
 from pulsed.model.lifecycle import outcome_name
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Snoozed, Succeeded
-from pulsed.store.base import Partly
+from pulsed.store.base import Accepted, Partly
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
@@ -391,9 +391,9 @@ async def test_without_locks_settling_around_them_is_settling(store):
     run, lost = [await running(store, ALICE) for _ in range(2)]
     await settle(store, lost, Released())
     reports = [Report.of(run, Succeeded("1")), Report.of(lost, Succeeded("1"))]
-    assert await store.settle_free(reports) == Partly({run.lease}, set())
+    assert await store.settle_free(reports) == Partly(Accepted([run.lease]), set())
     assert (await row(store, run.job_id)).result == "1"
-    assert await store.settle_free([]) == Partly(set(), set())
+    assert await store.settle_free([]) == Partly(Accepted(), set())
 
 
 async def test_a_report_on_a_job_that_does_not_exist_is_lost(store):

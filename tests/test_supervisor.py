@@ -229,7 +229,7 @@ def test_children_end_with_a_supervisor_that_was_killed(folder):
     with Command(folder, "worker", "shop", "--processes", "2") as command:
         command.said("slots; topics nothing", times=2)
         command.signal(signal.SIGKILL)
-        command.said("the supervisor has gone; draining", times=2)
+        command.said("the supervisor has exited; draining", times=2)
         command.said("ended: drained", times=2)
 
 

@@ -233,7 +233,7 @@ async def test_an_outcome_survives_any_trouble_of_the_database(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     """A disk error, a missing privilege: nothing that says anything about this job."""
-    monkeypatch.setattr(settling, "PATIENCE", RetryPolicy(initial=0.01))
+    monkeypatch.setattr(settling, "OUTAGE_BACKOFF", RetryPolicy(initial=0.01))
 
     async def answer() -> int:
         return 42

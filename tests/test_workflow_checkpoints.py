@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import patience
+from pulsed.engine.workflow import outage
 from pulsed.errors import LeaseLost, StorageFull, StorageRefused, TransientStorageError
 from pulsed.model.backoff import Backoff, RetryPolicy
 from pulsed.model.job import Status
@@ -146,7 +146,7 @@ async def test_a_database_that_is_away_for_longer_does_not_cost_an_attempt(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, verb: str
 ):
     """Nor does a step run again that has run: its value waits."""
-    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    monkeypatch.setattr(outage, "OUTAGE_BACKOFF", RetryPolicy(initial=0, max=0))
     errors = [TransientStorageError("away"), StorageFull("no room")]
     original = getattr(store.workflows, verb)
     calls: list[int] = []

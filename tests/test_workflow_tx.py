@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import patience
+from pulsed.engine.workflow import outage
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
@@ -125,7 +125,7 @@ async def test_a_database_that_blinks_or_is_away_runs_the_step_again(
     store: SqlStore, effects: Any, monkeypatch: pytest.MonkeyPatch, where: str, times: int
 ):
     """Nothing was written then; it does not count as a failure of the step, nor as an attempt."""
-    monkeypatch.setattr(patience, "PATIENCE", RetryPolicy(initial=0, max=0))
+    monkeypatch.setattr(outage, "OUTAGE_BACKOFF", RetryPolicy(initial=0, max=0))
     errors = [TransientStorageError("it blinked")] * times
     transaction = store.step_transaction
 

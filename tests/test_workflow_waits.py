@@ -456,7 +456,7 @@ async def test_an_uncaught_failure_of_the_other_job_parks_this_one(store: SqlSto
     async with working(store, work, other):
         job = await finished(store, job_id)
     assert (job.status, job.attempts) == (Status.DEAD_LETTERED, 1)
-    assert (job.last_error or "").startswith(f"JobFailed: Job {target} (other) failed")
+    assert (job.last_error or "").startswith(f"JobFailed: Job {target} (other) was dead-lettered")
 
 
 @pytest.mark.parametrize("within", [0, 60])

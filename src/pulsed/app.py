@@ -33,6 +33,7 @@ from pulsed.client.router import JobDecorator, Router
 from pulsed.client.schedule_spec import ScheduleOptions, Target, make_spec
 from pulsed.client.schedules import Schedules
 from pulsed.client.signals import send_signal
+from pulsed.client.stats import Statistics
 from pulsed.client.step_decorator import StepDecorator
 from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
@@ -45,6 +46,7 @@ from pulsed.model.schedule import ScheduleSpec
 from pulsed.rpc.open import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
+from pulsed.store.event_bus import Events
 from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import URL_VARIABLE, StoreSettings
 
@@ -121,12 +123,14 @@ class Pulse:
             listen_url=listen_url,
         )
         self._registry = Registry()
+        self._events = Events()
         self._store: Store | None = None
         self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry)
         self.jobs = Jobs(self._client, lambda: self._retention)
         self.audit = AuditLog(self._client)
+        self.stats = Statistics(self._client)
         self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     # -- declaring ------------------------------------------------------------------------------
@@ -326,7 +330,9 @@ class Pulse:
         if self._store is None:
             with _setup:
                 if self._store is None:
-                    self._store = open_store(self.url, self._settings)
+                    store = open_store(self.url, self._settings)
+                    store.events = self._events
+                    self._store = store
         return self._store
 
     @property

@@ -14,11 +14,11 @@ from uuid import UUID
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import Report
-from pulsed.rpc.server.dispatcher import OFFER_PATIENCE, Dispatcher, Grant, Stream
+from pulsed.rpc.server.dispatcher import OFFER_TIMEOUT, Dispatcher, Grant, Stream
 from tests.support.jobs import TOPIC, a_policy
 
 PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)
-FROZEN = 2 * OFFER_PATIENCE
+FROZEN = 2 * OFFER_TIMEOUT
 WAITS = (0.002, 0.01, 0.05, 1_000.0)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

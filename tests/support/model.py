@@ -182,12 +182,12 @@ class Model:
 
     def settle(self, reports: list[Report]) -> set[Lease]:
         accepted = set()
-        for lease, outcome, _ in reports:
+        for lease, outcome, _, _ in reports:
             job = self.jobs.get(lease.job_id)
             if job is not None and job.holds(lease):
                 self._end(job, outcome)
                 accepted.add(lease)
-        for lease, outcome, _ in reports:
+        for lease, outcome, _, _ in reports:
             job = self.jobs.get(lease.job_id)
             if job is not None and _ended_so_before(job, lease, outcome):
                 accepted.add(lease)

@@ -15,7 +15,7 @@ class SourceWatch:
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
         self._files = files
-        self._seen = self._look()
+        self._seen = self._stamps()
         self._changed: set[Path] = set()
 
     def tick(self) -> set[Path]:
@@ -23,7 +23,7 @@ class SourceWatch:
 
         An editor writes a file in several steps, and a branch switch many files.
         """
-        now = self._look()
+        now = self._stamps()
         fresh = {path for path in self._seen if now.get(path) != self._seen[path]}
         # A module that was imported since the last scan is new, not changed.
         self._seen = {**self._seen, **now} if not fresh else now
@@ -33,7 +33,7 @@ class SourceWatch:
         settled, self._changed = self._changed, set()
         return settled
 
-    def _look(self) -> dict[Path, int]:
+    def _stamps(self) -> dict[Path, int]:
         return {path: stamp for path in self._files() if (stamp := _stamp(path)) is not None}
 
 

@@ -16,6 +16,7 @@ from pulsed.version import __version__
 COMMANDS = {
     "worker": "Run the jobs of an app, in one process or several.",
     "dev": "Run a worker for development: friendly output, --reload.",
+    "ui": "Serve the dashboard: see and steer the jobs in a browser.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
     "jobs": "List, show, retry, cancel, delete and prune jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
@@ -30,9 +31,9 @@ COMMANDS = {
 ENVIRONMENT = """\b
 environment:
   PULSED_APP         the app, when none is given: module:attribute
-  PULSED_URL         the database, when neither --url nor the app says
+  PULSED_URL         the database, when neither --url nor the app names one
   DATABASE_URL       the database, when PULSED_URL is not set either
-  PULSED_TOKEN       proves who we are to a server, when its URL has no token
+  PULSED_TOKEN       authenticates to a server whose URL has no token
   PULSED_ACTOR       who acts, in the audit log [default: user@host]
   PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level

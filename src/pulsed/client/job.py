@@ -234,7 +234,7 @@ class Job(Generic[R_co]):
             reasons = explain(self.row, await store.workers(), await store.now())
         except PulsedError:
             reasons = []
-        return "; ".join(reasons) or "it goes on, ask again later"
+        return "; ".join(reasons) or "it has not ended, ask again later"
 
     async def asignal(self, name: str, payload: Any = None) -> None:
         """Send it a signal, which a workflow gets from ``ctx.wait_signal(name)``."""
@@ -270,7 +270,7 @@ class Job(Generic[R_co]):
             raise JobCancelled(f"{self} was cancelled and has no result.", job_id=self.id)
         if row.status is Status.DEAD_LETTERED:
             raise JobFailed(
-                f"{self} failed for good in attempt {row.attempts}: {row.last_error}",
+                f"{self} was dead-lettered in attempt {row.attempts}: {row.last_error}",
                 job_id=self.id,
             )
         return self.decode_result(row.result)
@@ -330,7 +330,7 @@ async def retry_one(
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
-            f"{_INSTEAD_OF_RETRY.get(status, 'It runs by itself when it is due.')}",
+            f"{_INSTEAD_OF_RETRY.get(status, 'It runs when it is due.')}",
             job_id=job_id,
         )
     return status
@@ -370,9 +370,9 @@ def _as_submitted(job: NewJob) -> JobRow:
     Its times come from the timestamp in the job's id; a refresh reads the database's own.
     """
     submitted = datetime.fromtimestamp((job.id.int >> 80) / 1000, UTC)
-    said = {name: getattr(job, name_there) for name, name_there in _SUBMITTED}
+    fields = {name: getattr(job, name_there) for name, name_there in _SUBMITTED}
     return JobRow(
-        **said | {"headers": job.headers or {}},
+        **fields | {"headers": job.headers or {}},
         status=Status.PENDING,
         next_run_at=max(submitted, job.at or submitted + timedelta(seconds=job.delay)),
         submitted_at=submitted,

@@ -13,20 +13,20 @@ async def why_not_deleted(store: Store, job_id: UUID) -> str:
     """Return what keeps a job from being deleted, and what to do."""
     job = (await store.get([job_id])).get(job_id)
     if job is None:
-        return "It is gone by now."
+        return "It no longer exists."
     if job.status is Status.RUNNING:
         return "Cancel it and wait for it to stop, then delete it."
     parent = await _parent(store, job)
     if parent is not None and parent.status not in TERMINAL:
         return (
-            f"Its parent {parent.id} ({parent.topic}) is {parent.status} and may still ask what "
-            "it came to. Delete it when the parent has ended, or cancel the parent first."
+            f"Its parent {parent.id} ({parent.topic}) is {parent.status} and may still read its "
+            "outcome. Delete it when the parent has ended, or cancel the parent first."
         )
     living = sum((await store.counts(JobFilter(parent=job_id, status=LIVING))).values())
     if living:
         have = "child has" if living == 1 else "children have"
         return f"{living:,} {have} not ended. Cancel what is left, or wait for it, and delete then."
-    return "It has changed just now; try again."
+    return "It changed in the meantime; try again."
 
 
 async def _parent(store: Store, job: JobRow) -> JobRow | None:

@@ -111,8 +111,8 @@ def _job_fields(
 def _when_fields(when: Mapping[str, Any]) -> dict[str, Any]:
     kinds = [name for name in KINDS if name in when]
     if len(kinds) != 1:
-        said = " and ".join(f"{name}=" for name in kinds) or "none of them"
-        raise InvalidOption(f"A schedule needs exactly one of cron=, every= and at=, not {said}.")
+        given = " and ".join(f"{name}=" for name in kinds) or "none of them"
+        raise InvalidOption(f"A schedule needs exactly one of cron=, every= and at=, not {given}.")
     fields: dict[str, Any] = {}
     if "cron" in when:
         fields |= _repetition(cron_timetable(when["cron"], when.get("tz")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pulsed.engine.enqueued import publish_enqueued
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.base import Store, Submitted
@@ -19,7 +20,10 @@ async def submit(
     attempt whose answer was lost has stored it.
     """
     submitted = await _submit(store, jobs, connection)
-    return Submitted(len(jobs)) if fresh_ids else submitted
+    if fresh_ids:
+        submitted = Submitted(len(jobs))
+    publish_enqueued(store.events, _stored(jobs, submitted))
+    return submitted
 
 
 async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:
@@ -30,6 +34,13 @@ async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Subm
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise
+
+
+def _stored(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob]:
+    """Return the jobs without those that are known to have existed."""
+    if not submitted.existing:
+        return jobs
+    return [job for n, job in enumerate(jobs) if n not in submitted.existing]
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:

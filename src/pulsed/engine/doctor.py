@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from pulsed.engine.why import SILENT_AFTER, is_live, live, nobody_for
+from pulsed.engine.why import SILENT_AFTER, is_live, live, no_worker_for
 from pulsed.errors import InvalidOption, PulsedError, UnknownZone
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import SEARCHED
@@ -74,9 +74,9 @@ async def examine(store: Store, retention: Retention | None = None) -> list[Find
     checks = dict(CHECKS)
     if retention is not None:
         checks["history"] = partial(_history, retention)
-    for check, look in checks.items():
+    for check, check_one in checks.items():
         try:
-            found += await look(store)
+            found += await check_one(store)
         except PulsedError as error:
             found.append(Finding(check, Severity.FAIL, f"could not be checked: {error}"))
     return found
@@ -189,9 +189,9 @@ def _judged(facts: Mapping[str, str]) -> list[Finding]:
 
 async def _clock(store: Store) -> list[Finding]:
     before = time.time()
-    theirs = await store.now()
-    ours = datetime.fromtimestamp((before + time.time()) / 2, UTC)
-    difference = (ours - theirs).total_seconds()
+    database_time = await store.now()
+    local_time = datetime.fromtimestamp((before + time.time()) / 2, UTC)
+    difference = (local_time - database_time).total_seconds()
     if abs(difference) <= CLOCK_TOLERANCE:
         return [Finding("clock", Severity.OK, f"{format_duration(abs(difference))} apart")]
     ahead = "ahead of" if difference > 0 else "behind"
@@ -256,7 +256,7 @@ def _overdue(audit: Audit) -> Finding:
         detail = (
             f"{counted(audit.overdue, 'job')} of silent workers; workers get a moment to beat first"
         )
-        return Finding("recovery", Severity.WARN, detail, "look again in half a minute")
+        return Finding("recovery", Severity.WARN, detail, "check again in half a minute")
     detail = f"{audit.overdue:,} {_plural(audit.overdue)} still RUNNING long after the lease ended"
     advice = "any live worker recovers them within a tick: start one, or see its log"
     return Finding("recovery", Severity.FAIL, detail, advice)
@@ -264,30 +264,29 @@ def _overdue(audit: Audit) -> Finding:
 
 def _waits(audit: Audit) -> Finding:
     if not audit.reasonless and not audit.overslept:
-        return Finding("waits", Severity.OK, "who waits has something to wait for")
+        return Finding("waits", Severity.OK, "every wait is valid and still pending")
     wrong = {
-        "WAITING without saying for what": audit.reasonless,
-        "WAITING for what is there already": audit.overslept,
+        "WAITING without a reason": audit.reasonless,
+        "WAITING for something that has already come": audit.overslept,
     }
     detail = ", ".join(
         f"{number:,} {_plural(number)} {problem}" for problem, number in wrong.items() if number
     )
     advice = (
         "pulsed cannot do this: was a table changed by hand? Please report it. `pulsed jobs list "
-        "--status waiting` finds them; cancelled and retried, they go on from their stored steps"
+        "--status waiting` finds them; cancelled and retried, they continue from their stored steps"
     )
     return Finding("waits", Severity.FAIL, detail, advice)
 
 
 def _cascades(audit: Audit) -> Finding:
     if not audit.untold:
-        return Finding("children", Severity.OK, "all have been told of their parents' end")
+        return Finding(
+            "children", Severity.OK, "none is left of a parent that ended without success"
+        )
     parents = "job" if audit.untold == 1 else "jobs"
-    detail = (
-        f"the children of {audit.untold:,} failed or cancelled {parents} have not been told "
-        "and go on"
-    )
-    advice = "any live worker or server tells them within a tick: start one, or see its log"
+    detail = f"the children of {audit.untold:,} failed or cancelled {parents} are not cancelled"
+    advice = "any live worker or server cancels them within a tick: start one, or see its log"
     return Finding("children", Severity.FAIL, detail, advice)
 
 
@@ -299,12 +298,12 @@ async def _watchdog(store: Store, audit: Audit) -> Finding:
     now = await store.now()
     living = live(await store.workers(), now)
     if audit.last_tick is None:
-        return Finding("watchdog", Severity.OK, "has not looked yet: no worker ever ran here")
+        return Finding("watchdog", Severity.OK, "no scan yet: no worker has run here")
     age = (now - audit.last_tick).total_seconds()
     if living and age > SILENT_AFTER:
         advice = "see the workers' logs: their upkeep fails, or --tick is long"
-        return Finding("watchdog", Severity.FAIL, f"last looked {format_duration(age)} ago", advice)
-    return Finding("watchdog", Severity.OK, f"last looked {format_duration(age)} ago")
+        return Finding("watchdog", Severity.FAIL, f"last scan {format_duration(age)} ago", advice)
+    return Finding("watchdog", Severity.OK, f"last scan {format_duration(age)} ago")
 
 
 async def _dead_letters(store: Store) -> list[Finding]:
@@ -323,7 +322,7 @@ async def _backlog(store: Store) -> list[Finding]:
     now = await store.now()
     living = live(await store.workers(), now)
     waiting = await store.backlog()
-    orphans = [(each, nobody_for(each.queue, each.topic, living)) for each in waiting]
+    orphans = [(each, no_worker_for(each.queue, each.topic, living)) for each in waiting]
     found = [_orphaned(each, why, now) for each, why in orphans if why]
     due = sum(each.due for each in waiting)
     more = "at least " if any(each.at_least for each in waiting) else ""
@@ -353,8 +352,10 @@ async def _schedules(store: Store) -> list[Finding]:
         found.append(Finding("schedules", Severity.FAIL, detail, advice))
     if late:
         ages = [f"{_named(row)} for {format_duration(_overdue_by(row, now))}" for row in late]
-        detail = f"{_number(late)} due, and nobody fires: {_several(ages)}"
-        advice = "start a worker: each fires schedules of all apps, unless told --no-schedules"
+        detail = f"{_number(late)} due, and no worker fires them: {_several(ages)}"
+        advice = (
+            "start a worker: each fires schedules of all apps, unless started with --no-schedules"
+        )
         found.append(Finding("overdue schedules", Severity.FAIL, detail, advice))
     found += _unknown_zones({row.key: row for row in [*late, *active]}.values())
     if (ahead := max((_fired_ahead_by(row, now) for row in active), default=0.0)) > CLOCK_TOLERANCE:
@@ -399,7 +400,7 @@ def _number(rows: list[ScheduleRow]) -> str:
 async def _history(retention: Retention, store: Store) -> list[Finding]:
     ages = retention.ages
     if not ages:
-        detail = "retention is off: finished jobs stay until somebody deletes them"
+        detail = "retention is off: finished jobs stay until you delete them"
         return [Finding("history", Severity.OK, detail)]
     late = await store.prunable({status: age + LATE for status, age in ages.items()})
     kept = described(ages)

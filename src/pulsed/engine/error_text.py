@@ -16,6 +16,15 @@ OURS = f"{Path(__file__).parents[1]}{os.sep}"
 """The folder of pulsed's own code."""
 
 
+def type_name(kind: type[BaseException]) -> str:
+    """Return the full name of an error's class; without the module if it is built in."""
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
 def describe(error: BaseException) -> str:
     """Return ``Type: message``."""
     name, text = type(error).__qualname__, message(error)

@@ -66,8 +66,8 @@ async def forever(
             failures += 1
             pause = after_failure(failures)
             surprise = None if isinstance(error, StorageError) else error
-            said = "%s failed (%s); again in %.3g s"
-            log.log(level(error, failures), said, what, error, pause, exc_info=surprise)
+            message_text = "%s failed (%s); again in %.3g s"
+            log.log(level(error, failures), message_text, what, error, pause, exc_info=surprise)
         else:
             failures = 0
         if pause is None:

@@ -35,7 +35,7 @@ def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[s
     return []
 
 
-def nobody_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | None:
+def no_worker_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str | None:
     """Return why none of the live ``workers`` would claim such a job; None if one would."""
     if not workers:
         return "no worker is alive: start one with `pulsed worker module:app`"
@@ -89,7 +89,7 @@ def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
     if due_in > 0:
         reasons.append(_not_yet(job, due_in))
     living = live(workers, now)
-    if missing := nobody_for(job.queue, job.topic, living):
+    if missing := no_worker_for(job.queue, job.topic, living):
         return [*reasons, missing]
     if due_in > 0:
         return reasons
@@ -137,9 +137,9 @@ def _running(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
     reasons = [f"{who} runs it; its lease ends in {format_duration(left)} unless it beats"]
     if left <= 0:
         watched = (
-            "the next look of a watchdog frees it"
+            "the next watchdog scan recovers it"
             if live(workers, now)
-            else ("no worker is alive to free it: start one with `pulsed worker module:app`")
+            else ("no worker is alive to recover it: start one with `pulsed worker module:app`")
         )
         reasons = [f"{who} is silent: its lease ended {format_duration(-left)} ago; {watched}"]
     if job.cancel_requested:

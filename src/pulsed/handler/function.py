@@ -155,7 +155,8 @@ _PARAMETER_PROBLEMS: dict[Any, str] = {
         "takes *{}; a payload has named arguments only. Take a list instead."
     ),
     inspect.Parameter.VAR_KEYWORD: (
-        "takes **{}, so a misspelt argument could not be told from a real one. Take a dict instead."
+        "takes **{}, so a misspelt argument could not be distinguished from a real one. "
+        "Take a dict instead."
     ),
     inspect.Parameter.POSITIONAL_ONLY: (
         "takes {!r} by position only; a payload has named arguments. Remove the `/`."

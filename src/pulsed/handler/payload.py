@@ -192,7 +192,7 @@ def to_plain(value: Any) -> Any:
     if _MASKED_SECRET in repr(plain):
         raise TypeError(
             f"a secret field of {_name(type(value))} would be stored as asterisks; "
-            "let the handler look the secret up."
+            "let the handler fetch the secret."
         )
     return plain
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -74,11 +74,13 @@ class Report(NamedTuple):
     outcome: Outcome
     is_child: bool | None = None
     """Whether the job has a parent; None if unknown, which is correct but slower."""
+    run: Any = None
+    """The worker's own object for the run, which it gets back with the answer. Not stored."""
 
     @classmethod
-    def of(cls, run: Assignment, outcome: Outcome) -> Report:
-        """Return the report on a claimed run."""
-        return cls(run.lease, outcome, run.parent_id is not None)
+    def of(cls, assignment: Assignment, outcome: Outcome, run: object = None) -> Report:
+        """Return the report on a claimed job."""
+        return cls(assignment.lease, outcome, assignment.parent_id is not None, run)
 
     @property
     def size(self) -> int:

@@ -117,9 +117,9 @@ def is_interval(text: str) -> bool:
 
 def _every_text(text: str) -> Every:
     """Return the interval of ``@every 1h30m``."""
-    said = text.lower().removeprefix(EVERY).strip()
-    parts = _TIMES.findall(said)
-    if not parts or "".join(number + unit for number, unit in parts) != said:
+    written = text.lower().removeprefix(EVERY).strip()
+    parts = _TIMES.findall(written)
+    if not parts or "".join(number + unit for number, unit in parts) != written:
         raise InvalidOption(f"{text!r} is not an interval; write it as '@every 5m' or '1h30m'.")
     return every_timetable(sum(float(number) * UNITS[unit] for number, unit in parts))
 

@@ -64,7 +64,7 @@ class ServerAddress:
                 if not is_loopback(host):
                     raise ConfigError(
                         f"{redacted(url)!r} would send the token to {host} in the clear. Use "
-                        "pulses://, or add ?plaintext=yes if nobody else is on that network."
+                        "pulses://, or add ?plaintext=yes if you trust that network."
                     )
 
     def read(self, name: str) -> bytes | None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from pulsed.errors import ConfigError
 from pulsed.model.audit import AuditEntry, Operator
+from pulsed.model.events import ListenerChanged
 from pulsed.model.job import (
     Assignment,
     Failure,
@@ -30,6 +31,8 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
+from pulsed.store.event_bus import Events
+from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.workflows import WorkflowStore
 
@@ -48,6 +51,9 @@ class Reaped(NamedTuple):
     topic: str
     status: Status
     worker_id: UUID
+    queue: str
+    attempt: int
+    """The attempt that its lease was for."""
 
 
 class WatchdogTick(NamedTuple):
@@ -71,10 +77,25 @@ class Pruned(NamedTuple):
         return sum(self.removed.values())
 
 
+class Accepted(set[Lease]):
+    """The leases whose reports were accepted."""
+
+    def __init__(self, leases: Iterable[Lease] = (), cancelled: Iterable[Lease] = ()) -> None:
+        super().__init__(leases)
+        self.cancelled = set(cancelled)
+        """Those of them whose jobs are CANCELLED now, although their runs ended in another way:
+        the request came while they ran."""
+
+    def merge(self, other: Accepted) -> None:
+        """Add the leases of another answer."""
+        self.update(other)
+        self.cancelled |= other.cancelled
+
+
 class Partly(NamedTuple):
     """The result of settling reports some of which could not be decided."""
 
-    accepted: set[Lease]
+    accepted: Accepted
     locked: set[Lease]
     """Another session has locked their rows, or rows that have to change with them."""
 
@@ -159,6 +180,11 @@ class Store(Submitter):
 
     schedules: ScheduleStore
     workflows: WorkflowStore
+    rollups: RollupStore
+
+    events: Events
+    """The bus for what happens in this store, and in whatever works with it. A store makes its
+    own; an app replaces it before the first use."""
 
     doubtful_claims: int = 0
     """How many claim attempts ended without an answer: each may have leased jobs."""
@@ -166,6 +192,11 @@ class Store(Submitter):
     is_remote: bool = False
     """Whether the store is behind a server. If this process cannot reach it, others still may;
     a database that is down is down for every process."""
+
+    def publish_listening(self, *, connected: bool) -> None:
+        """Publish that notifications arrive again, or no longer."""
+        if ListenerChanged in self.events.wanted:
+            self.events.publish([ListenerChanged(connected=connected)])
 
     # -- producers ------------------------------------------------------------------------------
 
@@ -208,7 +239,7 @@ class Store(Submitter):
         """Extend leases; returns an answer for each. ``within`` bounds the storage retries."""
 
     @abstractmethod
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         """End runs. Returns the leases whose report was accepted; the others were lost.
 
         ``within`` bounds the time spent on storage retries.

@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
-PATIENCE = 5.0
+DRAIN_TIMEOUT = 5.0
 """Seconds that a fork waits for work in flight to drain."""
 
 LONGEST_IMPORT = 30.0
@@ -103,8 +103,8 @@ def watch_forks(owner: ForkAware) -> None:
 
 
 def _before() -> None:
-    give_up_at = time.monotonic() + PATIENCE
-    if not _forking.acquire(timeout=PATIENCE):
+    give_up_at = time.monotonic() + DRAIN_TIMEOUT
+    if not _forking.acquire(timeout=DRAIN_TIMEOUT):
         return
     _forks.depth += 1
     for owner in list(_aware):

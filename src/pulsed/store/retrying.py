@@ -15,7 +15,9 @@ from typing import NamedTuple, TypeVar
 
 from pulsed.errors import StorageBusy, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
+from pulsed.model.events import StorageRetried
 from pulsed.store.blocking import pause
+from pulsed.store.event_bus import Events
 from pulsed.store.log_throttle import Throttle, level_of
 
 T = TypeVar("T")
@@ -94,12 +96,14 @@ async def retrying(
     attempt: Callable[[], Awaitable[T]],
     *,
     what: str,
+    events: Events | None = None,
     within: float | None = None,
     busy: bool = True,
 ) -> T:
     """Return what ``attempt()`` returns, retrying until the policy or ``within`` is exhausted.
 
-    Without ``busy``, StorageBusy (a lock or statement timeout) is not retried.
+    Retries are published on ``events``. Without ``busy``, StorageBusy (a lock or statement
+    timeout) is not retried.
     """
     give_up_at = None if within is None else time.monotonic() + within
     failures = 0
@@ -115,4 +119,7 @@ async def retrying(
             if failures >= policy.max_attempts or too_late:
                 raise
             retry_log.add(what, error, delay)
+            if events is not None and StorageRetried in events.wanted:
+                kind = type(error).__name__
+                events.publish([StorageRetried(operation=what, error_type=kind, error=str(error))])
         await pause(delay)

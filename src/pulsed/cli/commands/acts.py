@@ -71,8 +71,8 @@ def _command(act: Act, short: str, text: str, example: str) -> click.Command:
 retry = _command(
     RETRY,
     "Send dead-lettered or cancelled jobs back to work.",
-    "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow goes on "
-    "from its stored steps, unless it is told --fresh.",
+    "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow "
+    "continues from its stored steps, unless --fresh is given.",
     "  pulsed jobs retry 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs list --status dead --ids | pulsed jobs retry -\n"
     "  pulsed jobs retry --all-matching --status dead --topic send_email",
@@ -132,7 +132,7 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
             worst = max(worst, code)
             if code is Code.OK:
                 done.add({job_id: answers[job_id][1]})
-    done.say()
+    done.print_total()
     return worst
 
 
@@ -152,8 +152,8 @@ class ResultPrinter:
         if self._act is CANCEL:
             self._asked += sum(status is Status.RUNNING for status in statuses.values())
 
-    def say(self) -> None:
-        """Say how many there were."""
+    def print_total(self) -> None:
+        """Print how many there were."""
         ended = self._total - self._asked
         if ended or not self._asked:
             say(f"{self._act.done} {counted(ended, 'job')}")
@@ -194,7 +194,7 @@ def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) ->
     confirm(question, yes=yes)
     done = ResultPrinter(act)
     number = run_blocking(act_on_matching(store, act, chosen, done.add))
-    done.say()
+    done.print_total()
     if act is DELETE and number < total:
         say("children of jobs that have not ended stay, and so do jobs with such children")
     return Code.OK

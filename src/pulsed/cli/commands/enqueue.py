@@ -38,7 +38,7 @@ without one, any topic goes, but the database must exist.
 \b
 environment:
   PULSED_APP     the app, when --app is not given
-  PULSED_URL     the database, when neither --url nor the app says
+  PULSED_URL     the database, when neither --url nor the app names one
   DATABASE_URL   the database, when PULSED_URL is not set either"""
 
 

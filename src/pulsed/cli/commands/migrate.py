@@ -75,7 +75,7 @@ def status(database: Database, as_json: bool | None) -> int:  # noqa: FBT001
 @click.option("--since", type=int, default=0, help="Leave out migrations up to this version.")
 @database_options
 def sql(database: Database, since: int) -> None:
-    """Print the SQL of the migrations, for those who apply it by other means. Asks no database."""
+    """Print the SQL of the migrations, to apply them with another tool. Needs no database."""
     with _sql_store(database) as store:
         print(migrations.script(store.dialect, since=since), end="")
 

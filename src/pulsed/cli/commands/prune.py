@@ -30,7 +30,7 @@ from pulsed.wording import counted
     "--older-than",
     type=duration,
     metavar="TIME",
-    help="Ended longer ago than this: 12h, 7d [default: what the app's retention says].",
+    help="Ended longer ago than this: 12h, 7d [default: the app's retention].",
 )
 @status_option("succeeded, cancelled, dead; repeatable [default: the first two].")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
@@ -89,9 +89,7 @@ def _ages(
 ) -> dict[Status, float]:
     app = database.loaded_app()
     if older_than is None and app is None:
-        raise CommandError(
-            "how old? Give --older-than, or --app for what its retention says.", Code.USAGE
-        )
+        raise CommandError("how old? Give --older-than, or --app to use its retention.", Code.USAGE)
     retention = Retention.forever() if app is None else app.retention
     ages = ages_for(retention, older_than=older_than, status=statuses or None)
     if not ages:

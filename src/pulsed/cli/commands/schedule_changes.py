@@ -107,7 +107,7 @@ def add(
     "--unset",
     type=click.Choice(REMOVABLE),
     multiple=True,
-    help="Take an option away; repeatable.",
+    help="Remove an option; repeatable.",
 )
 @json_option
 @scope_options
@@ -148,8 +148,8 @@ def tell(schedule: Schedule, now: datetime, *, as_json: bool | None) -> None:
         print_json(report.as_json(schedule))
     if schedule.row.declared:
         say(
-            f"{schedule.name!r} is declared by a program: a change of what it says lasts until "
-            "the next worker starts; pausing lasts"
+            f"{schedule.name!r} is declared in code: an edit lasts until the next worker "
+            "starts, a pause until it is resumed"
         )
 
 

@@ -81,7 +81,11 @@ def list_(
         if more:
             say(f"these are the first {ON_A_TERMINAL}; there are more: --limit")
     else:
-        say("no schedules" if all_apps else "no schedules of this app; --all-apps looks further")
+        say(
+            "no schedules"
+            if all_apps
+            else "no schedules of this app; --all-apps lists those of every app"
+        )
 
 
 @schedules.command()
@@ -212,14 +216,14 @@ def pause(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT00
 @json_option
 @scope_options
 def resume(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
-    """Go on after a pause or an error.
+    """Fire again after a pause or an error.
 
-    It goes on with the next occurrence; what passed meanwhile is not made up for.
+    The next occurrence is fired; those that passed meanwhile are not.
     """
     with scope.opened() as (schedules, store):
         if not report.is_readable(schedules.get(name)):
             raise CommandError(
-                f"what the schedule {name!r} says cannot be read: replace it with `pulsed "
+                f"the definition of schedule {name!r} cannot be read: replace it with `pulsed "
                 f"schedules add {name} … --replace`, or delete it."
             )
         tell(schedules.resume(name), run_blocking(store.now()), as_json=as_json)

@@ -74,7 +74,9 @@ environment:
     default=None,
     help="Ask for a token or a certificate [default: unless on a loopback address].",
 )
-@click.option("--insecure", is_flag=True, help="Serve other machines all the same.")
+@click.option(
+    "--insecure", is_flag=True, help="Serve other machines without TLS or authentication."
+)
 @click.option(
     "--no-upkeep",
     "upkeep",
@@ -88,14 +90,14 @@ environment:
     type=duration,
     default="10s",
     show_default=True,
-    help="Between two looks for silent workers.",
+    help="Interval between two scans for expired leases.",
 )
 @click.option(
     "--drain-timeout",
     type=duration,
     default="10s",
     show_default=True,
-    help="What workers get to go elsewhere.",
+    help="Time for workers to move to another server.",
 )
 @click.option(
     "--max-message",
@@ -113,7 +115,7 @@ environment:
     metavar="N",
     help="Workers connected at a time.",
 )
-@click.option("--reflection", is_flag=True, help="Tell tools like grpcurl what can be called.")
+@click.option("--reflection", is_flag=True, help="Enable reflection, for tools like grpcurl.")
 @max_connections_option
 @keep_option
 @database_options
@@ -196,7 +198,7 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
         TokenAuthenticator(store) if options["auth"] else None,
     )
     try:
-        await store.now()  # what waiting will not mend is said now
+        await store.now()  # report now what a retry cannot fix
         await serving.start()
         host = options["listen"].rpartition(":")[0]
         what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
@@ -206,16 +208,16 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
 
 
 async def _until_told_to_stop(serving: Any, what: str) -> int:
-    asked, insisted = asyncio.Event(), asyncio.Event()
+    drain_requested, abort_requested = asyncio.Event(), asyncio.Event()
 
     def stop(*, abort: bool) -> None:
-        (insisted if abort else asked).set()
+        (abort_requested if abort else drain_requested).set()
 
     with on_stop_signals(asyncio.get_running_loop(), stop):
         log.info("%s", what)  # from here on a signal drains
-        if not await _first(asked.wait(), serving.failed()):
-            return Code.FAILURE  # a loop of ours ended, which it has said itself
-        if not await _first(serving.drain(), insisted.wait()):
+        if not await _first(drain_requested.wait(), serving.failed()):
+            return Code.FAILURE  # a loop ended, and has logged why
+        if not await _first(serving.drain(), abort_requested.wait()):
             await serving.stop()
             return Code.INTERRUPTED
     log.info("server ended")

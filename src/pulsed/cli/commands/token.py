@@ -29,8 +29,8 @@ examples:
 
 \b
 roles:
-  read      look at jobs, workers and schedules, and change nothing
-  produce   enqueue, look at and cancel jobs
+  read      read jobs, workers and schedules, and change nothing
+  produce   enqueue, read and cancel jobs
   work      run jobs
   admin     everything, schedules included
 

@@ -46,7 +46,7 @@ signals:
 \b
 environment:
   PULSED_APP         the app, when none is given
-  PULSED_URL         the database, when neither --url nor the app says
+  PULSED_URL         the database, when neither --url nor the app names one
   DATABASE_URL       the database, when PULSED_URL is not set either
   PULSED_KEEP        the default of --keep
   PULSED_LOG_LEVEL   the default of --log-level
@@ -134,7 +134,7 @@ def _obey_supervisor(worker: Worker, commands: int) -> None:
     def listen() -> None:
         while heard := os.read(commands, 64):
             tell(abort=ABORT in heard)
-        log.warning("the supervisor has gone; draining")
+        log.warning("the supervisor has exited; draining")
         tell(abort=False)
 
     threading.Thread(target=listen, name="pulsed-supervisor", daemon=True).start()

@@ -37,7 +37,7 @@ environment:
 @json_option
 @database_options
 def workers(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
-    """Show the workers: where they are, what they take, when they were last heard of."""
+    """Show the workers: their hosts, their queues and their last heartbeats."""
     with database.store() as store:
         found = run_blocking(store.workers())
         now = run_blocking(store.now())

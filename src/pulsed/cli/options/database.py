@@ -95,7 +95,7 @@ max_connections_option = click.option(
     "--max-connections",
     type=click.IntRange(9),
     metavar="N",
-    help="PostgreSQL: all connections of one process together [default: as the app says].",
+    help="PostgreSQL: all connections of one process together [default: the app's setting].",
 )
 
 

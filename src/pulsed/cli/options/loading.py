@@ -122,7 +122,7 @@ def _only_app(module: ModuleType) -> Pulse:
     if not names:
         raise CommandError(f"{module.__name__} has no Pulse app in it. {FORM}", Code.USAGE)
     choices = " or ".join(f"{module.__name__}:{name}" for name in names)
-    raise CommandError(f"{module.__name__} has several apps; say {choices}.", Code.USAGE)
+    raise CommandError(f"{module.__name__} has several apps; name one: {choices}.", Code.USAGE)
 
 
 def _suggestion(module: ModuleType) -> str:

@@ -45,8 +45,8 @@ class Scope:
     def opened(self, *, create: bool = False) -> Iterator[tuple[Schedules, Store]]:
         """Open the schedules of one app, and the store they are in."""
         # With a URL and a name there is no need for an app that only the environment names.
-        said = self.database.url and self.app_name
-        module = self.database.app or (None if said else os.environ.get(APP_VARIABLE))
+        is_complete = self.database.url and self.app_name
+        module = self.database.app or (None if is_complete else os.environ.get(APP_VARIABLE))
         name = checked_name("name of the app", self.app_name or DEFAULT_APP)
         registry: Callable[[], Registry] = Registry
         if module:

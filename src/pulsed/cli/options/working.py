@@ -100,7 +100,7 @@ _OPTIONS = (
         type=retry_policy,
         metavar="POLICY",
         help="How database operations are retried: 10, attempts=10,initial=200ms,max=10s, or off "
-        "[default: as the app says].",
+        "[default: the app's setting].",
     ),
     click.option(
         "--dequeue-retry",

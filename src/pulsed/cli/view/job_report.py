@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from pulsed.cli.plain import harmless, in_line
-from pulsed.cli.view.job_tree import Node
 from pulsed.cli.view.output import one_line, print_hanging, status_of
 from pulsed.cli.view.times import iso, moment
 from pulsed.cli.view.tree_report import print_tree, wait_line
+from pulsed.client.job_tree import Node
 from pulsed.model.job import Failure, JobRow, Status
 from pulsed.model.lifecycle import REPLAYABLE
 from pulsed.model.step import StepKind
@@ -62,7 +62,7 @@ def report(to: Console, known: Known) -> None:
 def _what_to_do(tree: Node) -> Iterator[str]:
     job = tree.job
     if job.status in REPLAYABLE and tree.steps:
-        yield f"`pulsed jobs retry {job.id}` lets it go on from its steps; --fresh, from the start"
+        yield f"`pulsed jobs retry {job.id}` continues from its steps; --fresh, from the start"
     elif job.status in REPLAYABLE:
         yield f"`pulsed jobs retry {job.id}` runs it again, with fresh attempts"
     if job.status is Status.WAITING and job.wait_kind == StepKind.SIGNAL:

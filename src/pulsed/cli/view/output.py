@@ -184,7 +184,7 @@ def print_counts(counted: Counts, *, as_json: bool | None) -> None:
         print_json(dict(counted))
         if counted.at_least:
             names = joined(sorted(counted.at_least))
-            say(f"{SEARCHED:,} jobs were looked at: there may be more of {names}")
+            say(f"{SEARCHED:,} jobs were scanned: there may be more of {names}")
         return
     table = Table("STATUS", "JOBS", flexible={})
     numbers = {status: at_least(counted, status) for status in counted}

@@ -30,9 +30,9 @@ COLOURS = {
     ScheduleState.ERROR: "bold red",
 }
 STATES = {
-    ScheduleState.PAUSED: "it makes no jobs until `pulsed schedules resume`",
+    ScheduleState.PAUSED: "it fires no jobs until `pulsed schedules resume`",
     ScheduleState.DONE: "it has no further occurrence",
-    ScheduleState.ERROR: "it makes no jobs; mend it with `pulsed schedules edit` or `resume`",
+    ScheduleState.ERROR: "it fires no jobs; fix it with `pulsed schedules edit` or `resume`",
 }
 
 CHANGES = {"forward": "← clocks go forward", "back": "← clocks go back"}
@@ -48,7 +48,7 @@ def is_readable(schedule: Schedule) -> bool:
 
 def when(schedule: Schedule) -> str:
     """Return in plain words when it runs."""
-    return schedule.description if is_readable(schedule) else "what it says cannot be read"
+    return schedule.description if is_readable(schedule) else "its definition cannot be read"
 
 
 # -- for machines ---------------------------------------------------------------------------------

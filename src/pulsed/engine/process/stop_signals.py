@@ -64,9 +64,9 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: StopCallback) -> Iter
     def on_signal(number: signal.Signals) -> None:
         nonlocal abort
         if not asked.again(loop.time()):
-            log.info("%s: taken for the same request; once more to abort", number.name)
+            log.info("%s: counted as the same request; send it again to abort", number.name)
             return
-        log.info("%s: %s", number.name, "aborting" if abort else "draining; again to abort")
+        log.info("%s: %s", number.name, "aborting" if abort else "draining; send it again to abort")
         stop(abort=abort)
         abort = True
 

@@ -32,7 +32,7 @@ HEALTHY_AFTER = 60.0
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 UNUSABLE = 2
 """The exit code for wrong usage: if no child has been healthy yet, none will be."""
-LOOK_EVERY = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two ticks at most."""
 
 
@@ -207,7 +207,7 @@ class Supervisor:
 
     def _until_next_start(self) -> float:
         waits = [child.start_at - self._clock() for child in self.children if not child.process]
-        return max(0.0, min([LOOK_EVERY, *waits]))
+        return max(0.0, min([POLL_INTERVAL, *waits]))
 
     @contextlib.contextmanager
     def _woken_by_signals(self) -> Iterator[Callable[[float], None]]:

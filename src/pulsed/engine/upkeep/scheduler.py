@@ -18,6 +18,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, batches, halves
+from pulsed.engine.enqueued import publish_enqueued
 from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
@@ -127,7 +128,9 @@ class Scheduler:
                     broken.append((row, error))
 
         for fires in batches(decisions(), _bytes_of, count=lambda each: max(1, len(each.jobs))):
-            made += await self._fire_batch(fires)
+            fired = await self._fire_batch(fires)
+            publish_enqueued(self._store.events, fired)
+            made += fired
             if time.monotonic() > give_up_at:
                 break
         for row, error in broken:
@@ -203,8 +206,10 @@ def template(
     occurrence: datetime | None = None,
 ) -> NewJob:
     """Return a job with the topic, payload and options of the schedule."""
-    said = zip(_TEMPLATE, _template(spec), strict=True)
-    return NewJob(id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(said))
+    template_values = zip(_TEMPLATE, _template(spec), strict=True)
+    return NewJob(
+        id=job_id, at=at, schedule_id=row.id, occurrence=occurrence, **dict(template_values)
+    )
 
 
 _TEMPLATE = attributes_of(TEMPLATE)

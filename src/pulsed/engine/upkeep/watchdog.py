@@ -9,10 +9,21 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 from pulsed.engine.forever import forever
 from pulsed.engine.upkeep.unserved import UnservedQueues
+from pulsed.model.events import (
+    Cancelled,
+    DeadLettered,
+    Event,
+    Failed,
+    HandedBack,
+    LeasesExpired,
+)
 from pulsed.model.job import Status, WorkerInfo
+from pulsed.model.outcome import LEASE_EXPIRED
 from pulsed.store.base import Reaped, Store
 
 log = logging.getLogger("pulsed.upkeep")
@@ -41,11 +52,14 @@ class Watchdog:
         tick: float,
         describe: Callable[[], WorkerInfo] | None = None,
         on_reaped: Callable[[], None] = lambda: None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._tick = tick
         self._describe = describe
         self._on_reaped = on_reaped
+        self._now = now
+        """The time of its events."""
         self._unserved = UnservedQueues(store)
         self._is_behind = False
 
@@ -69,10 +83,41 @@ class Watchdog:
         finally:  # recovery must not depend on the announcement
             reaped = await reap(self._store)
             if reaped:
+                self._publish(reaped)
                 self._on_reaped()
             self._is_behind = await cancel_orphans(self._store)
             await self._unserved.tick()
         return reaped
+
+    def _publish(self, reaped: list[Reaped]) -> None:
+        events = self._store.events
+        if events.wanted:
+            at = self._now()
+            ended = [end_of_silence(job, at) for job in reaped]
+            events.publish([LeasesExpired(count=len(reaped)), *ended])
+
+
+def end_of_silence(job: Reaped, at: datetime) -> Event:
+    """Return the event that ends a run whose worker went silent."""
+    fields: dict[str, Any] = {
+        "job_id": job.job_id,
+        "topic": job.topic,
+        "queue": job.queue,
+        "at": at,
+        "worker_id": job.worker_id,
+        "attempt": job.attempt,
+        "waited": None,
+        "ran": None,
+    }
+    match job.status:
+        case Status.CANCELLED:
+            return Cancelled(**fields)
+        case Status.DEAD_LETTERED:
+            return DeadLettered(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
+        case Status.RETRYING:
+            return Failed(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
+        case _:  # it ran beside other jobs, so its attempt is given back
+            return HandedBack(**fields)
 
 
 async def cancel_orphans(store: Store) -> bool:

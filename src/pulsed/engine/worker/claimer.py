@@ -20,6 +20,7 @@ from pulsed.engine.forever import Alarm, forever
 from pulsed.engine.worker.leases import Leases
 from pulsed.errors import StorageError
 from pulsed.model.backoff import RetryPolicy
+from pulsed.model.events import Claimed
 from pulsed.model.job import Assignment, Lease, TopicPolicy
 from pulsed.model.outcome import Released, Report
 from pulsed.store.base import Store
@@ -41,7 +42,7 @@ LINGER_SHARE = 1 / 6
 FAILING_AFTER = 3
 """Consecutive failed claims, each after its storage retries, that make a worker ``failing``."""
 
-PATIENCE = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
+CLAIM_BACKOFF = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
 
 class Claimer:
@@ -117,7 +118,7 @@ class Claimer:
 
     def _after_failure(self, failures: int) -> float:
         self._failures = failures
-        return PATIENCE.delay(failures)
+        return CLAIM_BACKOFF.delay(failures)
 
     async def tick(self) -> bool:
         """Fill the free slots once; True if all queues are drained."""
@@ -129,9 +130,7 @@ class Claimer:
             free = self._free_slots()
             if free <= 0 or self.stopping:
                 return False
-            claimed = await self._begin(
-                self._store.claim(self._worker_id, queue, self._topics, free)
-            )
+            claimed = await self._begin(self._claim(queue, free))
             if claimed == free:  # as many as asked for: there may be more
                 return False
         return True
@@ -170,6 +169,18 @@ class Claimer:
             )
             await self._store.settle_free([Report(lease, Released()) for lease in unknown])
         return unknown
+
+    async def _claim(self, queue: str, free: int) -> list[Assignment]:
+        asked_at = time.monotonic()
+        claimed = await self._store.claim(self._worker_id, queue, self._topics, free)
+        events = self._store.events
+        if Claimed in events.wanted:
+            seconds = time.monotonic() - asked_at
+            jobs = len(claimed)
+            events.publish(
+                [Claimed(worker_id=self._worker_id, queue=queue, jobs=jobs, seconds=seconds)]
+            )
+        return claimed
 
     async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:
         """Await a claim and start its jobs; returns their number."""

@@ -149,7 +149,7 @@ class Leases:
         if not leases:
             return {}
         began = time.monotonic()
-        answers = run_blocking(self._store.beat(leases, within=self._patience()))
+        answers = run_blocking(self._store.beat(leases, within=self._beat_timeout()))
         extended = [lease for lease, answer in answers.items() if answer in _EXTENDED]
         self._confirmed(extended, began)
         self._on_answers(answers)
@@ -159,7 +159,7 @@ class Leases:
         with self._changed:
             return [lease for lease, _, _ in self._held.values()]
 
-    def _patience(self) -> float | None:
+    def _beat_timeout(self) -> float | None:
         """Return the timeout of a beat: until a lease ends, or a run has to fence itself."""
         with self._changed:
             soonest = min(self._sure_until.values(), default=float("inf")) - time.monotonic()

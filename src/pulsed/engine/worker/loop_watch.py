@@ -68,7 +68,7 @@ class LoopWatch:
         if blocked_for >= BLOCKED_AFTER and (last is None or now - last >= REPEAT_AFTER):
             self._logged_at = now
             log.warning(
-                "the event loop has been blocked for %.0f s%s; no other async job goes on. Declare "
+                "the event loop has been blocked for %.0f s%s; no other async job can run. Declare "
                 "such a handler with a plain `def`, or await asyncio.to_thread(…)",
                 blocked_for,
                 self._blocked_by(),

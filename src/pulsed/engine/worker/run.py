@@ -38,10 +38,10 @@ from pulsed.model.outcome import (
 class StopReason(Enum):
     """Why a run was told to stop before its handler had finished."""
 
-    LOST = "its lease is lost"
-    CANCELLED = "somebody cancelled the job"
-    TIMED_OUT = "its timeout is over"
-    ABORTED = "the worker is going away"
+    LOST = "its lease was lost"
+    CANCELLED = "the job was cancelled"
+    TIMED_OUT = "its timeout expired"
+    ABORTED = "the worker is shutting down"
 
 
 class Run:
@@ -52,12 +52,15 @@ class Run:
         "began",
         "context",
         "error",
+        "error_type",
         "handler",
         "lease",
+        "ran",
         "reported",
         "stop",
         "task",
         "timer",
+        "waited",
     )
 
     def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
@@ -75,6 +78,10 @@ class Run:
         self.stop: StopReason | None = None
         self.reported = False
         """Its outcome is on the way to the database, or is no longer wanted."""
+        # For its events; set by ``run_events`` if there are subscribers.
+        self.waited: float | None = None
+        self.ran: float | None = None
+        self.error_type = ""
 
     def tell_to_stop(self, why: StopReason) -> None:
         """Cancel an async handler; set the flag that a plain function can check.

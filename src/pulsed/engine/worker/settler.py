@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from pulsed.batches import TRANSACTION, Limits, batches, halves
-from pulsed.engine.workflow.patience import PATIENCE
+from pulsed.engine.workflow.outage import OUTAGE_BACKOFF
 from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
-from pulsed.model.job import Lease
 from pulsed.model.outcome import Failed, Report
-from pulsed.store.base import Store
+from pulsed.store.base import Accepted, Store
 from pulsed.store.log_throttle import level_of
 from pulsed.wording import counted
 
@@ -41,7 +40,7 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        on_settled: Callable[[Sequence[Report], set[Lease]], None],
+        on_settled: Callable[[Sequence[Report], Accepted], None],
         shortest_lease: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._store = store
@@ -83,7 +82,7 @@ class Settler:
             await self._arrived.wait()
             if not await self.tick():
                 self._failures += 1
-                await asyncio.sleep(PATIENCE.delay(self._failures))
+                await asyncio.sleep(OUTAGE_BACKOFF.delay(self._failures))
 
     async def tick(self) -> bool:
         """Settle one batch; False if reports are left to retry after a backoff."""
@@ -147,8 +146,8 @@ class Settler:
         self, batch: Sequence[Report], error: Exception, settle: Settle
     ) -> Sequence[Report]:
         if concerns_everything(error):
-            said = "%s not reported yet (%s)"
-            log.log(level_of(error), said, counted(len(batch), "outcome"), error)
+            message_text = "%s not reported yet (%s)"
+            log.log(level_of(error), message_text, counted(len(batch), "outcome"), error)
             return batch
         if len(batch) > 1:
             return [each for half in halves(batch) for each in await settle(half)]
@@ -162,11 +161,11 @@ class Settler:
                 "the outcome of job %s waits (%s)", report.lease.job_id, error, exc_info=surprise
             )
             self._failures_alone += not self._aside
-            self._put_aside([report], PATIENCE.delay(self._failures_alone))
+            self._put_aside([report], OUTAGE_BACKOFF.delay(self._failures_alone))
             return ()
         log.error("the outcome of job %s was refused (%s)", report.lease.job_id, error)
         if isinstance(report.outcome, Failed) and report.outcome.error.startswith(REFUSED):
-            self._on_settled([report], set())  # refused as well: the lease will expire
+            self._on_settled([report], Accepted())  # refused as well: the lease will expire
             return ()
         refusal = Failed(f"{REFUSED}: {error}", final=True)
         return await self._settle([report._replace(outcome=refusal)])

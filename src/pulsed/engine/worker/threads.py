@@ -29,7 +29,7 @@ EndedRun: TypeAlias = tuple[Run, Outcome | None]
 FEW = 2
 """Threads woken at once for waiting runs: with more, short handlers contend for the GIL."""
 
-LOOK_AGAIN = 0.001
+RECHECK_AFTER = 0.001
 """Seconds until the queue is checked again: runs that still wait get more threads."""
 
 
@@ -69,9 +69,9 @@ class HandlerThreads:
         """Schedule a check of whether the waiting runs are taken soon."""
         self._watching = bool(waiting)
         if waiting:
-            asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look, waiting)
+            asyncio.get_running_loop().call_later(RECHECK_AFTER, self._recheck, waiting)
 
-    def _look(self, before: int) -> None:
+    def _recheck(self, before: int) -> None:
         left = len(self._waiting)
         if 2 * left > before:  # drains too slowly: handlers run longer than a thread switch
             self._wake(max(FEW, min(left, self._threads - self._asleep)))

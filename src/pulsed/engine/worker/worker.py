@@ -33,6 +33,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.engine.context import Context
+from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
@@ -45,6 +46,7 @@ from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
 from pulsed.engine.worker.options import WorkerOptions
 from pulsed.engine.worker.run import Run, StopReason
+from pulsed.engine.worker.run_events import RunEvents
 from pulsed.engine.worker.runs import Runner
 from pulsed.engine.worker.settler import Settler
 from pulsed.engine.workflow.shared import Workflows
@@ -52,7 +54,7 @@ from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.model.job import Assignment, Lease, WorkerInfo
 from pulsed.model.outcome import Beat, Outcome, Released, Report
-from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
+from pulsed.store.base import CANCELS, SCHEDULES, Accepted, Listener, Store
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
@@ -108,6 +110,7 @@ class Worker:
             on_stuck=self._end_if_too_many_are_stuck,
         )
         self._job_log = JobLog(self.options.job_log)
+        self._clock = DatabaseClock(store)
         self._claims_fail: Callable[[], bool] = lambda: False
         self._listener: Listener | None = None
         self._stop_asked = asyncio.Event()
@@ -163,12 +166,13 @@ class Worker:
     async def _check_database(self) -> None:
         """Raise on a permanent error; a database that is only unreachable is waited for."""
         try:
-            await self.store.now()
+            await self._clock.measure()
         except TransientStorageError as error:
             log.warning("the database is not there yet (%s); waiting for it", error)
 
     async def _work(self) -> None:
         options = self.options
+        self._run_events = RunEvents(self.store.events, self._clock)
         self._leases = Leases(
             self.store, self._beat_answers, self._beats_were_late, fence=self._fence
         )
@@ -190,7 +194,9 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry)
         self._scheduler = Scheduler(self.store, declare=self._declare)
-        upkeep = Watchdog(self.store, tick=self._tick(), describe=self.describe)
+        upkeep = Watchdog(
+            self.store, tick=self._tick(), describe=self.describe, now=self._clock.now
+        )
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
         watch.start()
@@ -212,6 +218,7 @@ class Worker:
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
             asyncio.create_task(self._cancel_watch.run(), name="pulsed-cancel"),
+            asyncio.create_task(self._clock.run(), name="pulsed-clock"),
         ]
         if self.options.schedules:
             firing = asyncio.create_task(self._scheduler.run(), name="pulsed-schedules")
@@ -312,20 +319,21 @@ class Worker:
         for lost in self._leases.add(assignments, asked_at):
             # This worker went silent, and has claimed a job that it was still running.
             self._lost(self._runner.by_lease().get(lost))
-        waited = time.monotonic() - asked_at
+        now = time.monotonic()
+        waited = now - asked_at
         if self._abort_asked.is_set():  # no run starts any more
             waited = math.inf
         for assignment in assignments:
             if waited > assignment.lease_seconds:
                 self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
-        self._runner.start(
-            [
-                Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
-                for assignment in assignments
-                if waited <= assignment.lease_seconds
-            ]
-        )
+        runs = [
+            Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
+            for assignment in assignments
+            if waited <= assignment.lease_seconds
+        ]
+        self._runner.start(runs)
+        self._run_events.started(runs, now)
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
@@ -334,12 +342,14 @@ class Worker:
         if outcome is None:
             self._leases.drop([run.lease])
         else:
-            self._settler.put(Report.of(run.assignment, outcome))
+            self._run_events.ended(run, outcome)
+            self._settler.put(Report.of(run.assignment, outcome, run))
             self._job_log.ended(run, outcome)  # last: a user's log handler may raise
         run.error = None  # breaks a cycle: its traceback refers to the run
 
-    def _settled(self, reports: Sequence[Report], accepted: set[Lease]) -> None:
+    def _settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         self._leases.drop([report.lease for report in reports])
+        self._run_events.settled(reports, accepted)
         self._claimer.slot_freed()  # a long backlog of reports withholds slots, too
         if len(accepted) < len(reports):
             for report in reports:
@@ -356,6 +366,7 @@ class Worker:
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
             self._leases.drop([run.lease])
+            self._run_events.lost(run)
             self._runner.stop_run(run, StopReason.LOST)
 
     def _end_if_too_many_are_stuck(self) -> None:

@@ -158,7 +158,7 @@ def _start_thread(function: Function) -> Future[Any]:
     """Call a plain function in a daemon thread, in a copy of the current context variables."""
     loop = asyncio.get_running_loop()
     future: Future[Any] = loop.create_future()
-    future.add_done_callback(_look)
+    future.add_done_callback(_mark_retrieved)
     with _as_step():
         variables = contextvars.copy_context()
 
@@ -182,7 +182,7 @@ def _start_thread(function: Function) -> Future[Any]:
     return future
 
 
-def _look(future: Future[Any]) -> None:
+def _mark_retrieved(future: Future[Any]) -> None:
     """Retrieve the error of an abandoned thread, so that asyncio does not warn about it."""
     if not future.cancelled():
         future.exception()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from pulsed.engine.workflow.calling import outlast
-from pulsed.engine.workflow.patience import patiently
+from pulsed.engine.workflow.outage import retry_through_outage
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.suspension import Suspension
 from pulsed.errors import CannotSuspend, InvalidOption, LeaseLost, NonDeterministic, WorkflowError
@@ -158,7 +158,7 @@ class Workflow:
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the answer of a query, retried for as long as the database is away."""
-        return await patiently(call, f"job {self.job_id} ({self.topic})")
+        return await retry_through_outage(call, f"job {self.job_id} ({self.topic})")
 
     async def record(self, checkpoint: Checkpoint) -> None:
         """Store a checkpoint; a cancellation does not interrupt that, and is raised after it."""

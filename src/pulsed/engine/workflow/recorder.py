@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from pulsed.batches import batches, halves, text_size
-from pulsed.engine.workflow.patience import patiently
+from pulsed.engine.workflow.outage import retry_through_outage
 from pulsed.errors import StorageBusy, concerns_everything
 from pulsed.model.workflow import Record
 from pulsed.store.base import Store
@@ -66,7 +66,7 @@ class Recorder:
     async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
         records = [record for record, _ in batch]
         try:
-            held = await patiently(
+            held = await retry_through_outage(
                 lambda: self._store.workflows.record(records), "a checkpoint", busy=busy
             )
         except StorageBusy:  # one locked row must not hold up the others

@@ -222,7 +222,7 @@ class _Step:
         tries = "1 try" if checkpoint.tries == 1 else f"{checkpoint.tries} tries"
         return self._flow.repeats(
             StepFailed(
-                f"{self} failed for good after {tries}: {checkpoint.error}",
+                f"{self} failed after {tries}: {checkpoint.error}",
                 job_id=self._flow.job_id,
             )
         )

@@ -210,13 +210,14 @@ def _end_of(place: Place, ended: JobOutcome) -> Checkpoint:
 def _error_of(flow: Workflow, job_id: UUID, stored: Checkpoint) -> JobError:
     if stored.state is StepState.TIMED_OUT:
         return WaitTimeout(
-            f"Job {flow.job_id} ({flow.topic}): job {job_id} did not end in time. It goes on.",
+            f"Job {flow.job_id} ({flow.topic}): job {job_id} did not end in time. "
+            "It was not cancelled.",
             job_id=flow.job_id,
         )
     status, topic = msgspec.json.decode(stored.value or "[null, null]")
     if status == Status.CANCELLED:
         return JobCancelled(f"Job {job_id} ({topic}) was cancelled.", job_id=job_id)
-    return JobFailed(f"Job {job_id} ({topic}) failed for good: {stored.error}", job_id=job_id)
+    return JobFailed(f"Job {job_id} ({topic}) was dead-lettered: {stored.error}", job_id=job_id)
 
 
 def _target(job: Followed[Any] | UUID | str) -> _Target:

@@ -143,8 +143,11 @@ class ClaimStream:
         wake: Callable[[], None],
         *,
         seconds: float,
+        on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._worker_id = worker_id
+        self._on_change = on_change
+        self._was_greeted = False
         self._connect = connect
         self._leave = leave
         self._wake = wake
@@ -232,6 +235,7 @@ class ClaimStream:
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
             await self._greet(call, hello_message(self._worker_id, (), topics, wants_offers=True))
+            self._note_change(greeted=True)
             return call
 
     async def _greet(self, call: Any, hello: Any) -> None:
@@ -274,7 +278,7 @@ class ClaimStream:
                 self._quiet.pop(message.offer.queue, None)
                 self._wake()
             case "go_away":
-                log.info("the server at %s is going away: %s", host, message.go_away.reason)
+                log.info("the server at %s is shutting down: %s", host, message.go_away.reason)
                 self._leave(host)
                 self._forget(call)
                 self._keep(asyncio.ensure_future(self._say_goodbye(call)))
@@ -313,6 +317,12 @@ class ClaimStream:
         if self._call is call:
             self._call = None
             self._quiet.clear()
+            self._note_change(greeted=False)
+
+    def _note_change(self, *, greeted: bool) -> None:
+        if greeted is not self._was_greeted:
+            self._was_greeted = greeted
+            self._on_change(greeted)
 
 
 async def _welcomed(call: Any) -> None:

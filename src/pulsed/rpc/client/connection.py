@@ -21,6 +21,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import KEEPALIVE, METHODS, REQUEST_ID_KEY, Method
 from pulsed.rpc.messages.errors import error_of
 from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.retrying import RetryOptions, retry_of, retrying
@@ -49,6 +50,7 @@ class ServerConnection(ForkAware):
     def __init__(self, address: ServerAddress, options: RemoteOptions) -> None:
         self.address = address
         self.options = options
+        self.events = Events()
         self.endpoints = Endpoints(address.hosts)
         self.metadata = metadata_of(address)
         self.blocking = self._channels(None)
@@ -56,7 +58,7 @@ class ServerConnection(ForkAware):
         self.calls = Gate()
         self._server: tuple[Any, float] | None = None
         self._may_do_upkeep = True
-        self._said_so = False
+        self._has_warned = False
         watch_forks(self)
 
     def pause(self, give_up_at: float) -> None:
@@ -118,7 +120,9 @@ class ServerConnection(ForkAware):
                 raise error from failure
 
         busy, policy = name not in SPLIT, retry_of(self.options)
-        return await retrying(policy, attempt, what=method.action, within=within, busy=busy)
+        return await retrying(
+            policy, attempt, what=method.action, events=self.events, within=within, busy=busy
+        )
 
     def failed(self, failure: grpc.RpcError, method: Method, host: str) -> Exception:
         error = error_of(failure, method.action, host)
@@ -137,14 +141,14 @@ class ServerConnection(ForkAware):
             return await self.call(name, request)
         except AccessDenied as error:
             self._may_do_upkeep = False
-            if not self._said_so:
+            if not self._has_warned:
                 log.warning(
                     "the server does no upkeep (--no-upkeep) and this worker may not do it: %s "
                     "Start a server without --no-upkeep, or a worker with the role admin or with "
-                    "a database URL; until then expired leases may be recovered by nobody",
+                    "a database URL; until then expired leases may not be recovered",
                     error,
                 )
-            self._said_so = True
+            self._has_warned = True
             return None
 
 

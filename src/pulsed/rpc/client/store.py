@@ -34,6 +34,7 @@ from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.client.connection import LoopSide, RemoteOptions, ServerConnection
+from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -43,6 +44,7 @@ from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
 from pulsed.store.base import (
+    Accepted,
     Audit,
     Backlog,
     Listener,
@@ -54,6 +56,7 @@ from pulsed.store.base import (
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
 from pulsed.store.retrying import dequeue_retry_of, retrying
 
 STREAM_JOBS = METHODS["StreamJobs"]
@@ -72,6 +75,15 @@ class RemoteStore(Store):
         self.connection = ServerConnection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
+        self.rollups = RemoteRollups(self.connection)
+
+    @property
+    def events(self) -> Events:
+        return self.connection.events
+
+    @events.setter
+    def events(self, events: Events) -> None:
+        self.connection.events = events
 
     # -- producers ------------------------------------------------------------------------------
 
@@ -120,7 +132,8 @@ class RemoteStore(Store):
                 return await self._stream_of(worker_id).claim(queue, topics, limit)
 
         what = STREAM_JOBS.action
-        batch = await retrying(dequeue_retry_of(self.options), attempt, what=what)
+        policy = dequeue_retry_of(self.options)
+        batch = await retrying(policy, attempt, what=what, events=self.events)
         return self._assignments(batch, worker_id)
 
     async def await_jobs(
@@ -187,6 +200,7 @@ class RemoteStore(Store):
                 self.connection.endpoints.leave,
                 side.wake,
                 seconds=LONGEST_REPORT,
+                on_change=lambda connected: self.publish_listening(connected=connected),
             )
         return side.streams[worker_id]
 
@@ -203,17 +217,18 @@ class RemoteStore(Store):
             answers += map(to.BEATS.__getitem__, answer.answers)
         return dict(zip(leases, answers, strict=True))
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
-        accepted: set[Lease] = set()
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
+        accepted = Accepted()
         for part in batches(reports, lambda report: report.size, PART):
-            accepted |= (await self._report(part, within=within)).accepted
+            accepted.merge((await self._report(part, within=within)).accepted)
         return accepted
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
-        settled = Partly(set(), set())
+        settled = Partly(Accepted(), set())
         for part in batches(reports, lambda report: report.size, PART):
             accepted, locked = await self._report(part, skip_locked=True)
-            settled = Partly(settled.accepted | accepted, settled.locked | locked)
+            settled.accepted.merge(accepted)
+            settled.locked.update(locked)
         return settled
 
     async def _report(
@@ -232,7 +247,10 @@ class RemoteStore(Store):
         )
         sent = [*others, *alike]
         pairs = zip(sent, answer.accepted, strict=True)
-        accepted = {report.lease for report, accepted in pairs if accepted}
+        accepted = Accepted(
+            {report.lease for report, accepted in pairs if accepted},
+            [sent[place].lease for place in answer.cancelled],
+        )
         return Partly(accepted, {sent[place].lease for place in answer.locked})
 
     async def held(self, worker_id: UUID, *, asked_to_stop: bool = False) -> list[Lease]:
@@ -264,7 +282,14 @@ class RemoteStore(Store):
         if answer is None:
             return WatchdogTick([], in_grace=False)
         reaped = [
-            Reaped(UUID(job.job_id), job.topic, to.STATUSES[job.status], UUID(job.worker_id))
+            Reaped(
+                UUID(job.job_id),
+                job.topic,
+                to.STATUSES[job.status],
+                UUID(job.worker_id),
+                job.queue,
+                job.attempt,
+            )
             for job in answer.reaped
         ]
         return WatchdogTick(reaped, in_grace=answer.in_grace)

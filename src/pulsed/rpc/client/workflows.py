@@ -101,8 +101,8 @@ class RemoteWorkflows(WorkflowStore):
     def transaction(self, lease: Lease, *, plain: bool) -> NoReturn:  # noqa: ARG002
         """Refuse: this process has no database connection that a step could write with."""
         raise StorageError(
-            f"A step of job {lease.job_id} wants a transaction (tx=True), and behind a pulsed "
-            "server there is none: the jobs' database is known only to the server. Give the "
+            f"A step of job {lease.job_id} needs a transaction (tx=True), which is not "
+            "available through a server: only the server knows the jobs' database. Give the "
             "worker a database URL, or let the step write elsewhere, with the job's id as its "
             "idempotency key."
         )

@@ -38,7 +38,7 @@ LONGEST_REST = 5.0
 
 
 @dataclass(slots=True)
-class Said:
+class SharedTopics:
     """The topic policies that some streams of a caller have in common."""
 
     topics: Topics
@@ -56,7 +56,7 @@ class Account:
         self.streams = 0
         self.bytes = 0
         self.topic_bytes = 0
-        self._said: dict[Topics, Said] = {}
+        self._shared_topics: dict[Topics, SharedTopics] = {}
         self._rests_until = 0.0
 
     @property
@@ -109,16 +109,16 @@ class Account:
             self.bytes -= size
 
     @contextmanager
-    def topics(self, said: Topics, size: int) -> Iterator[Topics]:
+    def topics(self, wanted: Topics, size: int) -> Iterator[Topics]:
         """Keep a stream's topic policies, once for all streams that have the same."""
-        kept = self._said.get(said)
+        kept = self._shared_topics.get(wanted)
         if kept is None:
-            if self._said and self.topic_bytes + size > self._most_bytes:
+            if self._shared_topics and self.topic_bytes + size > self._most_bytes:
                 raise _busy(
                     f"Streams of this caller have named different topics of {self.topic_bytes:,} "
                     "bytes already"
                 )
-            kept = self._said[said] = Said(said, size)
+            kept = self._shared_topics[wanted] = SharedTopics(wanted, size)
             self.topic_bytes += size
         kept.streams += 1
         try:
@@ -126,7 +126,7 @@ class Account:
         finally:
             kept.streams -= 1
             if not kept.streams:
-                del self._said[said]
+                del self._shared_topics[wanted]
                 self.topic_bytes -= kept.size
 
 

@@ -33,7 +33,7 @@ KNOWN_FOR = 300.0
 """Seconds for which cached tokens stay valid while the database is unreachable."""
 NEW_AFTER = 0.5
 """Seconds after a read from which on an unknown token may be a new one, and causes another read."""
-PATIENCE = 1.0
+READ_TIMEOUT = 1.0
 """Seconds that a caller with an unknown token waits for that read."""
 SCHEME = "bearer "
 
@@ -88,7 +88,7 @@ class TokenAuthenticator(Authenticator):
         secret, names = _secret(context), _common_names(context)
         if secret is None and not names:
             raise unauthenticated(
-                "This server wants a token: pulses://name:token@host, or $PULSED_TOKEN. "
+                "This server requires a token: pulses://name:token@host, or $PULSED_TOKEN. "
                 "`pulsed token new` makes one."
             )
         token = self._find(secret, names)
@@ -125,7 +125,7 @@ class TokenAuthenticator(Authenticator):
         """Read the tokens now, or wait for a read that is in flight."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read())
-            self._reading.add_done_callback(_look_at)
+            self._reading.add_done_callback(_mark_retrieved)
         await asyncio.shield(self._reading)
 
     async def _read(self) -> None:
@@ -141,13 +141,13 @@ class TokenAuthenticator(Authenticator):
         if self._is_fresh(NEW_AFTER):
             return
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(READ_TIMEOUT):
                 await self.refresh()
         except (StorageError, TimeoutError):
             # From None: an unauthenticated caller must not learn where the database is.
             raise Refusal(
                 grpc.StatusCode.UNAVAILABLE,
-                "This server cannot find out just now who is calling; try again.",
+                "This server cannot authenticate callers at the moment; try again.",
             ) from None
 
     def _is_fresh(self, seconds: float) -> bool:
@@ -163,7 +163,7 @@ class TokenAuthenticator(Authenticator):
         return next((token for token in found if token is not None), None)
 
 
-def _look_at(reading: asyncio.Task[None]) -> None:
+def _mark_retrieved(reading: asyncio.Task[None]) -> None:
     """Retrieve the exception of a read, which no caller may be awaiting any more."""
     if not reading.cancelled():
         reading.exception()

@@ -96,8 +96,8 @@ def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
     """Return a worker's topic policies; of several for one topic the last counts."""
     if len(messages) > MOST_TOPICS:
         raise invalid(f"{len(messages):,} topics are too many: at most {MOST_TOPICS:,}.")
-    said = (converted(topic_of, message) for message in messages)
-    policies = list({policy.topic: policy for policy in said}.values())
+    converted_topics = (converted(topic_of, message) for message in messages)
+    policies = list({policy.topic: policy for policy in converted_topics}.values())
     for policy in policies:
         checked_name("topic", policy.topic)
         checked_options(
@@ -189,13 +189,13 @@ def _storable(outcome: Outcome) -> Outcome:
 
 def spec(message: Any) -> ScheduleSpec:
     """Return the spec of a schedule, if it is valid."""
-    said = converted(spec_of, message)
-    checked_json(f"The payload of {said.topic!r}", said.payload, is_object=True)
-    options = options_of(said) | {name: getattr(said, name) for name in JOB_OPTIONS}
-    made = make_spec(said.topic, options, _NO_HANDLERS)
+    asked = converted(spec_of, message)
+    checked_json(f"The payload of {asked.topic!r}", asked.payload, is_object=True)
+    options = options_of(asked) | {name: getattr(asked, name) for name in JOB_OPTIONS}
+    made = make_spec(asked.topic, options, _NO_HANDLERS)
     # The payload stays as it came: encoding it again would change the schedule.
     lease = None if made.lease is None else min(made.lease, LONGEST_LEASE)
-    return msgspec.structs.replace(made, payload=said.payload, lease=lease)
+    return msgspec.structs.replace(made, payload=asked.payload, lease=lease)
 
 
 def seen_schedule(message: Any) -> ScheduleRow:
@@ -206,8 +206,8 @@ def seen_schedule(message: Any) -> ScheduleRow:
 
 def fire(message: Any) -> Fire:
     """Return the fire of a due schedule, if its jobs can be stored."""
-    said: Fire = converted(partial(fire_of, job_of=new_job), message)
-    return said._replace(row=seen_schedule(message.schedule))
+    asked: Fire = converted(partial(fire_of, job_of=new_job), message)
+    return asked._replace(row=seen_schedule(message.schedule))
 
 
 def converted(convert: Any, message: Any) -> Any:

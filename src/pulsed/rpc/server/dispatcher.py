@@ -35,7 +35,7 @@ from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.server")
 
-OFFER_PATIENCE = 0.05
+OFFER_TIMEOUT = 0.05
 """Seconds after which an offer that was not taken goes to the next in the wait list."""
 GIVE_BACK_TRIES = 5
 FIRST_CLAIM = 100
@@ -85,8 +85,8 @@ class Stream:
         self.worker_id = worker_id
         self.queues = queues
         self.topics = topics
-        said = repr(sorted(topics, key=lambda policy: policy.topic))
-        self.key = sha256(said.encode()).hexdigest()  # thousands of topics are a megabyte
+        policies_text = repr(sorted(topics, key=lambda policy: policy.topic))
+        self.key = sha256(policies_text.encode()).hexdigest()  # thousands of topics are a megabyte
         self.wants_offers = wants_offers
         self.deliver = deliver
         self.offer = offer
@@ -175,7 +175,7 @@ class WaitList:
         else:
             waiter.offer(self.queue)
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(OFFER_PATIENCE, self.leave, waiter)
+            self._timer = loop.call_later(OFFER_TIMEOUT, self.leave, waiter)
 
     def _end_turn(self) -> None:
         self._turn = None
@@ -339,7 +339,7 @@ class Dispatcher:
         stream = grant.stream
         credit = min(grant.credits, stream.pace)
         try:
-            await self._look(grant, max(1, credit - len(grant.claimed)))
+            await self._claim_next_queue(grant, max(1, credit - len(grant.claimed)))
         except Exception as error:  # noqa: BLE001 - the stream's owner reports it
             self._fail(grant, error)
             return
@@ -348,13 +348,12 @@ class Dispatcher:
             stream.grants.appendleft(grant)  # other streams are served before its next queue
             self._take_turn(stream)
             return
-        for (
-            wait_list
-        ) in grant.seen:  # it may be full before it reached the one that gave it the turn
+        # It may be full before it reached the queue whose wait list gave it the turn.
+        for wait_list in grant.seen:
             wait_list.pass_on(grant)
         self._finish(grant, grant.claimed, full=full)
 
-    async def _look(self, grant: Grant, wanted: int) -> None:
+    async def _claim_next_queue(self, grant: Grant, wanted: int) -> None:
         queue = grant.queues[grant.asked]
         grant.asked += 1
         wait_list = self._wait_list(queue, grant.stream.key)
@@ -448,9 +447,8 @@ class Dispatcher:
         standing = [wait_list for wait_list in grant.seen if grant in wait_list.waiting]
         for wait_list in standing:
             del wait_list.waiting[grant]
-            grant.seen[wait_list] = (
-                wait_list.news
-            )  # it was in line: other waiters have handled these
+            # It was in line: other waiters have handled these hints.
+            grant.seen[wait_list] = wait_list.news
         if standing:
             self._answer(grant, [], full=False)
 
@@ -494,7 +492,7 @@ class Dispatcher:
                 if not reports:
                     return
             await asyncio.sleep(self._poll)
-        log.warning("gave up on %s: the leases will run out", counted(len(reports), "job"))
+        log.warning("gave up on %s: their leases will expire", counted(len(reports), "job"))
 
 
 def _size_of(assignment: Assignment) -> int:

@@ -22,12 +22,12 @@ def check_exposure(listen: str, *, tls: bool, credentials: bool, insecure: bool)
     )
     if not insecure:
         raise ConfigError(
-            f"{listen} can be reached from other machines, and there is no {missing}: whoever "
-            "finds it could read, change and run your jobs. Give a certificate and tokens or a "
-            "client CA (see docs/server.md), listen on 127.0.0.1, or insist with --insecure."
+            f"{listen} can be reached from other machines, and there is no {missing}: anyone "
+            "who finds it could read, change and run your jobs. Give a certificate and tokens or a "
+            "client CA (see docs/server.md), listen on 127.0.0.1, or pass --insecure."
         )
     log.warning(
-        "--insecure: %s is open to everybody who can reach it, without %s. Whoever can connect "
+        "--insecure: %s is reachable from other machines without %s. Anyone who can connect "
         "can read, change and run your jobs.",
         listen,
         missing,

@@ -256,7 +256,7 @@ class Server:
                 once = RequestKey(caller.name, method.name, sent)
                 return await self._answers.once(once, lambda: function(request, caller))
             if method.name == "Heartbeat":
-                return await function(request, caller, within=_patience(context))
+                return await function(request, caller, within=_time_left(context))
             return await function(request, caller)
 
         async def call(_: Any, context: Any) -> Any:
@@ -349,7 +349,7 @@ def _request_id(context: Any) -> str:
     return str(dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY, ""))
 
 
-def _patience(context: Any) -> float | None:
+def _time_left(context: Any) -> float | None:
     """Return how long to retry, so that an error of the database reaches the caller in time.
 
     The caller could not tell silence from a broken network, after which a worker stops its jobs.

@@ -53,7 +53,8 @@ class Applied(NamedTuple):
 # Code from before 7 does not set `updated_at`, which nothing depends on.
 # Code from before 8 keeps no audit log.
 # Code from before 10 claims suspects like any other job, and charges an attempt for all it reaps.
-OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6}
+# Code from before 11 records no statistics.
+OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6, 11: 6}
 
 
 @cache
@@ -144,20 +145,20 @@ def is_behind(applied: list[Applied], engine: str) -> bool:
 
 def check_schema(applied: list[Applied], engine: str) -> None:
     """Raise SchemaError unless this code can work with the database."""
-    ours = newest(engine)
-    theirs = max((row.version for row in applied), default=0)
-    if theirs == 0:
+    this_version = newest(engine)
+    database_version = max((row.version for row in applied), default=0)
+    if database_version == 0:
         raise SchemaError(
             "The database has no pulsed tables yet. Run `pulsed migrate up`, or let pulsed create "
             "them on first use (it does, unless Pulse(migrate=False))."
         )
-    if theirs < ours:
+    if database_version < this_version:
         raise SchemaError(
-            f"The database's schema is too old: version {theirs}, this pulsed needs {ours}. "
-            "Run `pulsed migrate up`."
+            f"The database's schema is too old: version {database_version}, this pulsed "
+            f"needs {this_version}. Run `pulsed migrate up`."
         )
-    if max(row.oldest_code for row in applied) > ours:
+    if max(row.oldest_code for row in applied) > this_version:
         raise SchemaError(
-            f"The database's schema is too new: version {theirs}, this pulsed knows {ours}. "
-            "Upgrade pulsed in this process; nothing was changed."
+            f"The database's schema is too new: version {database_version}, this pulsed "
+            f"knows {this_version}. Upgrade pulsed in this process; nothing was changed."
         )

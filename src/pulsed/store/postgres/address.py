@@ -170,9 +170,9 @@ class PostgresAddress:
 
     def connect_timeout(self, default: float) -> float:
         """Return the timeout in seconds for one host: the URL's, if it has one."""
-        said = self.keywords.get("connect_timeout", "")
-        if said.isdecimal() and int(said) > 0:
-            return float(said)
+        given = self.keywords.get("connect_timeout", "")
+        if given.isdecimal() and int(given) > 0:
+            return float(given)
         return default if len(self.hosts) == 1 else min(default, HOST_WITHIN)
 
     def for_psycopg(
@@ -186,14 +186,14 @@ class PostgresAddress:
         arguments: dict[str, Any] = dict(self.keywords)
         arguments["application_name"] = settings["application_name"]
         arguments["connect_timeout"] = max(2, round(min(self.connect_timeout(timeout), most)))
-        said = [arguments["options"]] if arguments.get("options") else []
-        ours = [
+        given = [arguments["options"]] if arguments.get("options") else []
+        own = [
             f"-c {name}={_escaped(value)}"
             for name, value in settings.items()
             if name != "application_name"
         ]
-        if said or ours:
-            arguments["options"] = " ".join(said + ours)
+        if given or own:
+            arguments["options"] = " ".join(given + own)
         # Keepalives detect a server that vanished within a minute instead of two hours. The user
         # timeout detects unacknowledged data in half a minute instead of fifteen.
         for name, value in (("keepalives_idle", 20), ("keepalives_interval", 10)):

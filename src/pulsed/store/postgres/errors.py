@@ -86,7 +86,7 @@ def translate(error: BaseException, verb: str, where: str) -> StorageError:
     if _is_transient(error, state):
         return TransientStorageError(f"{text}.")
     if state == "53100":
-        return StorageFull(f"{text}. Nothing was stored; free some space and go on.")
+        return StorageFull(f"{text}. Nothing was stored; free some space and try again.")
     if state in _NO_SUCH_TABLE:
         return SchemaError(
             f"{text}. Its pulsed tables are missing or too old; run `pulsed migrate up` there."
@@ -166,9 +166,9 @@ def _is_about_the_row(error: BaseException, state: str | None) -> bool:
 
 def with_type(error: BaseException) -> str:
     """Return an error's type and message for a log; only the type if it has no message."""
-    said = _message(error)
+    message = _message(error)
     name = type(error).__name__
-    return name if said == name else f"{name}: {said}"
+    return name if message == name else f"{name}: {message}"
 
 
 def _state(error: BaseException) -> str | None:

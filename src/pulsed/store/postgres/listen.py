@@ -55,13 +55,15 @@ class ChannelListener(QueueListener):
         queues: set[str],
         wake: Callable[[], None],
         *,
-        ours: Callable[[], Collection[int]],
+        own_pids: Callable[[], Collection[int]],
+        on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
         super().__init__(queues)
         self._connect = connect
         self._channel = channel
         self._wake = wake
-        self._ours = ours
+        self._own_pids = own_pids
+        self._on_change = on_change
         self._healthy = False
         self.connection: Any = None
 
@@ -79,9 +81,11 @@ class ChannelListener(QueueListener):
                 failures = 1 if self._healthy else failures + 1
                 is_known = failures > 1 or is_crowded(error)  # the store logs the latter
                 level = logging.DEBUG if is_known else logging.WARNING
-                log.log(level, "wake-ups stopped, polling goes on: %s", with_type(error))
+                log.log(level, "notifications stopped, polling continues: %s", with_type(error))
             finally:
-                self._healthy = False
+                if self._healthy:
+                    self._healthy = False
+                    self._on_change(False)
                 self._drop()
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
@@ -93,6 +97,7 @@ class ChannelListener(QueueListener):
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._channel, self._heard)
         self._healthy = True
+        self._on_change(True)
         self._wake()
         while not await _happens(lost, CHECK_EVERY):
             # A silent network does not end a connection; a query without an answer detects it.
@@ -101,7 +106,7 @@ class ChannelListener(QueueListener):
 
     def _heard(self, _connection: object, pid: int, _channel: str, queue: str) -> None:
         """Wake for other processes' notifications; this one woke for its own jobs on commit."""
-        if queue in self._queues and pid not in self._ours():
+        if queue in self._queues and pid not in self._own_pids():
             self._wake()
 
     def _drop(self) -> None:

@@ -33,7 +33,7 @@ class NoAnswer(psycopg.OperationalError):
 class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection with a deadline for every answer."""
 
-    patience: float = math.inf
+    answer_timeout: float = math.inf
     """Seconds that a statement may take."""
     is_replaced: Callable[[], bool] | None = None
     """Whether another host has replaced its own, if there are several."""
@@ -50,7 +50,7 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run a statement, or any other wait of the driver, within the deadline."""
-        return super().wait(_within(self.patience, gen, self.is_replaced), *args, **options)
+        return super().wait(_within(self.answer_timeout, gen, self.is_replaced), *args, **options)
 
 
 def _within(

@@ -79,9 +79,9 @@ class ThreadPool:
 
     def _run(self, verb: Verb[T]) -> T:
         try:
-            patience = self._sessions.client_timeout(verb)
-            connection = self._take(patience, urgent=verb.urgent)
-            connection.patience = patience
+            answer_timeout = self._sessions.client_timeout(verb)
+            connection = self._take(answer_timeout, urgent=verb.urgent)
+            connection.answer_timeout = answer_timeout
             try:
                 answer = self._run_on(connection, verb)
             except BaseException:  # as in asyncpg_pool: never reused
@@ -126,20 +126,20 @@ class ThreadPool:
         connection.execute(self._sessions.closing(verb), prepare=False)
         return answer
 
-    def _take(self, patience: float, *, urgent: bool) -> PsycopgConnection:
+    def _take(self, answer_timeout: float, *, urgent: bool) -> PsycopgConnection:
         while True:
             with self._lock:
                 connection, since = self._idle.pop() if self._idle else (None, 0.0)
             if connection is None:
-                return self._connect(patience, urgent=urgent)
+                return self._connect(answer_timeout, urgent=urgent)
             if time.monotonic() - since < IDLE_FOR_TOO_LONG and connection.is_quiet:
                 return connection
             self._drop(connection)
 
-    def _connect(self, patience: float, *, urgent: bool = False) -> PsycopgConnection:
+    def _connect(self, answer_timeout: float, *, urgent: bool = False) -> PsycopgConnection:
         connection = self._connector.open(
             Lane.SYNC,
-            within=patience,
+            within=answer_timeout,
             urgent=urgent,
             autocommit=True,
             cursor_factory=RawCursor,

@@ -24,7 +24,7 @@ from pulsed.store.verbs.script import Verb, VerbKind
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
-PATIENCE = 86_400.0
+MIGRATION_TIMEOUT = 86_400.0
 """Seconds that a migration may wait for another one."""
 
 URGENT_WITHIN = 5.0
@@ -187,7 +187,7 @@ class Sessions:
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return the client's timeout in seconds, for a server that does not even time out."""
         if verb.name == "migrate":
-            return PATIENCE
+            return MIGRATION_TIMEOUT
         most = self._options.statement_timeout + 5
         if not verb.urgent:
             return most

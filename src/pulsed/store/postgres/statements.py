@@ -51,8 +51,8 @@ class PostgresClaimStatements(ClaimStatements):
         loop, too.
         """
         columns = "id AS picked_id, topic AS picked_topic"
-        ours = "SELECT t_topic FROM topics"
-        due = self.due(columns, ours, "l_priority", "l_from", "l_id", suspects=suspects)
+        own_topics = "SELECT t_topic FROM topics"
+        due = self.due(columns, own_topics, "l_priority", "l_from", "l_id", suspects=suspects)
         return f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}),
                 {self._visited(d)},
                 picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels

@@ -194,7 +194,8 @@ class PostgresStore(SqlStore, ForkAware):
             self.channel,
             queues,
             wake,
-            ours=(await self._pool_of_this_loop()).session_pids,
+            own_pids=(await self._pool_of_this_loop()).session_pids,
+            on_change=lambda connected: self.publish_listening(connected=connected),
         )
         self._channels.append(channel)
         try:

@@ -36,7 +36,7 @@ class RecoveryStatements(StatementGroup):
             WHERE {self.this_job} AND j.status = 'RUNNING'
               AND coalesce(j.lease_until, {d.now}) < r.before
             RETURNING {ENDED_COLUMNS}, lease_token, attempts, started_at, last_worker, topic,
-                last_outcome, {due_again_in(d)}"""
+                queue, last_outcome, {due_again_in(d)}"""
 
     @prepared(WORKER)
     def note_shared(self, d: Dialect) -> str:

@@ -54,7 +54,7 @@ class SettleStatements(StatementGroup):
     @prepared(REPORT)
     def settled_before(self, d: Dialect) -> str:
         """Read which of these reports an earlier try stored without being acknowledged."""
-        return f"""SELECT {ASKED_LEASE}
+        return f"""SELECT {ASKED_LEASE}, j.status
             FROM {self.jobs}, {d.rows_of(REPORT)}
             WHERE {self.this_job} AND j.status <> 'RUNNING' AND j.lease_token = r.token
               AND j.last_worker = r.worker AND j.last_outcome = r.kind"""

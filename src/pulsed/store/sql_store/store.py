@@ -30,9 +30,20 @@ from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import CANCELS, Audit, Backlog, Pruned, Store, Submitted, WatchdogTick
+from pulsed.store.base import (
+    CANCELS,
+    Accepted,
+    Audit,
+    Backlog,
+    Pruned,
+    Store,
+    Submitted,
+    WatchdogTick,
+)
+from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
+from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
@@ -97,8 +108,10 @@ class SqlStore(Store):
         self.options = options
         self.clock = clock
         """A test's clock; None: the engine's."""
+        self.events = Events()
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
+        self.rollups = SqlRollups(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
@@ -122,6 +135,7 @@ class SqlStore(Store):
             policy,
             lambda: self.perform(verb),
             what=verb.action,
+            events=self.events,
             within=within,
             busy=not verb.short_lock_wait,
         )
@@ -130,7 +144,7 @@ class SqlStore(Store):
         self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], ActResult]
     ) -> T:
         """Run a verb, recording it in the audit log if an operator acts."""
-        return await self.run(audit.audited(self.dialect, verb, by, act, done))
+        return await self.run(audit.audited(self.engine, verb, by, act, done))
 
     # -- schema ---------------------------------------------------------------------------------
 
@@ -185,7 +199,8 @@ class SqlStore(Store):
                 floors.forget()
                 raise
 
-        return await retrying(dequeue_retry_of(self.options), attempt, what=verb.action)
+        policy = dequeue_retry_of(self.options)
+        return await retrying(policy, attempt, what=verb.action, events=self.events)
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
@@ -203,7 +218,7 @@ class SqlStore(Store):
             return {}
         return await self.run(heartbeat.beat(self.engine, leases), within=within)
 
-    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> set[Lease]:
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         async def end(verb: Verb[Settled]) -> Settled:
             settled = await self.run(verb, within=within)
             await self.follow(settled.effects)
@@ -360,7 +375,7 @@ class SqlStore(Store):
         actor: str | None = None,
     ) -> list[AuditEntry]:
         return await self.run(
-            audit.read(self.dialect, limit=limit, since=since, until=until, actor=actor)
+            audit.read(self.engine, limit=limit, since=since, until=until, actor=actor)
         )
 
     async def workers(self) -> list[WorkerInfo]:

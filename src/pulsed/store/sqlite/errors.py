@@ -32,13 +32,15 @@ def translate(
     if kind in TRANSIENT:
         return TransientStorageError(f"{text}. {holder()} holds its write lock.")
     if kind == "SQLITE_FULL":
-        return StorageFull(f"{text}. Nothing was stored; free some space and go on.")
+        return StorageFull(f"{text}. Nothing was stored; free some space and try again.")
     if kind == "SQLITE_READONLY":
         return StorageReadOnly(f"{text}. Check the permissions of the file and of its folder.")
     if kind == "SQLITE_NOTADB":
         return NotADatabase(f"{where} is not an SQLite database. Point pulsed at another file.")
     if kind == "SQLITE_CANTOPEN":
-        return StorageError(f"{where} cannot be opened: check that its folder exists and is ours.")
+        return StorageError(
+            f"{where} cannot be opened: check that its folder exists and is writable."
+        )
     if kind in REFUSED:
         return StorageRefused(f"{text}.")
     if "no such table: pulse_" in str(error) or "has no column named" in str(error):

@@ -64,8 +64,8 @@ class SqliteClaimStatements(ClaimStatements):
         written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
         written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
         floor = self.floor(":l_at", ":l_claimed", ":l_walked")
-        ours = f"SELECT e.value FROM {d.elements(':names')}"
-        due = self.due("*", ours, ":l_priority", floor, ":l_id", suspects=suspects)
+        own_topics = f"SELECT e.value FROM {d.elements(':names')}"
+        due = self.due("*", own_topics, ":l_priority", floor, ":l_id", suspects=suspects)
         return f"SELECT json_group_array(json_array({assigned(d, written)})) FROM ({due}) AS due"
 
 

@@ -98,9 +98,11 @@ class SqliteTransaction(Transaction):
             self._thread.turn.release()
 
     def _revoke(self) -> None:
-        ours = threading.get_ident()
+        this_thread = threading.get_ident()
         self._connection.set_authorizer(
-            lambda *_: sqlite3.SQLITE_OK if threading.get_ident() == ours else sqlite3.SQLITE_DENY
+            lambda *_: (
+                sqlite3.SQLITE_OK if threading.get_ident() == this_thread else sqlite3.SQLITE_DENY
+            )
         )
         try:
             self._connection.execute("ROLLBACK")

@@ -298,7 +298,7 @@ class SqliteStore(SqlStore, ForkAware):
             exists = path.exists()
         except PermissionError as error:
             raise StorageReadOnly(
-                f"{path} cannot be opened: this user may not look into its folder. Check the "
+                f"{path} cannot be opened: this user may not read its folder. Check the "
                 "owner and the mode of the folders above it."
             ) from error
         if not exists and not self.sqlite_options.create:
@@ -324,7 +324,7 @@ class SqliteStore(SqlStore, ForkAware):
         self._close_readers()
         return DatabaseReplaced(
             f"{self.path} was removed or replaced while it was in use. Jobs that were only "
-            "there are gone; this process goes on with the file that is there now, or makes one."
+            "there are lost; this process continues with the file that is there now, or a new one."
         )
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:

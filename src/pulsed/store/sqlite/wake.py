@@ -25,15 +25,15 @@ from pathlib import Path
 from pulsed.store.base import Listener
 from pulsed.store.sqlite.writer import Writer
 
-LOOK_AFTER = 0.00015
+FIRST_POLL_AFTER = 0.00015
 """Seconds between the first two polls after an event; the interval then grows."""
-LOOKS_GROW_BY = 1.25
-LOOK_FOR = 0.02
+POLL_GROWTH = 1.25
+POLL_FOR = 0.02
 SHORTEST_WAIT = 0.001
 """Seconds; the shortest wait for an event. A shorter pause is a plain sleep."""
 REST_WHILE_WRITING = 0.001
 """Seconds between two polls while this process itself is writing."""
-LOOK_WITHOUT_EVENTS = 0.05
+POLL_WITHOUT_EVENTS = 0.05
 REST = 0.003
 """Debounce: the least seconds between two wake-ups, since a busy file changes all the time."""
 
@@ -113,7 +113,7 @@ class FileWatcher(Listener):
     def _log_changes(self, *, within: float | None) -> bool:
         """Wait for the log to change; without inotify, always True after the polling interval."""
         if self._events is None:
-            watched, within = [self._stop_reader], LOOK_WITHOUT_EVENTS
+            watched, within = [self._stop_reader], POLL_WITHOUT_EVENTS
         else:
             watched = [self._stop_reader, self._events]
         ready = _readable(watched, within)
@@ -122,9 +122,9 @@ class FileWatcher(Listener):
         return self._events in ready and _is_about(self._events, f"{self._path.name}-wal")
 
     def _others_commit(self) -> bool:
-        """Poll for another connection's commit, for ``LOOK_FOR`` seconds after the last event."""
-        pause, commits = LOOK_AFTER, self._writer.commits
-        give_up_at = time.monotonic() + LOOK_FOR
+        """Poll for another connection's commit, for ``POLL_FOR`` seconds after the last event."""
+        pause, commits = FIRST_POLL_AFTER, self._writer.commits
+        give_up_at = time.monotonic() + POLL_FOR
         while not self._stopping.is_set():
             version = self._writer.version_of_others()
             if version is None or version != self._seen:
@@ -139,19 +139,19 @@ class FileWatcher(Listener):
             if pause < SHORTEST_WAIT:
                 time.sleep(pause)
             elif self._log_changes(within=pause):
-                pause, give_up_at = LOOK_AFTER, time.monotonic() + LOOK_FOR
+                pause, give_up_at = FIRST_POLL_AFTER, time.monotonic() + POLL_FOR
                 continue
             # Bounded: events of other files in the folder end a wait at once.
-            pause = min(pause * LOOKS_GROW_BY, LOOK_FOR)
+            pause = min(pause * POLL_GROWTH, POLL_FOR)
         return False
 
 
-def _readable(descriptors: list[int], patience: float | None) -> list[int]:
+def _readable(descriptors: list[int], timeout: float | None) -> list[int]:
     """Return the readable descriptors. Not by ``select``, which fails above 1023."""
     with selectors.DefaultSelector() as selector:
         for descriptor in descriptors:
             selector.register(descriptor, selectors.EVENT_READ)
-        return [key.fd for key, _ in selector.select(patience)]
+        return [key.fd for key, _ in selector.select(timeout)]
 
 
 def _watch_folder(folder: Path) -> int | None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("pulsed.store")
 
-PATIENCE = 0.05
+VERSION_READ_TIMEOUT = 0.05
 """Seconds that a read of ``data_version`` waits for a commit of this process."""
 
 ASK_FOR = 0.02
@@ -69,7 +69,7 @@ class Writer:
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
         gate: Gate,
-        patience: float,
+        busy_timeout: float,
     ) -> None:
         self._connect = connect
         self._clock = clock
@@ -77,7 +77,7 @@ class Writer:
         self._translate = translate
         self._after_commit = after_commit
         self._gate = gate
-        self._patience = patience
+        self._busy_timeout = busy_timeout
         self._forget()
 
     def _forget(self) -> None:
@@ -133,7 +133,9 @@ class Writer:
         It changes when another connection commits, but not with this writer's own commits.
         """
         with self._gate:
-            if not self._lock.acquire(timeout=PATIENCE):  # a commit waits for another process
+            if not self._lock.acquire(
+                timeout=VERSION_READ_TIMEOUT
+            ):  # a commit waits for another process
                 return None
             try:
                 if self._connection is None:
@@ -234,7 +236,7 @@ class Writer:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the file's write lock, retrying while another connection holds it."""
-        give_up_at = time.monotonic() + self._patience
+        give_up_at = time.monotonic() + self._busy_timeout
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")

@@ -9,7 +9,7 @@ from pulsed.model.job import Assignment
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Claim, Engine, by_priority, by_time
-from pulsed.store.verbs.floors import LONG_LOOK, MANY, Floors, Walk
+from pulsed.store.verbs.floors import LONG_FULL_SCAN, MANY, Floors, Walk
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.topics import Topics
 
@@ -28,10 +28,10 @@ def claim(
         tried = True
         walk = floors.walk()
         claimed: list[Row] = []
-        if not walk.must_look:
+        if not walk.must_scan_fully:
             claimed = yield from _visit(engine, wanted, limit, walk)
-        if walk.must_look or (not claimed and walk.may_look):
-            claimed = yield from _look(engine, wanted, limit, floors, walk)
+        if walk.must_scan_fully or (not claimed and walk.may_scan_fully):
+            claimed = yield from _full_scan(engine, wanted, limit, floors, walk)
         if walk.is_surprising:
             head = {"queue": queue, "names": topics.names, "most": MANY}
             [(others,)] = yield Statement(engine.claiming.others_first, head)
@@ -42,14 +42,14 @@ def claim(
     return Verb("claim", VerbKind.SINGLE, script, claim_lane=True)
 
 
-def _look(
+def _full_scan(
     engine: Engine, wanted: Claim, limit: int, floors: Floors, walk: Walk
 ) -> Script[list[Row]]:
     """Claim by a full scan, which ignores the floors; a suspect comes last."""
-    walk.begin_look()
+    walk.begin_full_scan()
     levels = yield Statement(engine.claiming.levels, {"queue": wanted.queue})
     found = [priority for priority, _ in levels if priority is not None]
-    walk.look(found)
+    walk.reset_floors(found)
     claimed: list[Row] = []
     suspect: list[Row] = []
     if any(suspects for _, suspects in levels):
@@ -58,11 +58,11 @@ def _look(
         claimed = yield from _visit(engine, wanted, limit - len(suspect), walk)
     elif not found:  # the queue is empty, as it mostly is for an idle worker: the scan is complete
         walk.claimed([level.priority for level in walk.levels()], None, full=False)
-    if walk.took > LONG_LOOK:  # which may be the latency of a remote database: subtract it
+    if walk.took > LONG_FULL_SCAN:  # which may be the latency of a remote database: subtract it
         asked = floors.clock()
         yield Statement(engine.reading.read_clock, {})
         walk.took -= (2 if found else 1) * (floors.clock() - asked)
-    walk.end_look()
+    walk.end_full_scan()
     return claimed + suspect
 
 
@@ -74,7 +74,7 @@ def _claim_suspect(engine: Engine, wanted: Claim, priorities: list[int]) -> Scri
     that was not acknowledged.
     """
     walk = Floors().walk()
-    walk.look(priorities)
+    walk.reset_floors(priorities)
     return (yield from _visit(engine, wanted, 1, walk, suspects=True))
 
 

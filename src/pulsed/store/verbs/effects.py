@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pulsed.model.job import Lease, Status
+from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
+from pulsed.store.base import Accepted
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script
@@ -27,7 +28,7 @@ class Effects(NamedTuple):
 class Settled(NamedTuple):
     """The leases whose reports were accepted, and the effects on other jobs."""
 
-    accepted: set[Lease]
+    accepted: Accepted
     effects: Effects
 
 

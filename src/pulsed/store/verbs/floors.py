@@ -11,9 +11,9 @@ was due when it began, and another worker's claim may be rolled back. Therefore
 
 - a floor stays ``SLACK`` behind the time of the claim that set it: what commits within that time
   is found by the next claim;
-- from time to time a claim makes a *look*, a full scan that ignores the floors: every
-  ``LOOK_EVERY`` seconds, and also when nothing is due above them; but so rarely that looks take no
-  more than a twentieth of the time, however many index entries they visit.
+- from time to time a claim is a *full scan*, which ignores the floors: every
+  ``FULL_SCAN_INTERVAL`` seconds, and also when nothing is due above them; but so rarely that full
+  scans take no more than a twentieth of the time, however many index entries they visit.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from pulsed.store.sql.jobs import LOWEST_ID
 SLACK = 0.25
 """Seconds that a floor stays behind the time of its claim."""
 
-LOOK_EVERY = 0.8
-"""Seconds after which the next claim is a look; less than the polling interval, so that every poll
-may be one."""
+FULL_SCAN_INTERVAL = 0.8
+"""Seconds after which the next claim is a full scan; less than the polling interval, so that every
+poll may be one."""
 
-LOOK_SHARE = 20
-"""The time between two looks is at least this many times the duration of one."""
+FULL_SCAN_SHARE = 20
+"""The time between two full scans is at least this many times the duration of one."""
 
-LONG_LOOK = 0.05
-"""Seconds after which it is worth finding out why a first look took so long."""
+LONG_FULL_SCAN = 0.05
+"""Seconds after which it is worth finding out why a first full scan took so long."""
 
 MANY = 10_000
 """Due jobs at the head of a queue: if most are of other topics, that explains a long scan."""
 
 BELIEVED = 0.25
-"""Seconds that a first look counts for at most: the second one then comes after five."""
+"""Seconds that a first full scan counts for at most: the second one then comes after five."""
 
 NEVER = 1e9
 """The age in seconds of an event that has not happened."""
@@ -83,8 +83,8 @@ class Floors:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.by_priority: dict[int, Floor] = {}
-        self.looked: float | None = None
-        self.look_took = 0.0
+        self.scanned_at: float | None = None
+        self.full_scan_took = 0.0
         self.last_took = 0.0
 
     def walk(self) -> Walk:
@@ -92,8 +92,8 @@ class Floors:
         return Walk(self, self.clock())
 
     def forget(self) -> None:
-        """Make the next claim a look: the last one failed, and how far it got is unknown."""
-        self.looked = None
+        """Make the next claim a full scan: the last one failed, and how far it got is unknown."""
+        self.scanned_at = None
 
 
 class Walk:
@@ -102,27 +102,29 @@ class Walk:
     def __init__(self, floors: Floors, began: float) -> None:
         self._floors = floors
         self._began = began
-        self._look_began: float | None = None
+        self._full_scan_began: float | None = None
         self.took = 0.0
-        """Seconds that the look has taken."""
+        """Seconds that the full scan has taken."""
         self.is_surprising = False
-        """It was a first look and took long: either a long scan, or a transient stall."""
+        """It was the first one and took long: either many index entries, or a transient stall."""
 
     @property
-    def must_look(self) -> bool:
-        """Whether the last look was too long ago."""
-        return self._since_look() >= max(LOOK_EVERY, LOOK_SHARE * self._floors.look_took)
+    def must_scan_fully(self) -> bool:
+        """Whether the last full scan was too long ago."""
+        return self._since_full_scan() >= max(
+            FULL_SCAN_INTERVAL, FULL_SCAN_SHARE * self._floors.full_scan_took
+        )
 
     @property
-    def may_look(self) -> bool:
-        """Whether a look is affordable, if nothing is due above the floors."""
-        return self._since_look() >= LOOK_SHARE * self._floors.look_took
+    def may_scan_fully(self) -> bool:
+        """Whether a full scan is affordable, if nothing is due above the floors."""
+        return self._since_full_scan() >= FULL_SCAN_SHARE * self._floors.full_scan_took
 
-    def begin_look(self) -> None:
-        """Start to time the look."""
-        self._look_began = self._floors.clock()
+    def begin_full_scan(self) -> None:
+        """Start to time the full scan."""
+        self._full_scan_began = self._floors.clock()
 
-    def look(self, priorities: Iterable[int]) -> None:
+    def reset_floors(self, priorities: Iterable[int]) -> None:
         """Reset the floors of these priorities and of those known before."""
         known = self._floors.by_priority
         self._floors.by_priority = {priority: Floor() for priority in {*known, *priorities}}
@@ -157,24 +159,24 @@ class Walk:
         for priority in visited:
             if not (full and last is not None and priority <= last[0]):
                 floors.setdefault(priority, Floor()).walked = self._began
-        if self._look_began is not None:
-            self.took = self._floors.clock() - self._look_began
+        if self._full_scan_began is not None:
+            self.took = self._floors.clock() - self._full_scan_began
 
-    def end_look(self) -> None:
-        """Store how long the look ``took``, which decides when the next one may be."""
+    def end_full_scan(self) -> None:
+        """Store how long the full scan ``took``, which decides when the next one may be."""
         floors, took = self._floors, max(0.0, self.took)
-        floors.looked = self._began
-        self.is_surprising = floors.last_took == 0.0 and took > LONG_LOOK
+        floors.scanned_at = self._began
+        self.is_surprising = floors.last_took == 0.0 and took > LONG_FULL_SCAN
         # The shorter of the last two: a busy event loop or a network stall is no long scan.
-        floors.look_took = min(took, floors.last_took)
+        floors.full_scan_took = min(took, floors.last_took)
         floors.last_took = took
 
     def was_long(self) -> None:
-        """Count the duration of a surprising look: the scan really was long."""
-        self._floors.look_took = min(self._floors.last_took, BELIEVED)
+        """Count the duration of a surprising full scan: it really was long."""
+        self._floors.full_scan_took = min(self._floors.last_took, BELIEVED)
 
-    def _since_look(self) -> float:
-        looked = self._floors.looked
-        if looked is None or self._began < looked:  # a test may turn its clock back
+    def _since_full_scan(self) -> float:
+        scanned_at = self._floors.scanned_at
+        if scanned_at is None or self._began < scanned_at:  # a test may turn its clock back
             return math.inf
-        return self._began - looked
+        return self._began - scanned_at

@@ -12,7 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from pulsed.model.outcome import Report, Waiting
-from pulsed.store.base import Partly
+from pulsed.store.base import Accepted, Partly
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, Verb, VerbKind
@@ -29,7 +29,7 @@ def settle_free(engine: Engine, reports: Sequence[Report]) -> Verb[tuple[Partly,
         locked = yield from engine.lock_free({report.lease.job_id for report in reports})
         free = [report for report in reports if report.lease.job_id not in locked]
         waits = [report for report in free if type(report.outcome) is Waiting]
-        suspended = Settled(set(), Effects())
+        suspended = Settled(Accepted(), Effects())
         if waits:
             suspended = yield from suspend(engine, waits).script()
         others = [report for report in free if report.lease not in suspended.accepted]
@@ -37,7 +37,8 @@ def settle_free(engine: Engine, reports: Sequence[Report]) -> Verb[tuple[Partly,
         left = {report.lease for report in reports if report.lease.job_id in locked}
         queues = suspended.effects.queues | ended.effects.queues
         told = Effects(queues, cascades=ended.effects.cascades)
-        return Partly(suspended.accepted | ended.accepted, left), told
+        ended.accepted.merge(suspended.accepted)
+        return Partly(ended.accepted, left), told
 
     return Verb("settle_free", VerbKind.TRANSACTION, script, short_lock_wait=True)
 

@@ -8,13 +8,16 @@ from typing import Any, assert_never
 
 from pulsed.errors import LONGEST_DELAY
 from pulsed.handler import clean_text
-from pulsed.model.job import Lease
+from pulsed.model.job import Status
 from pulsed.model.lifecycle import outcome_name
 from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, Succeeded, Waiting
+from pulsed.store.base import Accepted
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script
+
+CANCELLED = Status.CANCELLED.value
 
 
 def report_values(report: Report) -> tuple[Any, ...]:
@@ -47,11 +50,12 @@ def storable(delay: float | None) -> float | None:
     return min(max(delay, 0.0), LONGEST_DELAY)
 
 
-def settled_before(engine: Engine, reports: Sequence[Report]) -> Script[set[Lease]]:
+def settled_before(engine: Engine, reports: Sequence[Report]) -> Script[Accepted]:
     """Find the leases for which the same report is stored, by this try or by an earlier one."""
     values = [report_values(report) for report in reports]
     before = yield Statement(engine.settling.settled_before, {}, values)
-    return {decode.lease(engine.dialect, row) for row in before}
+    leases = {decode.lease(engine.dialect, row): row[3] for row in before}
+    return Accepted(leases, (lease for lease, status in leases.items() if status == CANCELLED))
 
 
 def record_failures(engine: Engine, found: Iterable[tuple[Any, ...]]) -> Script[None]:

@@ -24,10 +24,16 @@ from pulsed.model.outcome import (
     Succeeded,
     Waiting,
 )
+from pulsed.store.base import Accepted
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
 from pulsed.store.verbs.engine import Engine, SuccessRow
-from pulsed.store.verbs.reports import record_failures, report_values, settled_before
+from pulsed.store.verbs.reports import (
+    CANCELLED,
+    record_failures,
+    report_values,
+    settled_before,
+)
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.suspend import suspend
 
@@ -65,22 +71,22 @@ def ways(reports: Iterable[Report]) -> Ways:
 
 def settle(
     engine: Engine, reports: Iterable[Report]
-) -> Generator[Verb[Settled], Settled, set[Lease]]:
+) -> Generator[Verb[Settled], Settled, Accepted]:
     """Yield the verbs that end runs, and be sent the result of each; returns the accepted leases.
 
     Not in one transaction: each verb locks its own jobs in order, but would hold those locks while
     the next one waits for its own.
     """
     found = ways(reports)
-    accepted: set[Lease] = set()
+    accepted = Accepted()
     left = found.others
     for some, verb in _short_ways(engine, found):
         settled = yield verb
-        accepted |= settled.accepted
+        accepted.merge(settled.accepted)
         if len(settled.accepted) < len(some):
             left += [report for report in some if report.lease not in settled.accepted]
     if left:
-        accepted |= (yield settle_any(engine, left)).accepted
+        accepted.merge((yield settle_any(engine, left)).accepted)
     return accepted
 
 
@@ -125,15 +131,15 @@ def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) 
 def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
     return [
         (lease[0], lease[1], outcome.result)
-        for lease, outcome, _ in reports
+        for lease, outcome, _, _ in reports
         if isinstance(outcome, Succeeded)
     ]
 
 
-def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[set[Lease]]:
+def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[Accepted]:
     """Return the leases whose success is stored, after a statement that ended ``count`` runs."""
     if count == len(reports):
-        return {report[0] for report in reports}
+        return Accepted({report[0] for report in reports})
     return (yield from settled_before(engine, reports))
 
 
@@ -157,7 +163,7 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
             yield from engine.lock_families(report.lease.job_id for report in reports)
         values = [report_values(report) for report in reports]
         ended = yield Statement(engine.settling.settle, {}, values)
-        accepted = {lease for lease, _, _ in _ended_runs(engine, ended)}
+        accepted = _accepted(engine, ended)
         if failed:
             yield from record_failures(engine, _failures_among(engine, ended, failed))
         if done := discarding & accepted:
@@ -166,10 +172,16 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
         told = yield from run_effects(engine, ended, locked=locked)
         missing = [report for report in reports if report.lease not in accepted]
         if missing:
-            accepted |= yield from settled_before(engine, missing)
+            accepted.merge((yield from settled_before(engine, missing)))
         return Settled(accepted, told)
 
     return Verb("settle", VerbKind.TRANSACTION, script, short_lock_wait=True)
+
+
+def _accepted(engine: Engine, ended: Sequence[Row]) -> Accepted:
+    leases = [lease for lease, _, _ in _ended_runs(engine, ended)]
+    pairs = zip(leases, ended, strict=True)
+    return Accepted(leases, (lease for lease, (_, status, *_) in pairs if status == CANCELLED))
 
 
 def _ended_runs(engine: Engine, ended: Iterable[Row]) -> Iterator[tuple[Lease, int, Any]]:

@@ -9,6 +9,7 @@ from uuid import UUID
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Report, Waiting
 from pulsed.model.step import StepKind
+from pulsed.store.base import Accepted
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.checkpoints import checkpoint_values
 from pulsed.store.verbs.effects import Effects, Settled, wake
@@ -30,7 +31,7 @@ def suspend(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
         values = [_suspension(lease, outcome) for lease, outcome in waits.items()]
         suspended = yield Statement(engine.waiting.suspend, {}, values)
         under = {(engine.dialect.uuid(job_id), token) for job_id, token in suspended}
-        accepted = {lease for lease in waits if lease[:2] in under}
+        accepted = Accepted(lease for lease in waits if lease[:2] in under)
         queues: frozenset[str] = frozenset()
         begun = [(lease, outcome) for lease, outcome in waits.items() if lease in accepted]
         if begun:
@@ -40,7 +41,7 @@ def suspend(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
             queues = yield from wake(engine, wakeable, locked=True)
         missing = [report for report in reports if report.lease not in accepted]
         if missing:
-            accepted |= yield from settled_before(engine, missing)
+            accepted.merge((yield from settled_before(engine, missing)))
         return Settled(accepted, Effects(queues))
 
     return Verb("suspend", VerbKind.TRANSACTION, script, short_lock_wait=True)

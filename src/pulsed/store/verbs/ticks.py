@@ -71,7 +71,7 @@ class Ticks:
     """Whether the clock has been set back since the last tick."""
 
     @classmethod
-    def look(cls, found: Iterable[Tick], now: datetime, clock: datetime) -> Ticks:
+    def with_new(cls, found: Iterable[Tick], now: datetime, clock: datetime) -> Ticks:
         """Return the ticks found, with one added for this poll.
 
         ``now`` is the instant of the poll, ``clock`` the time at which the ticks were read, which

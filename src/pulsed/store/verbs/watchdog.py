@@ -22,7 +22,7 @@ def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
     """Insert a tick, then end the runs of silent workers as failures."""
 
     def script() -> Script[tuple[WatchdogTick, Effects]]:
-        ticks = yield from _look(engine)
+        ticks = yield from _add_tick(engine)
         yield Statement(engine.presence.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
         expiries = []
         in_grace = False
@@ -40,7 +40,14 @@ def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
             yield Statement(engine.recovery.note_shared, {}, silent)
         uid = engine.dialect.uuid
         reaped = [
-            Reaped(uid(run.job_id), run.topic, Status(run.status), uid(run.worker_id))
+            Reaped(
+                uid(run.job_id),
+                run.topic,
+                Status(run.status),
+                uid(run.worker_id),
+                run.queue,
+                run.attempt,
+            )
             for run in runs
         ]
         return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(engine, ended))
@@ -60,22 +67,27 @@ class _ReapedRun(NamedTuple):
     started_at: Any
     worker_id: Any
     topic: str
+    queue: str
     outcome: str
     due_again_in: str | None
+
+    @property
+    def attempt(self) -> int:
+        """The run's attempt, which may have been given back."""
+        return self.attempts + (self.outcome == INTERRUPTED)
 
 
 def _failure(run: _ReapedRun) -> tuple[Any, ...]:
     """Return a row of FAILURE for a reaped run."""
     job_id, worker_id, began = run.job_id, run.worker_id, run.started_at
-    if run.outcome == INTERRUPTED:  # its attempt has been given back
-        return job_id, run.token, run.attempts + 1, worker_id, began, LEASE_EXPIRED_TOGETHER, None
-    return job_id, run.token, run.attempts, worker_id, began, LEASE_EXPIRED, None
+    error = LEASE_EXPIRED_TOGETHER if run.outcome == INTERRUPTED else LEASE_EXPIRED
+    return job_id, run.token, run.attempt, worker_id, began, error, None
 
 
-def _look(engine: Engine) -> Script[Ticks]:
+def _add_tick(engine: Engine) -> Script[Ticks]:
     """Read all ticks, insert one for this poll, and remove those that it makes stale."""
     found, now, clock = yield from read_ticks(engine)
-    ticks = Ticks.look(found, now, clock)
+    ticks = Ticks.with_new(found, now, clock)
     own = ticks.own
     yield Statement(
         engine.recovery.add_tick, {"id": own.id, "previous": own.previous, "at": own.at}

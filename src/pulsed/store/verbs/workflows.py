@@ -87,8 +87,8 @@ def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
             [(done,)] = yield Statement(
                 engine.families.unmark_cascades, {}, [tuple(row) for row in parents]
             )
-        looked_after = len(parents) if told or done else 0  # 0: other sessions have them locked
-        return Cascaded(looked_after, len(told), (yield from effects(engine, told)))
+        handled = len(parents) if told or done else 0  # 0: other sessions have them locked
+        return Cascaded(handled, len(told), (yield from effects(engine, told)))
 
     return Verb("cascade", VerbKind.TRANSACTION, script)
 

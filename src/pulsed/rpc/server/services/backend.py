@@ -47,9 +47,9 @@ class Backend:
 
 def operator_of(request: Any, caller: Caller) -> Operator:
     """Return the operator: the caller, by its token, with the name and detail that it claims."""
-    said = request.operator
+    stated = request.operator
     roles = ", ".join(sorted(caller.roles))
-    return Operator(caller.name, roles, claimed=said.name, detail=said.detail)
+    return Operator(caller.name, roles, claimed=stated.name, detail=stated.detail)
 
 
 def counts_message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulsed.model.job import Lease
 from pulsed.model.outcome import Released, Report
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
@@ -56,11 +57,12 @@ class WorkService:
             accepted, locked = await self._store.settle(reports), set()
         if any(type(report.outcome) is Released for report in reports):
             self._hint()  # another worker can claim it at once
-        if len(accepted) == len(reports):
+        if len(accepted) == len(reports) and not accepted.cancelled:
             return pb.ReportResultsResponse(accepted=[True] * len(reports))
         return pb.ReportResultsResponse(
             accepted=[each.lease in accepted for each in reports],
-            locked=[place for place, each in enumerate(reports) if each.lease in locked],
+            locked=_places(reports, locked),
+            cancelled=_places(reports, accepted.cancelled),
         )
 
     async def heartbeat(
@@ -106,3 +108,7 @@ class WorkService:
         await self._scopes.check_worker(worker_id, caller)
         await self._store.retire(worker_id)
         return pb.RetireWorkerResponse()
+
+
+def _places(reports: list[Report], leases: set[Lease]) -> list[int]:
+    return [place for place, each in enumerate(reports) if each.lease in leases]

@@ -15,10 +15,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("pulsed.worker")
 
-PATIENCE = RetryPolicy(initial=0.5, max=5.0, jitter=0.2)
+OUTAGE_BACKOFF = RetryPolicy(initial=0.5, max=5.0, jitter=0.2)
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], what: str, *, busy: bool = True) -> T:
+async def retry_through_outage(
+    ask: Callable[[], Awaitable[T]], what: str, *, busy: bool = True
+) -> T:
     """Retry ``ask()`` until the database answers; without ``busy``, raise ``StorageBusy``.
 
     The store has retried already. A run that gave up here would lose an attempt, or the result of
@@ -33,4 +35,4 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str, *, busy: bool = 
                 raise
             failures += 1
             log.log(level_of(error), "%s waits for the database (%s)", what, error)
-        await asyncio.sleep(PATIENCE.delay(failures))
+        await asyncio.sleep(OUTAGE_BACKOFF.delay(failures))

@@ -1,0 +1,158 @@
+"""What happened to jobs and to the engine, as values for hooks, metrics and traces.
+
+An event says what is written in the database, as the process knows it that wrote it. Only
+subscribers cause events to be made; ``store/event_bus.py`` delivers them. They are msgspec structs,
+because some are made once per job.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeAlias
+from uuid import UUID
+
+import msgspec
+
+
+class JobEvent(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened to one job."""
+
+    job_id: UUID
+    topic: str
+    queue: str
+    at: datetime
+    """When it happened. In a worker by the database's clock, as last measured; in a producer by
+    its own."""
+
+
+class Enqueued(JobEvent, frozen=True, gc=False):
+    """A job was stored. In your own transaction: it was submitted, and your commit decides."""
+
+
+class RunEvent(JobEvent, frozen=True, gc=False):
+    """Something that happened to one run of a job."""
+
+    worker_id: UUID
+    attempt: int
+    waited: float | None
+    """Seconds from when the job was due until a worker claimed it; None: its worker went silent."""
+
+
+class Started(RunEvent, frozen=True, gc=False):
+    """A worker has claimed a job for a free slot, and calls its handler."""
+
+
+class RunEnded(RunEvent, frozen=True, gc=False):
+    """A run has ended, and how it ended is stored."""
+
+    ran: float | None
+    """Seconds that its handler ran; None: its worker went silent."""
+
+
+class Succeeded(RunEnded, frozen=True, gc=False):
+    """The handler returned."""
+
+
+class RunFailed(RunEnded, frozen=True, gc=False):
+    """A run failed."""
+
+    error_type: str
+    """The class of the error: ``ValueError``, ``httpx.ReadTimeout``; ``TimeoutError`` if the run
+    took too long, ``LeaseExpired`` if its worker went silent."""
+    error: str
+    """The error, as the job's ``last_error`` has it."""
+
+
+class Failed(RunFailed, frozen=True, gc=False):
+    """A run failed, and the job will be retried."""
+
+
+class DeadLettered(RunFailed, frozen=True, gc=False):
+    """A run failed, and the job gets no other attempt."""
+
+
+class Cancelled(RunEnded, frozen=True, gc=False):
+    """A run has ended in the job's cancellation.
+
+    A job that is cancelled before it runs has no run, and publishes nothing.
+    """
+
+
+class Suspended(RunEnded, frozen=True, gc=False):
+    """A workflow waits, without a slot; a later run continues it."""
+
+    wait: str
+    """What it waits for: ``SLEEP``, ``SIGNAL``, ``JOB`` or ``FAN_OUT``."""
+
+
+class Snoozed(RunEnded, frozen=True, gc=False):
+    """The handler asked to run again later; the attempt is given back."""
+
+    delay: float
+    """Seconds until then."""
+
+
+class HandedBack(RunEnded, frozen=True, gc=False):
+    """The worker stopped, or died with several jobs in flight; the attempt is given back."""
+
+
+class LeaseLost(RunEnded, frozen=True, gc=False):
+    """A run lost its lease, so its outcome does not count: another run decides."""
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """A worker asked for jobs; there may have been none."""
+
+    worker_id: UUID
+    queue: str
+    jobs: int
+    seconds: float
+    """How long the store took to answer, with all storage retries."""
+
+
+class LeasesExpired(msgspec.Struct, frozen=True, gc=False):
+    """A watchdog ended the runs of workers that went silent."""
+
+    count: int
+
+
+class StorageRetried(msgspec.Struct, frozen=True, gc=False):
+    """An operation of the database failed, and is tried again."""
+
+    operation: str
+    error_type: str
+    error: str
+
+
+class ListenerChanged(msgspec.Struct, frozen=True, gc=False):
+    """Notifications of new jobs arrive again, or no longer; without them, workers poll."""
+
+    connected: bool
+
+
+Event: TypeAlias = (
+    Enqueued
+    | Started
+    | Succeeded
+    | Failed
+    | DeadLettered
+    | Cancelled
+    | Suspended
+    | Snoozed
+    | HandedBack
+    | LeaseLost
+    | Claimed
+    | LeasesExpired
+    | StorageRetried
+    | ListenerChanged
+)
+
+ENDS: frozenset[type[Event]] = frozenset(
+    {Succeeded, Failed, DeadLettered, Cancelled, Suspended, Snoozed, HandedBack, LeaseLost}
+)
+"""The events that end a run: each run has exactly one, once the database has answered."""
+
+KINDS: frozenset[type[Event]] = ENDS | {
+    Enqueued, Started, Claimed, LeasesExpired, StorageRetried, ListenerChanged
+}  # fmt: skip
+"""All kinds of events."""

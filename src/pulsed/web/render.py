@@ -1,0 +1,117 @@
+"""Templates, and how values are written in them: statuses, times, durations, JSON."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from pulsed.model.job import Status
+from pulsed.wording import counted, format_duration
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+SHAPES = {
+    Status.PENDING: "○",
+    Status.RUNNING: "◐",
+    Status.RETRYING: "◔",
+    Status.WAITING: "◌",
+    Status.SUCCEEDED: "●",
+    Status.DEAD_LETTERED: "▲",
+    Status.CANCELLED: "✕",
+}
+"""A shape per status: colour alone is not enough to tell them apart."""
+
+
+def templates() -> jinja2.Environment:
+    """Return the templates, which escape everything that is inserted."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        duration=format_duration,
+        number=lambda value: f"{value:,}",
+        compact=compact,
+        iso=iso,
+        pretty=pretty,
+        short_id=short_id,
+        since=since,
+        status=status,
+        utc=utc,
+    )
+    made.globals.update(counted=counted, Status=Status, asset=asset)
+    return made
+
+
+@cache
+def asset(name: str) -> str:
+    """Return a static file's name with its digest, so that browsers may keep it for ever."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"{name}?v={digest}"
+
+
+def status(value: Status) -> Markup:
+    """Return a status as a shape, a word and a colour."""
+    return Markup('<span class="status {}"><i aria-hidden="true">{}</i>{}</span>').format(
+        value.lower(), SHAPES[value], value.replace("_", " ")
+    )
+
+
+def since(instant: datetime | None, now: datetime) -> Markup:
+    """Return how long ago an instant was, or in how long it will be."""
+    if instant is None:
+        return Markup("&ndash;")
+    seconds = (now - instant).total_seconds()
+    if abs(seconds) < 1:
+        text = "just now"
+    elif seconds > 0:
+        text = f"{format_duration(seconds)} ago"
+    else:
+        text = f"in {format_duration(-seconds)}"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        iso(instant), utc(instant), text
+    )
+
+
+def iso(instant: datetime) -> str:
+    """Return an instant for machines."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def utc(instant: datetime) -> str:
+    """Return an instant for people, in UTC."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def compact(value: float) -> str:
+    """Return a number in few characters: ``9,120``, ``12.3 k``, ``1.2 M``."""
+    if value < 10_000:
+        return f"{value:,.0f}"
+    for limit, unit in ((999_500, "k"), (999_500_000, "M")):
+        if value < limit:
+            scaled = value / (1_000 if unit == "k" else 1_000_000)
+            return f"{scaled:.1f} {unit}" if scaled < 99.5 else f"{scaled:.0f} {unit}"
+    return f"{value / 1e9:.1f} G"
+
+
+def pretty(text: str | None) -> str:
+    """Return JSON text with line breaks. Numbers keep every digit: they are not parsed."""
+    if text is None:
+        return ""
+    return msgspec.json.format(text, indent=2)
+
+
+def short_id(value: Any) -> str:
+    """Return the end of an id, which differs between jobs of the same moment."""
+    return str(value)[-12:]
