@@ -123,7 +123,7 @@ def test_threads_that_use_an_empty_database_at_once(empty):
     def use(store):
         barrier.wait()
         try:
-            answers.append(run_blocking(store.submit([a_job()])))
+            answers.append(run_blocking(store.submit([a_job()])).new)
         except Exception as error:  # noqa: BLE001 - shown below
             answers.append(repr(error))
         finally:
