@@ -8,8 +8,8 @@ import pytest
 from click.testing import Result
 
 from pulsed import Pulse
-from pulsed.cli.view import job_tree
-from pulsed.cli.view.job_tree import FEW
+from pulsed.client import job_tree
+from pulsed.client.job_tree import FEW
 from pulsed.errors import InvalidTransition
 from pulsed.model.job import Assignment, Status
 from pulsed.model.outcome import Failed, Succeeded, Waiting
@@ -87,7 +87,7 @@ def shown(url: str, job_id: UUID, *options: str) -> Any:
 
 @pytest.fixture
 def people(monkeypatch):
-    """Let somebody sit before the terminal."""
+    """Pretend that stdin is a terminal."""
     monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
 
 
@@ -143,7 +143,7 @@ class TestShowForMachines:
         assert len(read_trees) == 3
 
     def test_all_children_are_read_by_page_and_not_one_by_one(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.view.job_tree.MOST_TREES", 2)
+        monkeypatch.setattr("pulsed.client.job_tree.MOST_TREES", 2)
         family = a_waiting_parent(live, 12)
         read_trees = counted(monkeypatch, "read_tree")
         jobs = shown(url, family.parent, "--all")["steps"][1]["children"]["jobs"]
@@ -199,7 +199,7 @@ class TestShowForPeople:
         assert "… and 3 more: --all shows them" in text
 
     def test_of_very_many_failures_not_all(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.view.job_tree.MOST_FAILED", 2)
+        monkeypatch.setattr("pulsed.client.job_tree.MOST_FAILED", 2)
         family = a_waiting_parent(live, FEW + 5)
         for child in family.children[FEW + 1 :]:
             fail(live, child)

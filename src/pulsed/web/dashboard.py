@@ -20,6 +20,7 @@ from pulsed.model.audit import Operator
 from pulsed.web.access import Access, Local, Visitor
 from pulsed.web.guard import SAFE_METHODS, Guard, read_form
 from pulsed.web.live import Hub
+from pulsed.web.login import login_routes
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import STATIC
 from pulsed.web.routes import PAGES
@@ -51,6 +52,7 @@ def dashboard(
         await hub.close()
 
     routes = [Route(page.path, _endpoint(site, page), methods=[page.method]) for page in PAGES]
+    routes += login_routes(site)
     static = Mount("/static", _ImmutableFiles(directory=STATIC), name="static")
     inner = Starlette(routes=[*routes, static], lifespan=lifespan)
     inner.state.hub = hub
@@ -88,6 +90,8 @@ async def _answered(call: Call, page: Page) -> Response:
     except StorageError as error:
         return PlainTextResponse(f"The database cannot be reached: {error}\n", 503)
     except PulsedError as error:
+        if call.form.get("back"):
+            return call.done(str(error), call.back("/"), is_error=True)
         return await _error_page(call, 400, str(error))
     if page.method not in SAFE_METHODS:
         call.site.shared.forget()

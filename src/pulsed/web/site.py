@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import jinja2
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Scope
 
 from pulsed.app import Pulse
 from pulsed.web.access import Access, Role, Visitor
+from pulsed.web.guard import cookie
 from pulsed.web.live import Shared
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summarize
 
 Endpoint = Callable[["Call"], Awaitable[Response]]
+
+NOTICE_COOKIE = "pulsed_notice"
+LONGEST_NOTICE = 500
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What an act did, or why it did nothing. The page after it shows it once."""
+
+    text: str
+    is_error: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,11 @@ class Call:
         """Whether the page is there already and wants only a part of itself again."""
         return "hx-request" in self.request.headers and "hx-boosted" not in self.request.headers
 
+    @property
+    def here(self) -> str:
+        """The path of the page, without the place where the dashboard is mounted."""
+        return self.request.url.path.removeprefix(self.request.scope.get("root_path", ""))
+
     def path(self, name: str) -> str:
         """Return a parameter of the path."""
         return str(self.request.path_params[name])
@@ -74,9 +91,35 @@ class Call:
         """Return the address of a page, wherever the dashboard is mounted."""
         return address(self.request.scope, path, query)
 
+    def back(self, default: str) -> str:
+        """Return the path that an act leads back to: the form's ``back``, or ``default``."""
+        given = self.given("back")
+        return given if _is_path(given) else default
+
+    def done(self, text: str, path: str, *, is_error: bool = False) -> Response:
+        """Answer an act: redirect to a path of the dashboard, which shows the text.
+
+        The text travels in a cookie, since a link to the page must not be able to make it up.
+        """
+        answer = RedirectResponse(self.url("") + path, 303)
+        value = ("!" if is_error else "") + quote(text[:LONGEST_NOTICE], safe="")
+        answer.headers.append("set-cookie", cookie(self.request, NOTICE_COOKIE, value, seconds=60))
+        return answer
+
+    @property
+    def notice(self) -> Notice | None:
+        """What the act before this page did; None for a part of a page."""
+        value = self.request.cookies.get(NOTICE_COOKIE)
+        if not value or self.is_fragment or "x-refresh" in self.request.headers:
+            return None
+        return Notice(unquote(value.removeprefix("!")), value.startswith("!"))
+
     async def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page, or only its content if a live page asks for it again."""
-        return HTMLResponse(await self.html(template, **values), status)
+        answer = HTMLResponse(await self.html(template, **values), status)
+        if self.notice:
+            answer.headers.append("set-cookie", cookie(self.request, NOTICE_COOKIE, "", seconds=0))
+        return answer
 
     async def html(self, template: str, **values: Any) -> str:
         """Return a rendered template."""
@@ -84,10 +127,13 @@ class Call:
             "summary": await self.site.summary(),
             "environment": self.site.environment,
             "visitor": self.visitor,
+            "signs_in": self.site.access.has_login,
             "csrf": self.request.state.csrf,
             "url": self.url,
-            "here": self.request.url.path.removeprefix(self.request.scope.get("root_path", "")),
+            "here": self.here,
+            "address": self.here + (f"?{self.request.url.query}" if self.request.url.query else ""),
             "is_fragment": self.is_fragment,
+            "notice": self.notice,
             "Role": Role,
         }
         return self.site.templates.get_template(template).render(frame | values)
@@ -107,3 +153,8 @@ def address(scope: Scope, path: str, query: Mapping[str, str | None]) -> str:
     """Return a path of the dashboard with its mount point and its parameters."""
     given = {name: value for name, value in query.items() if value}
     return str(scope.get("root_path", "")) + path + (f"?{urlencode(given)}" if given else "")
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is a path of this site, and nothing that a browser takes for another one."""
+    return text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()

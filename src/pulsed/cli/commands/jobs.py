@@ -21,7 +21,7 @@ from pulsed.cli.options.filters import filter_options
 from pulsed.cli.options.job_ids import find_id
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.job_report import Known, report
-from pulsed.cli.view.job_tree import FEW, FEW_IN_JSON, read_tree, tree_as_json
+from pulsed.cli.view.job_tree import FEW_IN_JSON, tree_as_json
 from pulsed.cli.view.output import (
     Table,
     console,
@@ -37,6 +37,7 @@ from pulsed.cli.view.times import relative
 from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
 from pulsed.client.job import checked_id, read_one
+from pulsed.client.job_tree import FEW, read_tree, report_bounds
 from pulsed.engine.why import explain, waits_for
 from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.model.lifecycle import TERMINAL
@@ -171,7 +172,7 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
     if job.schedule_id is not None:
         made_by = await store.schedules.find(job.schedule_id)
         schedule = None if made_by is None else made_by.name
-    tree = await read_tree(store, job, few)
+    tree = await read_tree(store, job, report_bounds(few))
     return Known(tree, await store.failures(job_id), hints, schedule, now)
 
 

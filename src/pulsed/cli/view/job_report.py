@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from pulsed.cli.plain import harmless, in_line
-from pulsed.cli.view.job_tree import Node
 from pulsed.cli.view.output import one_line, print_hanging, status_of
 from pulsed.cli.view.times import iso, moment
 from pulsed.cli.view.tree_report import print_tree, wait_line
+from pulsed.client.job_tree import Node
 from pulsed.model.job import Failure, JobRow, Status
 from pulsed.model.lifecycle import REPLAYABLE
 from pulsed.model.step import StepKind

@@ -10,9 +10,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pulsed.cli.plain import in_line
-from pulsed.cli.view.job_tree import Child, Children, Node, Step
 from pulsed.cli.view.output import COLOURS, SHORT, one_line, status_of, text_in_line
 from pulsed.cli.view.times import moment
+from pulsed.client.job_tree import Child, Children, Node, Step
 from pulsed.engine.why import waits_for
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL

@@ -137,6 +137,9 @@
     if (menu) menu.setAttribute("aria-expanded", String(menu.getAttribute("aria-expanded") !== "true"));
   });
 
+  // -- what the last act did ----------------------------------------------------------------------------
+  for (const toast of $$(".toast:not(.bad)")) setTimeout(() => toast.remove(), 8000);
+
   localTimes();
   connect();
 })();
