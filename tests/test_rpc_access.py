@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +21,7 @@ from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import columns
+from pulsed.rpc.messages import columns, values
 from pulsed.rpc.messages import jobs as convert
 from pulsed.rpc.messages import reports as convert_reports
 from pulsed.rpc.messages import schedules as convert_schedules
@@ -42,6 +43,7 @@ DENIED = {grpc.StatusCode.PERMISSION_DENIED}
 ABOUT_NO_JOB = {"GetTime", "GetServer"}
 STEP = pb.Checkpoint(name="s", nth=1, seq=1, kind=pb.STEP_KIND_SIGNAL, state=pb.STEP_STATE_DONE)
 MINE, OTHERS = "mine", "others"
+LONG_AGO = values.stamp(datetime.now(UTC) - timedelta(days=1))
 
 
 def given(store: SqliteStore, name: str, *roles: str, topics=None, queues=None) -> str:
@@ -161,6 +163,11 @@ class World:
             "PruneSchedules": pb.PruneSchedulesRequest(limit=5),
             "CountPrunable": pb.PruneJobsRequest(),
             "Cascade": pb.CascadeRequest(limit=5),
+            "RecordStats": _stats(tenant),
+            "GetSeries": pb.GetSeriesRequest(since=LONG_AGO, topic=tenant, queue=tenant),
+            "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
+            "ListErrors": pb.ListErrorsRequest(since=LONG_AGO, limit=5, topic=tenant, queue=tenant),
+            "FoldStats": pb.FoldStatsRequest(limit=5),
             "ParkSchedule": pb.ParkScheduleRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),
@@ -192,11 +199,21 @@ class World:
 
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
             names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
+            names += ["rollups", "error_rollups"]
             return [
                 row
                 for name in names
                 for row in connection.execute(f"SELECT * FROM pulse_{name} ORDER BY 1")
             ]
+
+
+def _stats(tenant: str) -> Any:
+    now = values.stamp(datetime.now(UTC))
+    return pb.RecordStatsRequest(
+        recorder=str(uuid4()),
+        rollups=[pb.Rollup(at=now, queue=tenant, topic=tenant, started=1)],
+        errors=[pb.ErrorRollup(at=now, queue=tenant, topic=tenant, count=1, last_at=now)],
+    )
 
 
 def _report(run: Any) -> Any:

@@ -33,6 +33,7 @@ from pulsed.client.router import JobDecorator, Router
 from pulsed.client.schedule_spec import ScheduleOptions, Target, make_spec
 from pulsed.client.schedules import Schedules
 from pulsed.client.signals import send_signal
+from pulsed.client.stats import Statistics
 from pulsed.client.step_decorator import StepDecorator
 from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
@@ -129,6 +130,7 @@ class Pulse:
         self._client = Client(lambda: self.store, lambda: self.registry)
         self.jobs = Jobs(self._client, lambda: self._retention)
         self.audit = AuditLog(self._client)
+        self.stats = Statistics(self._client)
         self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     # -- declaring ------------------------------------------------------------------------------

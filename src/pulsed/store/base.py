@@ -32,6 +32,7 @@ from pulsed.model.job import (
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store.event_bus import Events
+from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.workflows import WorkflowStore
 
@@ -153,6 +154,7 @@ class Store(Submitter):
 
     schedules: ScheduleStore
     workflows: WorkflowStore
+    rollups: RollupStore
 
     events: Events
     """The bus for what happens in this store, and in whatever works with it. A store makes its

@@ -34,6 +34,7 @@ from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
 from pulsed.rpc.client.connection import LoopSide, RemoteOptions, ServerConnection
+from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
@@ -73,6 +74,7 @@ class RemoteStore(Store):
         self.connection = ServerConnection(self.address, self.options)
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
+        self.rollups = RemoteRollups(self.connection)
 
     @property
     def events(self) -> Events:

@@ -85,6 +85,11 @@ ROLES: dict[str, frozenset[Role]] = {
     "PruneSchedules": ADMIN,
     "CountPrunable": READ,
     "Cascade": ADMIN,
+    "RecordStats": WORK,
+    "GetSeries": READ,
+    "GetTotals": READ,
+    "ListErrors": READ,
+    "FoldStats": ADMIN,
 }
 """The roles that may call each method. No caller may use a method that is missing here."""
 
@@ -93,6 +98,7 @@ WHOLE_DATABASE = frozenset(
         "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
+        "FoldStats",
     }
 )  # fmt: skip
 """Methods about all jobs: not for a caller that is limited to some topics or queues."""

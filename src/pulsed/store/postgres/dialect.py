@@ -19,6 +19,7 @@ class PostgresDialect(Dialect):
     engine = "postgres"
     literal_now = "now()"
     forever = "'9999-12-31 00:00:00+00'::timestamptz"
+    row_id = "ctid"
     greatest = "greatest"
     least = "least"
     true = "true"
@@ -111,6 +112,9 @@ class PostgresDialect(Dialect):
 
     def milliseconds(self, expression: str) -> str:
         return f"{expression} * interval '1 millisecond'"
+
+    def steps(self, since: str, until: str, seconds: str) -> str:
+        return f"floor(date_part('epoch', {until} - {since}) / {seconds})::bigint"
 
     def records(self, parameter: str, columns: str) -> str:
         return f"SELECT * FROM json_to_recordset({parameter}::json) AS x({columns})"

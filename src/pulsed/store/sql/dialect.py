@@ -58,6 +58,8 @@ class Dialect(ABC):
     """The same for suspects."""
     forever: str
     """An instant that never comes."""
+    row_id: str
+    """The column with a row's place in its table, for a row that is found and removed at once."""
     native: frozenset[Kind] = frozenset()
     """The kinds of values that need no conversion: the driver returns the model's types."""
 
@@ -73,6 +75,8 @@ class Dialect(ABC):
         self.ticks = prefix + "pulse_ticks"
         self.checkpoints = prefix + "pulse_checkpoints"
         self.signals = prefix + "pulse_signals"
+        self.rollups = prefix + "pulse_rollups"
+        self.error_rollups = prefix + "pulse_error_rollups"
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema
 
@@ -138,6 +142,10 @@ class Dialect(ABC):
     @abstractmethod
     def milliseconds(self, expression: str) -> str:
         """Turn a number of milliseconds into something to add to an instant."""
+
+    @abstractmethod
+    def steps(self, since: str, until: str, seconds: str) -> str:
+        """Return how many whole steps of so many seconds are between two instants."""
 
     @abstractmethod
     def records(self, parameter: str, columns: str) -> str:

@@ -55,7 +55,7 @@ def one_column(ids: Iterable[T]) -> list[tuple[T]]:
 STATEMENTS = 1_000
 """Parsed texts that are cached for all stores of a process: far more than there are."""
 
-_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 _CAST = re.compile(r"::[a-z0-9]+(\[\])?")
 
 

@@ -34,6 +34,7 @@ from pulsed.store.base import CANCELS, Accepted, Audit, Backlog, Pruned, Store, 
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
+from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
@@ -101,6 +102,7 @@ class SqlStore(Store):
         self.events = Events()
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
+        self.rollups = SqlRollups(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 

@@ -44,6 +44,7 @@ class SqliteDialect(Dialect):
     by_cancelling = "INDEXED BY pulse_jobs_cancelling"
     by_suspicion = "INDEXED BY pulse_jobs_suspects"
     forever = "253402214400000000"  # 9999-12-31
+    row_id = "rowid"
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
         if not rows:
@@ -94,6 +95,9 @@ class SqliteDialect(Dialect):
 
     def milliseconds(self, expression: str) -> str:
         return f"{expression} * 1000"
+
+    def steps(self, since: str, until: str, seconds: str) -> str:
+        return f"({until} - {since}) / ({seconds} * 1000000)"
 
     def records(self, parameter: str, columns: str) -> str:
         names = column_names(columns)

@@ -23,6 +23,7 @@ from pulsed.store.sql.presence import PresenceStatements
 from pulsed.store.sql.reading import ReadStatements
 from pulsed.store.sql.recovery import RecoveryStatements
 from pulsed.store.sql.retention import RetentionStatements
+from pulsed.store.sql.rollups import RollupStatements
 from pulsed.store.sql.schedules import ScheduleStatements
 from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.signals import SignalStatements
@@ -91,6 +92,7 @@ class Engine(ABC):
         self.families = FamilyStatements(dialect)
         self.signals = SignalStatements(dialect)
         self.schedules = ScheduleStatements(dialect)
+        self.rollups = RollupStatements(dialect)
 
     @abstractmethod
     def claim_due(
