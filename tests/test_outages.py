@@ -70,7 +70,7 @@ class Life:
                 due += lease / 3
 
     def looks(self, tick: float) -> Iterator[tuple[float, float]]:
-        """When a watchdog looks, and when it commits: later, if it was held up or frozen."""
+        """When a watchdog scans, and when it commits: later, if it was delayed or frozen."""
         at = self.dice.uniform(0, tick)
         while at < self.windows[-1][1]:
             window = next((w for w in self.windows if w[0] <= at < w[1]), None)
@@ -171,7 +171,7 @@ def watchdogs(backend: PostgresBackend, count: int) -> Iterator[list[Actor]]:
 def in_any_order(
     actors: list[Actor], threads: ThreadPoolExecutor, dice: random.Random
 ) -> list[Lease]:
-    """Let each of them look, statement by statement; returns what they reaped."""
+    """Let each of them scan, statement by statement; returns what they reaped."""
     for actor in actors:
         actor.begin(threads, lambda store: store.watchdog())
     while running := [actor for actor in actors if not actor.done]:

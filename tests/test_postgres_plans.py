@@ -111,7 +111,7 @@ def explain(connection, sql: Sql):
 
 
 def is_as_expected(scans, expected):
-    """Whether each scan is one of the expected look-ups, and each of those is there."""
+    """Whether the scans are exactly the expected index lookups."""
     left = list(expected)
     for node in scans:
         index, condition = node.get("Index Name"), node.get("Index Cond", "")

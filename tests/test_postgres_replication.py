@@ -195,7 +195,7 @@ async def waits_for_the_standby(task: asyncio.Task[Any], admin: psycopg.Connecti
 
 
 def lose_first_answers(store: PostgresStore, local: PostgresStore) -> None:
-    """Let the first try of every verb commit where nobody waits, and its answer get lost."""
+    """Let the first try of every verb commit without a standby, and lose its answer."""
     perform, lost = store.perform, set[int]()
 
     async def performing(verb: Verb[Any]) -> Any:
@@ -323,7 +323,7 @@ async def test_nothing_acknowledged_is_lost_with_the_primary():
             admin.execute("SELECT pg_terminate_backend(%s)", [pid])
         await until(lambda: len(set(waiting(admin)) - {*cut}) == len(tasks))
         found = await store.get([first.id, second.id])
-        assert len(found) == 2  # the first tries are there, and nobody vouches for them
+        assert len(found) == 2  # the first tries are visible, but no standby has confirmed them
         assert not any(task.done() for task in tasks)
         standby.thaw()
         assert await asyncio.gather(*tasks) == [0, 0, True]

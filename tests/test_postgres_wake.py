@@ -333,7 +333,7 @@ async def test_a_fork_leaves_what_is_owed_to_the_parent(monkeypatch):
 
 
 class Failing(Recorder):
-    """Fails the second time, in a way that nobody thought of."""
+    """Fails the second time, with an unexpected error."""
 
     def __init__(self, error):
         super().__init__()

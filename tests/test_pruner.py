@@ -183,7 +183,7 @@ async def test_a_worker_prunes(store, clock: Clock, monkeypatch):
         await until(gone)
 
 
-# -- when somebody asks for it --------------------------------------------------------------------
+# -- on request -----------------------------------------------------------------------------------
 
 
 async def test_all_at_once_for_somebody_who_asked(store, clock: Clock, monkeypatch):

@@ -50,7 +50,7 @@ def restart(postgres: ScratchPostgres) -> None:
 
 def crash_for_longer_than_a_lease(postgres: ScratchPostgres) -> None:
     postgres.kill()
-    time.sleep(LEASE + 0.2)  # the leases run out in the database, whose clock is not ours to set
+    time.sleep(LEASE + 0.2)  # the leases run out in the database, whose clock the test cannot set
     postgres.start()
 
 

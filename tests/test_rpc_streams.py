@@ -322,7 +322,7 @@ class TestEnds:
             await stream.grant(number, 1)
         await until(lambda: server.server.dispatcher.streams)
         answers = 0
-        while server.server.dispatcher.streams:  # nobody reads; meanwhile others are served
+        while server.server.dispatcher.streams:  # it is not read; others are served
             await client("GetTime", pb.GetTimeRequest())
             answers += 1
         assert answers > 1

@@ -474,7 +474,7 @@ async def test_a_server_without_upkeep_looks_after_orphans_when_asked(database, 
 
 
 async def test_a_token_for_work_is_enough_to_run_a_workflow(database):
-    """Also to stop the children that nobody waits for any more."""
+    """Also to stop the children that no fan-out waits for any more."""
     mine = SqliteStore(database)
     secret = tokens.new_secret()
     token = Token("worker", tokens.digest_of(secret), ("work",), ("parent", "child"), None)

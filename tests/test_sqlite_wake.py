@@ -82,7 +82,7 @@ async def test_a_job_from_elsewhere_is_noticed_among_commits_of_our_own(store, d
 
     async with store.listen(["default"], woken.set), asyncio.timeout(60):
         busy = asyncio.create_task(commit_all_the_time())
-        await woken.wait()  # the first commit that is seen may be anybody's
+        await woken.wait()  # the first commit that is seen may be of any process
         woken.clear()
         other = SqliteStore(database)
         await submitted(other)

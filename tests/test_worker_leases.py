@@ -172,14 +172,14 @@ def test_a_database_that_stood_still_is_not_taken_for_a_held_interpreter(
     assert "took 34.0 s" in caplog.text
     slow_database.takes = 0
     leases.attempt()
-    slow_database.now += 25  # nobody woke us in time
+    slow_database.now += 25  # the thread was not woken in time
     assert leases._wait_for_next_beat()
     assert [seconds for seconds, _ in late] == [15.0]
 
 
 @pytest.mark.parametrize("answer", [Beat.OK, Beat.CANCEL, Beat.UNKNOWN])
 def test_only_an_extended_lease_makes_a_worker_sure_of_it(slow_database: Any, answer: Beat):
-    """A row that was locked by somebody else was not extended; the lease goes on running out."""
+    """A row locked by another session was not extended; its lease still expires."""
     given_up: list[Lease] = []
 
     def answers(found: dict[Lease, Beat]) -> None:
@@ -239,7 +239,7 @@ def test_a_newer_lease_on_the_same_job_supersedes_the_older_one():
 async def test_what_took_longer_to_arrive_than_its_lease_lasts_is_given_back_not_begun(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
-    """Somebody else may run it by now; the worker may have been frozen when the answer came."""
+    """Another worker may run it by now; this one may have been frozen when the answer came."""
     lease = 0.5
     ran: list[Lease] = []
     claim = store.claim

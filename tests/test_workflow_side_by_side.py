@@ -24,7 +24,7 @@ from tests.support.workers import (
 from tests.support.workflows import names_of
 
 LOOKS = 20
-"""So often is looked for what must not happen."""
+"""How often a test checks that something does not happen."""
 
 
 class Slow:

@@ -68,9 +68,10 @@ LAYERS: dict[str, list[set[str]]] = {
         {"access", "live", "redaction", "render", "search", "summary"},
         {"guard"},
         {"site"},
-        {"pages"},
+        {"login", "pages"},
         {"routes"},
         {"dashboard"},
+        {"serve"},
     ],
     "pulsed.cli": [
         {"groups", "plain", "reloading", "streams", "variables"},

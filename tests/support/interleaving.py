@@ -97,7 +97,7 @@ class Explorer:
     def __init__(self, backend: PostgresBackend, threads: ThreadPoolExecutor) -> None:
         self.backend = backend
         self.calm = backend.open()
-        """To prepare and to look."""
+        """To prepare and to check."""
         self.actors = [Actor(backend.open()), Actor(backend.open())]
         self._threads = threads
         self._looking = backend.connect()

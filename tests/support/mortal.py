@@ -57,7 +57,7 @@ class Process:
         self.id = uuid4()
         self.dead = False
         self.woken = 0
-        """How many parents its calls have woken; through a server, nobody tells."""
+        """How many parents its calls have woken; unknown through a server."""
         self.store = store
         self._fate = fate
         self._registry = registry

@@ -113,7 +113,7 @@ async def submit_many(store: Store, topic: str, count: int, /, **options: Any) -
 
 
 async def until(condition: Callable[[], Any], *, within: float = PATIENCE, what: str = "") -> None:
-    """Look until ``condition()``, plain or async, is true."""
+    """Poll until ``condition()``, plain or async, is true."""
     deadline = time.monotonic() + within
     for pause in pauses():
         found = condition()
@@ -185,5 +185,5 @@ async def expire_leases(backend: Backend, store: Store) -> None:
 
 
 async def first_tick(backend: Backend) -> None:
-    """Wait until the worker's watchdog has looked; it will not look again."""
+    """Wait until the worker's watchdog has scanned; it will not scan again."""
     await until(lambda: backend.execute("SELECT 1 FROM pulse_ticks"))
