@@ -64,6 +64,7 @@ class World:
             "nobody": None,
             "stranger": tokens.new_secret(),
             "read": given(store, "read", "read"),
+            "operate": given(store, "operate", "operate"),
             "produce": given(store, "produce", "produce"),
             "work": given(store, "work", "work"),
             "admin": given(store, "admin", "admin"),
@@ -260,7 +261,7 @@ async def test_who_proves_nothing_is_refused(world, method):
 @pytest.mark.parametrize("method", ALL)
 async def test_the_wrong_role_is_refused(world, method):
     before = world.everything()
-    for who in ("read", "produce", "work"):
+    for who in ("read", "operate", "produce", "work"):
         if not any(role.value == who for role in ROLES[method]):
             assert await world.code(who, method, MINE) in DENIED, who
     assert world.everything() == before
