@@ -56,7 +56,7 @@ def a_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(url, PostgresOptions(**AT_ONCE_OPTIONS | options))
 
 
-# -- every verb, on a primary whose standby is away -----------------------------------------------
+# -- every verb, on a primary whose standby is down -----------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ async def test_a_primary_that_has_lost_its_standby_hands_out_no_job(
 
 @pytest.mark.usefixtures("admin")
 async def test_who_finds_nothing_to_do_waits_for_nobody(lonely: str):
-    """An idle worker writes nothing, and polls on while the standby is away."""
+    """An idle worker writes nothing, and keeps polling while the standby is down."""
     store = a_store(lonely)
     assert await store.claim(ALICE, "default", POLICIES, 10) == []
     assert await store.get([new_job_id()]) == {}

@@ -260,7 +260,7 @@ class TestSlowness:
                 before = proxy.accepted
                 proxy.slow_down_what_is_open(Pace(drip=1, every=2.0))
                 ids = await submit_many(near, "job", 3)
-                # Sooner than a grant without an answer would be given up.
+                # Sooner than the timeout of a grant without an answer.
                 rows = await all_finished(near, ids, within=LONGEST_REPORT - 1)
                 assert proxy.accepted > before
             await far.aclose()

@@ -66,7 +66,7 @@ class Deaf(SqliteStore):
 
 @pytest.fixture
 def deaf(database):
-    """A server that hears of jobs when the test says so, and only then."""
+    """A server that is notified of jobs only by the test."""
     with ServerThread(lambda: Deaf(database), poll=NEVER) as server:
         yield server
 
@@ -104,7 +104,7 @@ def offers(monkeypatch):
 
 
 async def submit_to(server, queue="default"):
-    """Submit a job and tell the server of it."""
+    """Submit a job and notify the server."""
     job = a_job(queue=queue)
 
     async def arrive(server):

@@ -51,7 +51,8 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"database_clock", "enqueued", "error_text", "forever", "why"},
+        {"around", "database_clock", "error_text", "forever", "why"},
+        {"enqueuing"},
         {"workflow"},
         {"context"},
         {"process", "upkeep"},

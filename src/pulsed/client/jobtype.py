@@ -219,9 +219,10 @@ class JobType(Generic[P, R_co]):
 
     async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
         client = self._client()
-        await submit(client.store(), jobs, self._connection)
+        enqueues = client.arounds.enqueues
+        stored = await submit(client.store(), jobs, self._connection, enqueues)
         handler = self.handler
-        return [Job(client, job, handler) for job in jobs]
+        return [Job(client, job, handler) for job in stored]
 
     def _client(self) -> Client:
         if self._declared.client is None:

@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pulsed.engine.enqueued import publish_enqueued
+from pulsed.engine.around import Around
+from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.base import Store
 
 
-async def submit(store: Store, jobs: Sequence[NewJob], connection: Any = None) -> None:
-    """Store jobs; with a connection, in its transaction, whose commit then decides."""
+async def submit(
+    store: Store, jobs: Sequence[NewJob], connection: Any = None, arounds: Sequence[Around] = ()
+) -> Sequence[NewJob]:
+    """Store jobs; with a connection, in its transaction, whose commit then decides.
+
+    Returns them as they are stored, with the headers that ``arounds`` have added.
+    """
+    with enqueuing(arounds, jobs) as ready:
+        await _submit(store, ready, connection)
+    publish_enqueued(store.events, ready)
+    return ready
+
+
+async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> None:
     if connection is not None:
         await store.joined(connection).submit(jobs)
-        publish_enqueued(store.events, jobs)
         return
     try:
         await store.submit(jobs)
-        publish_enqueued(store.events, jobs)
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise
