@@ -29,7 +29,7 @@ def url_of(*ports: int, database: str = "postgres", user: str = "postgres") -> s
 
 
 def a_store(url: str) -> PostgresStore:
-    # A statement that nobody ended would take an hour here.
+    # A statement that is not ended would take an hour here.
     return PostgresStore(url, PostgresOptions(statement_timeout=3600, **AT_ONCE_OPTIONS))
 
 
@@ -183,7 +183,7 @@ def test_a_host_is_given_up_only_if_it_lets_nobody_in_and_another_one_does():
     for own, b, c, replaced in (
         (True, True, True, False),
         (None, True, True, False),  # full, but there
-        (False, False, None, False),  # nobody to go to
+        (False, False, None, False),  # no other host
         (False, False, True, True),
     ):
         answers |= {"a": own, "b:1": b, "c": c}

@@ -56,7 +56,7 @@ def a_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(url, PostgresOptions(**AT_ONCE_OPTIONS | options))
 
 
-# -- every verb, on a primary whose standby is away -----------------------------------------------
+# -- every verb, on a primary whose standby is down -----------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ async def waits_for_the_standby(task: asyncio.Task[Any], admin: psycopg.Connecti
 
 
 def lose_first_answers(store: PostgresStore, local: PostgresStore) -> None:
-    """Let the first try of every verb commit where nobody waits, and its answer get lost."""
+    """Let the first try of every verb commit without a standby, and lose its answer."""
     perform, lost = store.perform, set[int]()
 
     async def performing(verb: Verb[Any]) -> Any:
@@ -261,7 +261,7 @@ async def test_a_primary_that_has_lost_its_standby_hands_out_no_job(
 
 @pytest.mark.usefixtures("admin")
 async def test_who_finds_nothing_to_do_waits_for_nobody(lonely: str):
-    """An idle worker writes nothing, and polls on while the standby is away."""
+    """An idle worker writes nothing, and keeps polling while the standby is down."""
     store = a_store(lonely)
     assert await store.claim(ALICE, "default", POLICIES, 10) == []
     assert await store.get([new_job_id()]) == {}
@@ -324,7 +324,7 @@ async def test_nothing_acknowledged_is_lost_with_the_primary():
             admin.execute("SELECT pg_terminate_backend(%s)", [pid])
         await until(lambda: len(set(waiting(admin)) - {*cut}) == len(tasks))
         found = await store.get([first.id, second.id])
-        assert len(found) == 2  # the first tries are there, and nobody vouches for them
+        assert len(found) == 2  # the first tries are visible, but no standby has confirmed them
         assert not any(task.done() for task in tasks)
         standby.thaw()
         assert await asyncio.gather(*tasks) == [0, 0, True]

@@ -211,7 +211,7 @@ class TestSlowness:
         assert sorted(ran) == list(range(60))
 
     async def test_large_jobs_over_a_slow_line_all_run_once(self, database, near, monkeypatch):
-        """All of them together take longer than anybody waits for an answer.
+        """All of them together take longer than the timeout of an answer.
 
         A twentieth of the real sizes: 40 jobs of 50 KB at 1.6 MB/s, a part of 100 KB, and 0.8 s to
         answer a grant. Only the first claim knows nothing of their size, and claims too many.
@@ -261,7 +261,7 @@ class TestSlowness:
                 before = proxy.accepted
                 proxy.slow_down_what_is_open(Pace(drip=1, every=2.0))
                 ids = await submit_many(near, "job", 3)
-                # Sooner than a grant without an answer would be given up.
+                # Sooner than the timeout of a grant without an answer.
                 rows = await all_finished(near, ids, within=LONGEST_REPORT - 1)
                 assert proxy.accepted > before
             await far.aclose()

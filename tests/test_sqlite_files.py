@@ -269,7 +269,7 @@ class TestModes:
         (found,) = [each for each in await examine(store) if each.check == "file mode"]
         assert (found.level, "0644" in found.detail) == (Severity.WARN, True)
         assert "chmod 600" in found.advice
-        path.chmod(0o660)  # for a group that shares it, somebody has decided that
+        path.chmod(0o660)  # a file that a group shares was made so on purpose
         (found,) = [each for each in await examine(store) if each.check == "file mode"]
         assert found.level is Severity.OK
         await store.aclose()

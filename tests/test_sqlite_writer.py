@@ -237,7 +237,7 @@ def raise_interrupt(group: Any) -> None:
 
 
 async def test_a_claim_that_was_undone_with_its_group_is_made_again(store):
-    """The second try must look again where the first one has just been."""
+    """The second try must scan again where the first one has just been."""
     job_id = await submitted(store)
     refused = store.submit([a_job(priority=1_000)])
     (run,), error = await in_one_group(store, claim(store), refused)

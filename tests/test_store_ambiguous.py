@@ -84,7 +84,7 @@ async def test_settle_of_a_batch_in_which_one_had_lost_its_lease(store, when):
 
 
 def claimed_before_it_asks_again(store) -> None:
-    """Let somebody claim between a try whose answer got lost and the next one."""
+    """Let a worker claim between a try whose answer was lost and the next one."""
     perform = store.perform
 
     async def and_then_somebody_claims(verb):
@@ -98,7 +98,7 @@ def claimed_before_it_asks_again(store) -> None:
 
 
 async def test_settle_whose_job_was_claimed_again_before_the_retry_is_lost(store):
-    """Nobody can tell any more what became of the first try: the new lease decides."""
+    """The outcome of the first try is unknowable by now: the new lease decides."""
     run = await running(store, backoff=NO_WAIT, max_attempts=5)
     fault = Fault(store, "settle", "after")
     claimed_before_it_asks_again(store)

@@ -208,7 +208,7 @@ def test_both_engines_have_the_same_versions():
 def test_a_large_table_can_be_migrated_by_hand_beside_the_work(
     postgres_url, empty_postgres_url, since
 ):
-    """What the docs tell operators to do ends in the very schema that a migration makes."""
+    """The manual steps of the docs give the same schema as a migration."""
     store = PostgresStore(empty_postgres_url)
     whole, newer = (migrations.script(store.dialect, since=each) for each in (0, since))
     first = migrations.migrations("postgres")[since].statements[0]

@@ -12,6 +12,7 @@ import msgspec
 
 from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
+from pulsed.engine.around import Arounds
 from pulsed.engine.why import explain
 from pulsed.errors import (
     InvalidOption,
@@ -44,6 +45,8 @@ class Client(NamedTuple):
 
     store: Callable[[], Store]
     registry: Callable[[], Registry]
+    arounds: Arounds
+    """What surrounds an enqueue."""
 
 
 class Job(Generic[R_co]):

@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pulsed.engine.enqueued import publish_enqueued
+from pulsed.engine.around import Around
+from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.base import Store, Submitted
 
 
 async def submit(
-    store: Store, jobs: Sequence[NewJob], connection: Any = None, *, fresh_ids: bool
-) -> Submitted:
+    store: Store,
+    jobs: Sequence[NewJob],
+    connection: Any = None,
+    arounds: Sequence[Around] = (),
+    *,
+    fresh_ids: bool,
+) -> tuple[Sequence[NewJob], Submitted]:
     """Store jobs; with a connection, in its transaction, whose commit then decides.
 
-    Jobs with ``fresh_ids``, made for this call, are new: if a retry finds one, then because an
+    Returns them as they are stored, with the headers that ``arounds`` have added, and which are
+    new. Jobs with ``fresh_ids``, made for this call, are: if a retry finds one, then because an
     attempt whose answer was lost has stored it.
     """
-    submitted = await _submit(store, jobs, connection)
+    with enqueuing(arounds, jobs) as ready:
+        submitted = await _submit(store, ready, connection)
     if fresh_ids:
-        submitted = Submitted(len(jobs))
-    publish_enqueued(store.events, _stored(jobs, submitted))
-    return submitted
+        submitted = Submitted(len(ready))
+    publish_enqueued(store.events, _stored(ready, submitted))
+    return ready, submitted
 
 
 async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:

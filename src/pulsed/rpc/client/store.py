@@ -39,7 +39,7 @@ from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
-from pulsed.rpc.messages import columns, values
+from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
@@ -174,7 +174,7 @@ class RemoteStore(Store):
 
     def _assignments(self, batch: Any, worker_id: UUID) -> list[Assignment]:
         self.doubtful_claims += batch.lost_answers
-        return columns.assignments_of(batch, worker_id)
+        return columnar.assignments_of(batch, worker_id)
 
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
@@ -239,7 +239,7 @@ class RemoteStore(Store):
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
-            succeeded=columns.succeeded_message(alike, worker_id) if alike else None,
+            succeeded=columnar.succeeded_message(alike, worker_id) if alike else None,
             skip_locked=skip_locked,
         )
         answer = await self.connection.call(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -335,32 +336,29 @@ class SqlStore(Store):
     async def replay(
         self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
-        if not ids:
-            return {}
-        if fresh:
+        if ids and fresh:
             await self._tell_children()  # the old children; the replay creates new ones
-        (answers, queues), left = await self._act_on(
-            ids,
-            lambda some: operators.replay(self.engine, some, fresh=fresh),
-            by,
-            "retry jobs",
-            lambda done: _done(done[0]),
+        return await self._change(
+            ids, partial(operators.replay, self.engine, fresh=fresh), by, "retry jobs"
         )
-        await self.hint_some(queues)
-        _check_locked(left, len(ids))
-        return answers
 
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._change(ids, partial(operators.delete, self.engine), by, "delete jobs")
+
+    async def _change(
+        self,
+        ids: Sequence[UUID],
+        act: Callable[[Sequence[UUID]], Verb[tuple[operators.Answers, Collection[str]]]],
+        by: Operator | None,
+        name: str,
+    ) -> operators.Answers:
+        """Act on jobs, and announce the queues of those that became due."""
         if not ids:
             return {}
         (answers, queues), left = await self._act_on(
-            ids,
-            lambda some: operators.delete(self.engine, some),
-            by,
-            "delete jobs",
-            lambda done: _done(done[0]),
+            ids, act, by, name, lambda done: _done(done[0])
         )
         await self.hint_some(queues)
         _check_locked(left, len(ids))

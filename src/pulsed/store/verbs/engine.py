@@ -13,11 +13,11 @@ from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.sql.audit_log import AuditStatements
 from pulsed.store.sql.checkpoints import CheckpointStatements
-from pulsed.store.sql.checks import CheckStatements
 from pulsed.store.sql.claiming import ClaimStatements
 from pulsed.store.sql.columns import assigned_columns
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.families import FamilyStatements
+from pulsed.store.sql.health import HealthStatements
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.operators import OperatorStatements
 from pulsed.store.sql.presence import PresenceStatements
@@ -90,7 +90,7 @@ class Engine(ABC):
         self.presence = PresenceStatements(dialect)
         self.reading = ReadStatements(dialect)
         self.searching = SearchStatements(dialect)
-        self.checks = CheckStatements(dialect)
+        self.health = HealthStatements(dialect)
         self.audit_log = AuditStatements(dialect)
         self.tokens = TokenStatements(dialect)
         self.checkpoints = CheckpointStatements(dialect)
