@@ -52,6 +52,7 @@ from pulsed.store.base import (
     Pruned,
     Reaped,
     Store,
+    Submitted,
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
@@ -86,17 +87,19 @@ class RemoteStore(Store):
 
     # -- producers ------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
+            return Submitted(0)
         request = pb.SubmitJobsRequest(jobs=map(to.new_job_message, jobs))
         if (size := request.ByteSize()) > LARGEST_MESSAGE:
             raise InvalidPayload(
                 f"{len(jobs):,} jobs of {size:,} bytes are too much for one transaction over the "
                 f"network: at most {LARGEST_MESSAGE:,} bytes. Enqueue them in several batches."
             )
-        inserted: int = (await self.connection.call("SubmitJobs", request)).inserted
-        return inserted
+        unanswered: list[Exception] = []
+        response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
+        submitted = to.submitted_of(response, len(jobs))
+        return submitted.after_lost_answer() if unanswered else submitted
 
     def joined(self, connection: Any) -> NoReturn:
         raise ConfigError(
