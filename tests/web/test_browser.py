@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Error, Page, expect
 
+import tests.support.browser as browser_support
 from tests.support.browser import (
     PageProblems,
     Problems,
@@ -194,9 +195,11 @@ async def test_a_page_without_problems_passes(serve: Any, complaint: Complaint):
 async def test_requests_to_other_hosts_fail_the_test_and_are_not_sent(
     serve: Any, complaint: Complaint
 ):
-    url = serve(Pages(csp="", index=f"<img src={FOREIGN}1><iframe src={FOREIGN}2></iframe>"))
+    here = serve(Pages(index=""))
+    other = here.replace("127.0.0.1", "localhost")  # a name that could be resolved
+    url = serve(Pages(csp="", index=f"<img src={FOREIGN}><iframe src={other}/index></iframe>"))
     said = await complaint(lambda page: page.goto(f"{url}/index"))
-    for each in (f"{FOREIGN}1", f"{FOREIGN}2"):
+    for each in (FOREIGN, f"{other}/index"):
         assert f"foreign request: {each}" in said
         assert f"failed request: {each}: net::ERR_NAME_NOT_RESOLVED" in said
 
@@ -246,6 +249,12 @@ async def test_a_crash_fails_the_test(complaint: Complaint):
     assert "crash: " in await complaint(crash)
 
 
+async def test_a_page_that_hangs_fails_the_test(complaint: Complaint, monkeypatch):
+    monkeypatch.setattr(browser_support, "PATIENCE", 0.1)
+    hang = "() => { setTimeout(() => { for (;;); }) }"
+    assert "no answer: " in await complaint(lambda page: page.evaluate(hang))
+
+
 async def test_an_expected_problem_passes(page: Page, serve: Any, problems: Problems):
     problems.allow("404 .*/missing")
     await page.goto(serve(Pages()) + "/missing")
@@ -258,7 +267,7 @@ def test_a_problem_that_is_expected_and_absent_fails_the_test():
         problems.check()
 
 
-# -- ways to look at a page -----------------------------------------------------------------------
+# -- views of a page ------------------------------------------------------------------------------
 
 
 async def test_axe_passes_a_page_that_everyone_can_use(page: Page, serve: Any):

@@ -16,8 +16,9 @@ from pulsed.version import __version__
 COMMANDS = {
     "worker": "Run the jobs of an app, in one process or several.",
     "dev": "Run a worker for development: friendly output, --reload.",
+    "ui": "Serve the dashboard: see and steer the jobs in a browser.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
-    "jobs": "List, show, retry, cancel, delete and prune jobs.",
+    "jobs": "List, show, retry, cancel, run, delete and prune jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -18,11 +18,14 @@ SHORTEST = 60.0
 """An enqueue or a report that is retried after a lost answer needs the row, to be recognised."""
 LONGEST = 100 * 366 * 86_400.0
 WEEK = timedelta(days=7)
+MONTH = timedelta(days=30)
+SHORTEST_STATS = 86_400.0
+"""Statistics of the last day are kept by the minute in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long finished jobs are kept, by how they ended; ``None`` keeps them for ever.
+    """How long finished jobs and statistics are kept; ``None`` keeps them for ever.
 
     A dead letter is work that was not done and waits for an operator, so none is removed
     unless you say when.
@@ -31,15 +34,18 @@ class Retention:
     succeeded: Age = WEEK
     cancelled: Age = WEEK
     dead_lettered: Age = None
+    stats: Age = MONTH
+    """How long statistics are kept by the hour; see ``app.stats``."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            checked_age(field.name, getattr(self, field.name), least=SHORTEST)
+        for name in ("succeeded", "cancelled", "dead_lettered"):
+            checked_age(name, getattr(self, name), least=SHORTEST)
+        checked_age("stats", self.stats, what_is_kept="statistics", least=SHORTEST_STATS)
 
     @classmethod
     def forever(cls) -> Retention:
         """Keep every job until you delete it."""
-        return cls(succeeded=None, cancelled=None, dead_lettered=None)
+        return cls(succeeded=None, cancelled=None, dead_lettered=None, stats=None)
 
     @property
     def ages(self) -> dict[Status, float]:
@@ -52,8 +58,15 @@ class Retention:
         checked = {status: checked_age(status.lower(), age) for status, age in kept.items()}
         return {status: age for status, age in checked.items() if age is not None}
 
+    @property
+    def stats_age(self) -> float | None:
+        """The seconds that statistics are kept by the hour; None: for ever."""
+        return checked_age("stats", self.stats, what_is_kept="statistics")
 
-def checked_age(what: str, value: Age, *, least: float = 0.0) -> float | None:
+
+def checked_age(
+    what: str, value: Age, *, what_is_kept: str = "finished jobs", least: float = 0.0
+) -> float | None:
     """Return the seconds of an age, or raise ``InvalidOption``."""
     if value is None:
         return None
@@ -63,7 +76,7 @@ def checked_age(what: str, value: Age, *, least: float = 0.0) -> float | None:
         return checked_seconds(what, value, least=least, most=LONGEST)
     except InvalidOption as error:
         raise InvalidOption(
-            f"How long to keep finished jobs: {error} A timedelta will do as well, and None is "
+            f"How long to keep {what_is_kept}: {error} A timedelta will do as well, and None is "
             "for ever."
         ) from None
 

@@ -17,18 +17,19 @@ from pulsed.model.retention import Age, Retention
 F = TypeVar("F", bound=Callable[..., Any])
 
 FOREVER = "forever"
+STATS = "stats"
 KEEP_VARIABLE = "PULSED_KEEP"
 
 
 def keep(value: str | Mapping[str, Age]) -> Mapping[str, Age]:
-    """Parse ``7d``, ``forever`` or ``succeeded=1d,dead=90d``: fields of a ``Retention``."""
+    """Parse ``7d``, ``forever`` or ``succeeded=1d,stats=90d``: fields of a ``Retention``."""
     if not isinstance(value, str):
         return value
     kept: dict[str, Age] = {}
     for part in value.split(","):
         name, equals, length = part.rpartition("=")
-        named = [status(name.strip())] if equals else UNLESS_NAMED
-        kept |= {each.lower(): _age(length.strip()) for each in named}
+        named = [_field(name.strip())] if equals else [each.lower() for each in UNLESS_NAMED]
+        kept |= {each: _age(length.strip()) for each in named}
     try:
         Retention(**kept)
     except TypeError:
@@ -36,6 +37,10 @@ def keep(value: str | Mapping[str, Age]) -> Mapping[str, Age]:
     except InvalidOption as error:
         raise click.BadParameter(f"{value!r}: {error}") from None
     return kept
+
+
+def _field(name: str) -> str:
+    return STATS if name.lower() == STATS else status(name).lower()
 
 
 def _age(text: str) -> Age:
@@ -60,6 +65,6 @@ keep_option = click.option(
     type=keep,
     metavar="TIME",
     envvar=KEEP_VARIABLE,
-    help="How long finished jobs are kept: 7d, forever, or succeeded=1d,dead=90d [default: the "
-    "app's retention].",
+    help="How long finished jobs are kept: 7d, forever, or succeeded=1d,dead=90d; statistics: "
+    "stats=90d [default: the app's retention].",
 )

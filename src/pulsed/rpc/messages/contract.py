@@ -45,6 +45,7 @@ VERBS = {
     "CancelJobs": "cancel",
     "ReplayJobs": "replay",
     "DeleteJobs": "delete",
+    "ExpediteJobs": "expedite",
     "ListWorkers": "workers",
     "GetBacklog": "backlog",
     "Audit": "audit",
@@ -88,6 +89,11 @@ VERBS = {
     "PruneSchedules": "prune_schedules",
     "CountPrunable": "prunable",
     "Cascade": "cascade",
+    "RecordStats": "record_rollups",
+    "GetSeries": "read_rollups",
+    "GetTotals": "read_rollups",
+    "ListErrors": "read_errors",
+    "FoldStats": "fold_rollups",
 }
 """The store's verb behind each method, or a phrase if there is none. So an error reads the same
 through a server as it does with a database."""

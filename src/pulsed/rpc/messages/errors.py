@@ -26,6 +26,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (errors.DatabaseReplaced, Code.FAILED_PRECONDITION),
     (errors.SchemaError, Code.FAILED_PRECONDITION),
     (errors.AccessDenied, Code.PERMISSION_DENIED),
+    (errors.ServerTooOld, Code.UNIMPLEMENTED),
     (errors.StorageError, Code.INTERNAL),
     (errors.InvalidJob, Code.INVALID_ARGUMENT),
     (errors.JobNotFound, Code.NOT_FOUND),
@@ -95,6 +96,10 @@ def error_of(failure: grpc.RpcError, what: str, where: str) -> errors.PulsedErro
         )
     if code in DENIED:
         return errors.AccessDenied(f"{what} was refused by the pulsed server at {where}: {text}")
+    if code is Code.UNIMPLEMENTED:
+        return errors.ServerTooOld(
+            f"{what} failed: the pulsed server at {where} is too old for it; upgrade the server."
+        )
     if code is Code.INVALID_ARGUMENT:
         return errors.StorageRefused(text)
     if code is Code.RESOURCE_EXHAUSTED and _TOO_LARGE in text:

@@ -53,7 +53,8 @@ class Applied(NamedTuple):
 # Code from before 7 does not set `updated_at`, which nothing depends on.
 # Code from before 8 keeps no audit log.
 # Code from before 10 claims suspects like any other job, and charges an attempt for all it reaps.
-OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6}
+# Code from before 11 records no statistics.
+OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6, 11: 6}
 
 
 @cache

@@ -28,6 +28,8 @@ class Sql:
     """The columns of its batch of rows, if it works on one."""
     counted: bool = False
     """Answers with one row that has the number of rows it changed, and with nothing else."""
+    counts_itself: bool = False
+    """Answers with one row: the number of rows that it changed, then texts."""
     unpack: Callable[[str], Rows] | None = None
     """Decodes the rows, if they come as one text."""
     single_row_text: str = ""
@@ -55,7 +57,7 @@ def one_column(ids: Iterable[T]) -> list[tuple[T]]:
 STATEMENTS = 1_000
 """Parsed texts that are cached for all stores of a process: far more than there are."""
 
-_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 _CAST = re.compile(r"::[a-z0-9]+(\[\])?")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.model.timetable import EPOCH
-from pulsed.store.sql.dialect import FENCE, Dialect, column_names
+from pulsed.store.sql.dialect import FENCE, Dialect, ValueKind, column_names
 from pulsed.store.sql.statement import Sql, named
 
 
@@ -44,6 +45,7 @@ class SqliteDialect(Dialect):
     by_cancelling = "INDEXED BY pulse_jobs_cancelling"
     by_suspicion = "INDEXED BY pulse_jobs_suspects"
     forever = "253402214400000000"  # 9999-12-31
+    row_id = "rowid"
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
         if not rows:
@@ -95,6 +97,9 @@ class SqliteDialect(Dialect):
     def milliseconds(self, expression: str) -> str:
         return f"{expression} * 1000"
 
+    def steps(self, since: str, until: str, seconds: str) -> str:
+        return f"({until} - {since}) / ({seconds} * 1000000)"
+
     def records(self, parameter: str, columns: str) -> str:
         names = column_names(columns)
         fields = (f"json_extract(value, '$.{name}') AS {name}" for name in names)
@@ -102,6 +107,24 @@ class SqliteDialect(Dialect):
 
     def elements(self, column: str) -> str:
         return f"json_each({column}) AS e"
+
+    def has_value(self, path: str, value: str, kind: ValueKind) -> str:
+        if kind is ValueKind.TEXT:
+            types, test = "'text'", f" AND json_extract(payload, {path}) = {value}"
+        elif kind is ValueKind.NUMBER:
+            types = "'integer', 'real'"
+            test = f" AND json_extract(payload, {path}) = CAST({value} AS NUMERIC)"
+        else:
+            types, test = f"'{kind.value}'", ""
+        known = f"json_type(payload, {path}) IN ({types}){test}"
+        return f"CASE WHEN json_valid(payload) THEN {known} ELSE 0 END"
+
+    def json_path(self, path: Sequence[str]) -> str:
+        return "$" + "".join(f'."{name}"' for name in path)
+
+    @property
+    def id_digits(self) -> str:
+        return "hex(id)"
 
     def uuid(self, value: Any) -> UUID:
         return value if isinstance(value, UUID) else UUID(bytes=value)

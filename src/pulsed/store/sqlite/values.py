@@ -28,7 +28,7 @@ MOST_TEXT = 4 * 1024 * 1024
 
 _PLAIN = {str, int, float, bool, bytes, type(None)}
 
-_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
 def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:

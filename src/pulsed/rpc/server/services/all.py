@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.services.jobs import JobService
 from pulsed.rpc.server.services.schedules import ScheduleService
+from pulsed.rpc.server.services.stats import StatsService
 from pulsed.rpc.server.services.upkeep import UpkeepService
 from pulsed.rpc.server.services.work import WorkService
 from pulsed.rpc.server.services.workflows import WorkflowService
 
-SERVICES = (JobService, WorkService, WorkflowService, ScheduleService, UpkeepService)
+SERVICES = (
+    JobService,
+    WorkService,
+    WorkflowService,
+    ScheduleService,
+    StatsService,
+    UpkeepService,
+)
 
 
 def services(backend: Backend) -> Mapping[str, object]:

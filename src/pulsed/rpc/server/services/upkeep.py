@@ -9,7 +9,7 @@ from pulsed.handler import clean_text
 from pulsed.handler.options import checked_count
 from pulsed.model.audit import Operator
 from pulsed.model.job import Status
-from pulsed.model.retention import LONGEST
+from pulsed.model.retention import LONGEST, SHORTEST_STATS
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
@@ -124,6 +124,15 @@ class UpkeepService:
     async def cascade(self, request: pb.CascadeRequest, caller: Caller) -> pb.CascadeResponse:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         return pb.CascadeResponse(parents=await self._store.workflows.cascade(limit=limit))
+
+    async def fold_stats(
+        self, request: pb.FoldStatsRequest, caller: Caller
+    ) -> pb.FoldStatsResponse:
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        keep = values.maybe(request, "keep_seconds")
+        if keep is not None:
+            checked_seconds("keep_seconds", keep, least=SHORTEST_STATS, most=LONGEST)
+        return pb.FoldStatsResponse(rows=await self._store.rollups.fold(keep=keep, limit=limit))
 
 
 def _ages(request: Any) -> dict[Status, float]:

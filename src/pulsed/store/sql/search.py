@@ -1,0 +1,212 @@
+"""Lists and counts of jobs: which index answers a filter, and the texts that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_lowercase
+from typing import Any
+from uuid import UUID
+
+from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
+from pulsed.model.lifecycle import CLAIMABLE
+from pulsed.store.sql.columns import JOB_COLUMNS
+from pulsed.store.sql.dialect import Dialect, ValueKind
+from pulsed.store.sql.jobs import words
+from pulsed.store.sql.prepared import StatementGroup, prepared
+from pulsed.store.sql.statement import Sql, Statement
+
+_DEAD = (Status.DEAD_LETTERED,)
+_RUNNING = (Status.RUNNING,)
+
+
+class SearchStatements(StatementGroup):
+    """Jobs by a filter, and counts by status."""
+
+    @prepared()
+    def count_claimable(self, d: Dialect) -> str:
+        """Count the jobs that wait, by status and whether they are due, up to a bound."""
+        return f"""SELECT status, is_due, count(*) FROM (
+                SELECT status, next_run_at <= {d.now} AS is_due FROM {d.jobs}
+                WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found
+            GROUP BY status, is_due"""
+
+    def count_in_status(self, status: Status) -> Sql:
+        """Count the jobs in a status that has an index of its own, up to a bound."""
+        return self.dialect.sql(
+            f"""SELECT count(*) FROM (SELECT 1 FROM {self.dialect.jobs}
+            WHERE {_indexed(status)} LIMIT :most::int) AS found"""
+        )
+
+    @prepared()
+    def find_id_from(self, d: Dialect) -> str:
+        """Whether there is an id from this one on."""
+        return f"SELECT 1 FROM {d.jobs} WHERE id >= :first::uuid ORDER BY id LIMIT 1"
+
+    def filtered(self, where: JobFilter) -> FilteredJobs:
+        """Return the queries of one filter."""
+        return FilteredJobs(self.dialect, where)
+
+
+class FilteredJobs:
+    """The queries of one filter. They read ids from ``floor`` up to, but not including, ``start``.
+
+    None leaves that end open.
+    """
+
+    def __init__(self, dialect: Dialect, where: JobFilter) -> None:
+        self._d = dialect
+        self._conditions, self._params = _conditions(dialect, where)
+        is_running = where.worker is not None or where.status == _RUNNING
+        self.has_own_index = where.parent is not None or is_running
+        """An index has little more than the matching jobs, but not in the order of ids."""
+        if is_running:
+            self._conditions.append("lease_until IS NOT NULL")
+        self._lowest, self._highest = _ids_with(where.id_prefix)
+        self._in_turn = f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
+        """The condition of an index that has just these jobs, in the order of ids."""
+        self.is_exact = where in (JobFilter(), JobFilter(status=_DEAD))
+        """Every job that a scan by id visits matches."""
+
+    def id_after(self, start: UUID | None, skipped: int) -> Statement:
+        """Return the query of the id that a scan reaches after so many jobs."""
+        conditions, params = self._range(start, None)
+        if self._in_turn is not None:
+            conditions.append(self._in_turn)
+        sql = self._d.sql(
+            f"""SELECT id FROM {self._d.jobs} WHERE {_all(conditions)}
+            ORDER BY id DESC LIMIT 1 OFFSET :skipped::int"""
+        )
+        return Statement(sql, params | {"skipped": skipped})
+
+    def page(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
+        """Return the query of matching jobs: it finds their ids first, for a row may be large."""
+        conditions, params = self._range(start, floor)
+        matching = f"FROM {self._table} WHERE {_all(conditions + self._conditions)}"
+        ids = f"SELECT id {matching}"
+        if self.has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
+            ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
+        among = self._d.id_among("id", f"{ids} ORDER BY id DESC LIMIT :most::int")
+        sql = self._d.sql(
+            f"""SELECT {JOB_COLUMNS} FROM {self._d.jobs} AS j {self._d.by_id}
+            WHERE {among} ORDER BY id DESC"""
+        )
+        return Statement(sql, self._params | params | {"most": limit})
+
+    def count(self, start: UUID | None, floor: UUID | None) -> Statement:
+        """Return the query that counts matching jobs by status and whether they are due."""
+        conditions, params = self._range(start, floor)
+        sql = self._d.sql(
+            f"""SELECT status, next_run_at <= {self._d.now} AS is_due, count(*)
+            FROM {self._table}
+            WHERE {_all(conditions + self._conditions)} GROUP BY status, is_due"""
+        )
+        return Statement(sql, self._params | params)
+
+    @property
+    def _table(self) -> str:
+        by_id = "" if self.has_own_index or self._in_turn else self._d.by_id
+        return f"{self._d.jobs} AS j {by_id}"
+
+    def _range(self, start: UUID | None, floor: UUID | None) -> tuple[list[str], dict[str, Any]]:
+        conditions, params = [], {}
+        if start is not None:
+            conditions.append("id < :before::uuid")
+            params["before"] = start
+        if self._highest is not None:
+            conditions.append("id <= :highest::uuid")
+            params["highest"] = self._highest
+        if floor is None:
+            floor = self._lowest
+        if floor is not None:
+            conditions.append("id >= :floor::uuid")
+            params["floor"] = floor
+        return conditions, params
+
+
+def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
+    conditions: list[str] = []
+    params: dict[str, Any] = {}
+
+    def add(condition: str, name: str, value: object) -> None:
+        if value is not None:
+            conditions.append(condition)
+            params[name] = value
+
+    if where.status:
+        conditions.append(_one_of(where.status))
+    add("topic = :topic::text", "topic", where.topic)
+    begins = "substr(topic, 1, length(:begin::text)) = :begin::text"
+    add(begins, "begin", where.topic_prefix)
+    add("queue = :queue::text", "queue", where.queue)
+    add("parent_id = :parent::uuid", "parent", where.parent)
+    add("parent_step = :step::text", "step", where.parent_step)
+    add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
+    add("schedule_id = :schedule::uuid", "schedule", where.schedule)
+    if where.due is not None:
+        than = "<=" if where.due else ">"
+        conditions.append(f"{_one_of(CLAIMABLE)} AND next_run_at {than} {d.now}")
+    ends = None if where.id_suffix is None else f"%{where.id_suffix.upper()}"
+    add(f"{d.id_digits} LIKE :ends::text", "ends", ends)
+    for letter, field in zip(ascii_lowercase, where.payload, strict=False):
+        condition, values = _payload_condition(d, letter, field)
+        conditions.append(condition)
+        params |= values
+    add("submitted_at >= :since::timestamptz", "since", where.since)
+    add("submitted_at < :until::timestamptz", "until", where.until)
+    tagged = f"EXISTS (SELECT 1 FROM {d.elements('tags')} WHERE e.value = :tag::text)"
+    add(f"tags IS NOT NULL AND {tagged}", "tag", where.tag)
+    pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
+    # The database lowers both sides, because it may know fewer letters than Python does.
+    like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
+    add(f"{like} ESCAPE '~'", "pattern", pattern)
+    return conditions, params
+
+
+def _payload_condition(d: Dialect, letter: str, field: PayloadField) -> tuple[str, dict[str, Any]]:
+    path, value = f"path_{letter}", f"value_{letter}"
+    kind = _kind_of(field.value)
+    params: dict[str, Any] = {path: d.json_path(field.path)}
+    if kind in (ValueKind.TEXT, ValueKind.NUMBER):
+        params[value] = str(field.value)
+    return d.has_value(f":{path}", f":{value}", kind), params
+
+
+def _kind_of(value: JsonScalar) -> ValueKind:
+    match value:
+        case None:
+            return ValueKind.NULL
+        case bool():
+            return ValueKind.TRUE if value else ValueKind.FALSE
+        case str():
+            return ValueKind.TEXT
+        case _:
+            return ValueKind.NUMBER
+
+
+def _ids_with(prefix: str | None) -> tuple[UUID | None, UUID | None]:
+    """Return the first and the last id that begin with these digits."""
+    if not prefix:
+        return None, None
+    return UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
+
+
+def _indexed(status: Status) -> str:
+    """Return the condition of jobs in a status, worded as that of the index that has just those."""
+    if status is Status.RUNNING:
+        return f"{_one_of((status,))} AND lease_until IS NOT NULL"
+    return f"{_one_of((status,))} AND completed_at IS NOT NULL"
+
+
+def _one_of(statuses: Sequence[Status]) -> str:
+    """Return whether a job has one of these. SQLite uses the index of one status only for ``=``."""
+    if len(statuses) == 1:
+        return f"status = '{statuses[0]}'"
+    return f"status IN {words(tuple(statuses))}"
+
+
+def _all(conditions: list[str]) -> str:
+    return " AND ".join(conditions) or "true"
+
+
+def _like_literal(text: str) -> str:
+    return text.replace("~", "~~").replace("%", "~%").replace("_", "~_")
