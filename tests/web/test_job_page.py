@@ -91,7 +91,8 @@ async def test_a_dead_letter_shows_its_attempts_and_is_retried(shop, tab):
     assert "will run again" in (await tab.follow(answer)).text
     assert (await job.arefresh()).status is Status.PENDING
     [entry] = await shop.app.store.audit_log()
-    assert (entry.act, entry.actor, entry.role) == ("retry jobs", "local (dashboard)", "admin")
+    assert entry.act == "retry jobs"
+    assert "local (dashboard)" in {entry.actor, entry.claimed}  # a server vouches for no name
 
 
 async def test_steps_are_a_tree_with_children_and_results(shop, tab):
