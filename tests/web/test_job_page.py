@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+from functools import partial
+from typing import Any
 
 import pytest
 
-from pulsed import Backoff, Context, Pulse, Status
+from pulsed import Backoff, Context, Job, Pulse, Status
 from pulsed.web import Basic, Local, Redaction, Role, dashboard
 from tests.support.apps import working
 from tests.support.visits import Tab
@@ -54,13 +56,13 @@ def tab(shop) -> Tab:
     return Tab(dashboard(shop.app, access=Local(Role.ADMIN)))
 
 
-async def finish(shop: Shop, *jobs) -> None:
+async def finish(shop: Shop, *jobs: Job[Any]) -> None:
     async with working(shop.app):
         for job in jobs:
-            await until(lambda job=job: is_done(job))
+            await until(partial(is_done, job))
 
 
-async def is_done(job) -> bool:
+async def is_done(job: Job[Any]) -> bool:
     return (await job.arefresh()).is_done
 
 
@@ -109,7 +111,7 @@ async def test_steps_are_a_tree_with_children_and_results(shop, tab):
     assert f"order {str(job.id)[-12:]} , fan_out" in (await tab.get(f"/jobs/{child}")).text
 
 
-async def waits_for_signal(job) -> bool:
+async def waits_for_signal(job: Job[Any]) -> bool:
     row = (await job.arefresh()).row
     return row.status is Status.WAITING and row.wait_kind == "SIGNAL"
 
