@@ -54,7 +54,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"database_clock", "enqueued", "error_text", "forever", "why"},
         {"workflow"},
         {"context"},
-        {"process", "upkeep"},
+        {"process", "stats", "upkeep"},
         {"worker"},
         {"doctor"},
     ],
