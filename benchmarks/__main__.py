@@ -76,7 +76,7 @@ def save(kept: Saved) -> None:
 
 
 def ignore(kept: Saved) -> None:
-    """Leave the disk alone."""
+    """Save nothing."""
 
 
 def draw() -> None:
@@ -93,7 +93,7 @@ def chosen(asked: str | None, known: tuple[str, ...], what: str) -> tuple[str, .
 
 
 def chosen_workloads(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return what to measure; peers only when they are asked for, since they are installed."""
+    """Return what to measure; peers only on request, since they have to be installed."""
     if arguments.only:
         return chosen(arguments.only, tuple(WORKLOADS), "workload")
     return tuple(

@@ -1,7 +1,7 @@
-"""The databases under test: made, filled, emptied and looked at past all of pulsed's own code.
+"""The databases under test: created, filled, emptied and read without any code of pulsed.
 
 Durations of drains come from the rows, by the database's clock, for pulsed and for the raw loops
-alike: that neither charges the start of a process nor depends on when somebody looks.
+alike. So they include no process start and do not depend on when the rows are read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Drained:
-    """How a batch was worked off."""
+    """How a batch was drained."""
 
     jobs: int
     seconds: float
@@ -66,13 +66,13 @@ class Database(Protocol):
         """Remove all jobs, and what they left behind."""
 
     def settle_down(self) -> None:
-        """Let nothing that was written so far cost the next measurement."""
+        """Flush what was written so far, so that it does not slow the next measurement."""
 
     def first_unfinished(self, batch: Batch, after: UUID) -> UUID | None:
         """Return the first job from ``after`` on that has not ended."""
 
     def drained(self, batch: Batch) -> Drained:
-        """Say how many ended in what time, from when the last of the workers had begun."""
+        """Return how many ended in what time, from when the last of the workers had begun."""
 
     def fill(self, kind: str, count: int) -> None:
         """Insert so many ``future``, ``finished`` or ``foreign`` rows."""
@@ -100,7 +100,7 @@ ORDER BY id LIMIT 1
 
 
 class PostgresDatabase:
-    """A database on the scratch server, seen through one idle connection."""
+    """A database on the scratch server, read through one idle connection."""
 
     engine = "postgres"
 
@@ -147,7 +147,7 @@ class PostgresDatabase:
 
 
 class SqliteDatabase:
-    """A file, seen through a connection of its own."""
+    """A file, read through its own connection."""
 
     engine = "sqlite"
 
@@ -235,7 +235,7 @@ class Server:
         return self._open[name]
 
     def drop(self, name: str) -> None:
-        """Give the space of a database back."""
+        """Drop a database and free its space."""
         if (database := self._open.pop(name, None)) is None:
             return
         database.close()
@@ -259,13 +259,13 @@ class Server:
         self._administer(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def log_statements(self, name: str) -> None:
-        """Let the server write down what new sessions of one database ask it."""
+        """Let the server log the statements of new sessions of one database."""
         if isinstance(self._place, ScratchPostgres):
             alter = sql.SQL("ALTER DATABASE {} SET log_statement = 'all'")
             self._administer(alter.format(sql.Identifier(name)))
 
     def statements(self) -> int:
-        """Count what was written down, without what only frames a transaction."""
+        """Count the logged statements, without BEGIN and COMMIT."""
         if not isinstance(self._place, ScratchPostgres):
             return 0
         return len(
@@ -314,7 +314,7 @@ closing = contextlib.closing
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[Tasks]:
-    """Open an app of this process on a database, or on the server before it."""
+    """Open an app of this process on a database, or on its server."""
     with Pulse(url) as app:
         yield declare(app)
 
@@ -330,5 +330,5 @@ def enqueue(database: Database, count: int, topic: str = "noop") -> Batch:
 
 
 def ordered_id() -> UUID:
-    """Make an id that rises with time, as those of pulsed do."""
+    """Return an id that rises with time, as pulsed's do."""
     return UUID(int=time.time_ns() // 1_000_000 << 80 | 7 << 76 | 2 << 62 | secrets.randbits(62))

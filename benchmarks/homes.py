@@ -1,6 +1,6 @@
-"""Homes of their own, below `.bench/`, for what only a benchmark needs: peers, and plots.
+"""Environments below `.bench/` for what only a benchmark needs: peers, and plots.
 
-Made on demand and kept for the next run; nothing of it is a dependency of pulsed.
+They are created on demand and kept for the next run; nothing in them is a dependency of pulsed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def node_with(name: str, packages: tuple[str, ...]) -> Path:
 
 
 def _pip(python: Path) -> list[str]:
-    """Return a pip that installs there: the one below our own environment, which has none."""
+    """Return a pip that installs there; this environment has none, the Python below it has."""
     for outer in dict.fromkeys([getattr(sys, "_base_executable", sys.executable), sys.executable]):
         if _quietly([outer, "-m", "pip", "--version"]):
             return [outer, "-m", "pip", "--python", str(python)]

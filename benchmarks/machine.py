@@ -1,4 +1,4 @@
-"""What a run was made on: a figure without its machine says nothing."""
+"""The machine of a run: a figure means nothing without it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIBRARIES = ("asyncpg", "psycopg", "uvloop", "msgspec")
 
 
 def describe() -> dict[str, str]:
-    """Return the machine and the versions, in words."""
+    """Return the machine and the versions as text."""
     found = {
         "processor": f"{os.cpu_count()} × {_processor()}",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",

@@ -1,4 +1,4 @@
-"""A run, part by part: what goes wrong in one costs neither the others nor what was known."""
+"""A run, part by part: a failure in one affects neither the others nor the saved results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def planned(workload: str, engine: str, scale: Scale, here: Machine) -> Part:
 
 
 def take(part: Part, server: Server, kept: Saved, scale: Scale) -> bool:
-    """Measure a part and add it to what is kept; an error leaves there what was known."""
+    """Measure a part and add it to the saved results; an error leaves those unchanged."""
     results = Results(datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     began = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Plots of a saved run, drawn by matplotlib in a home of its own.
+"""Plots of a saved run, drawn by matplotlib in its own environment.
 
 Run as a script there: `python plots.py results.json FOLDER`. Imports nothing of pulsed.
 """
@@ -61,7 +61,7 @@ class Plots:
         self._pyplot.close(figure)
 
     def rates(self, workload: str, name: str, title: str) -> None:
-        """Draw what drains how fast, the fastest on top."""
+        """Draw the rates of drains, the fastest on top."""
         bars = {e: found for e in ENGINES if (found := self.of(workload, e, "jobs/s"))}
         if not bars:
             return
@@ -80,7 +80,7 @@ class Plots:
         self.save(figure, name)
 
     def flatness(self) -> None:
-        """Draw what remains of the clean rate in bad company, and a worker's memory in time."""
+        """Draw the share of the clean rate beside other rows, and a worker's memory over time."""
         shares: dict[str, float] = {}
         for engine, title in ENGINES.items():
             short = title.split(",")[0]

@@ -52,7 +52,7 @@ class PulsedProcess:
         return self.process.pid
 
     def must_live(self) -> None:
-        """Raise if it has ended: what it said about that is on stderr."""
+        """Raise if it has ended, with its stderr."""
         if (code := self.process.poll()) is not None:
             raise RuntimeError(f"a process ended with code {code} in the middle of a measurement")
 
@@ -83,14 +83,14 @@ class PulsedProcess:
 
 
 class WorkerProcess(PulsedProcess):
-    """``pulsed worker`` on the benchmark's app, with its defaults but for what is given."""
+    """``pulsed worker`` on the benchmark's app, with its defaults except for what is given."""
 
     def __init__(self, url: str, *options: str) -> None:
         super().__init__(url, "worker", "benchmarks.app:app", *options)
 
 
 class ServerProcess(PulsedProcess):
-    """``pulsed server`` before a database, with its defaults."""
+    """``pulsed server`` on a database, with its defaults."""
 
     def __init__(self, database: Database) -> None:
         self.port = free_port()
@@ -122,10 +122,10 @@ def drain(
     concurrency: int = 100,
     limit: float = 60.0,
 ) -> Drained:
-    """Let worker processes work a batch off, and say how it went.
+    """Let worker processes drain a batch, and return how it went.
 
-    They reach it by the database's URL, or by that of a server.
-    What is not done after ``limit`` seconds is left: a rate of nearly nothing is an answer too.
+    They use the database's URL, or that of a server.
+    Jobs that are not done after ``limit`` seconds are left: a rate near zero is a result too.
     """
     options = ("-c", str(concurrency))
     workers = [WorkerProcess(url or database.url, *options) for _ in range(processes)]
@@ -140,7 +140,7 @@ def drain(
 def wait_until_done(
     database: Database, batch: Batch, limit: float, workers: Sequence[WorkerProcess] = ()
 ) -> bool:
-    """Wait for the end of the last job; each look continues where the one before has stopped."""
+    """Wait for the end of the last job; each poll continues where the previous one stopped."""
     give_up = time.monotonic() + limit
     first: Any = batch.first
     while (first := database.first_unfinished(batch, first)) is not None:
@@ -153,6 +153,6 @@ def wait_until_done(
 
 
 def in_processes(task: Callable[..., Any], *calls: Sequence[Any]) -> list[Any]:
-    """Run ``task(*call)`` for each call in a process of its own, all at once."""
+    """Run ``task(*call)`` for each call in its own process, all at once."""
     with ProcessPoolExecutor(len(calls), mp_context=SPAWN) as pool:
         return [running.result() for running in [pool.submit(task, *call) for call in calls]]

@@ -42,24 +42,24 @@ $ python3 dev.py bench --peers all --full --save --missing  # the rest of it, af
 ```
 
 **Compare ratios, not rates.** Every workload measures what it is compared with in the same run
-and in turns with it. The rates belong to the machine that they were measured on; its clock and its
-disk vary from hour to hour.
+and alternates with it. The rates hold for the machine that they were measured on; its clock speed
+and its disk vary from hour to hour.
 """
 
 SILENCE = """\
 ## What this does not say
 
-- A no-op handler shows the cost of the queue and nothing else. A job that does something costs
-  that much more, and then no queue on this page is the bottleneck.
+- A no-op handler shows the cost of the queue and nothing else. A real job costs more, and then no
+  queue on this page is the bottleneck.
 - Client, worker and server share the cores of one machine, and the network is the loopback. With
-  a server of its own, rates and round trips are different for everybody here.
+  a dedicated server, rates and round trips are different for every queue here.
 - The raw loops do less than a queue must: no retry, no heartbeat, no handler, no decoding of
   payloads, no notification. They are a ceiling, not a rival.
 - The peers promise different things; the table above says which. Each runs with the best settings
-  that we found in its documentation, and pg-boss also as it comes; if you know better ones, change
-  its script.
-- The last report of a drain is not waited for by its clock: the time of a job's end is that of
-  the transaction that reports it, for pulsed and for the raw loops alike.
+  that we found in its documentation, and pg-boss also with its defaults; if you know better ones,
+  change its script.
+- The time of a drain does not include its last report: a job's end is the time of the transaction
+  that reports it, for pulsed and for the raw loops alike.
 - A short drain says nothing about a day of load. `--full` drains a million jobs through one
   worker.
 """
@@ -69,9 +69,9 @@ What each does for a job, with these settings, is not the same:
 """
 
 PARTS = """\
-Measured in parts, each in one go and at the time given; parts measured again later replace what
-was there. Ratios are within a part. Figures are medians, with the least and the most. Those of two
-machines do not stand in one table.
+The run was measured in parts, each in one go and at the time given. A part that is measured again
+replaces the old one. Ratios are within a part. Figures are medians, with minimum and maximum. No
+table mixes two machines.
 """
 
 

@@ -57,7 +57,7 @@ class Part:
     def repeats(self, other: Part) -> bool:
         """Say whether the other is of the same code, size and machine.
 
-        Changes that are not committed are no code.
+        Uncommitted changes do not count.
         """
         same = (self.key, self.code, self.scale) == (other.key, other.code, other.scale)
         return same and self.where == other.where and not self.code.endswith("changes")
@@ -95,7 +95,7 @@ class Saved:
         return Saved(parts, Results(self.results.run, found))
 
     def write(self, file: Path = FILE) -> None:
-        """Write it whole or not at all, for the run may be interrupted at any time."""
+        """Write it whole or not at all, because the run may be interrupted at any time."""
         file.parent.mkdir(parents=True, exist_ok=True)
         machines = list(_once(part.machine for part in self.parts.values()))
         about = {"machines": machines, "about": self.results.about}

@@ -1,7 +1,7 @@
-"""What pulsed wants to reach, as data, and whether a run did.
+"""The targets, as data, and whether a run reached them.
 
-A target is a ratio of two figures of the same run wherever that is possible: it then means the same
-on any machine.
+A target is a ratio of two figures of the same run wherever possible, so that it means the same on
+any machine.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _plain(workload: str, engine: str, metric: str, subject: str = PULSED) -> Fi
 
 
 def _beside_peers(engine: str, ours: str) -> Figure:
-    """Compare a drain with the fastest of the peers that took turns with it."""
+    """Compare a drain with the fastest of the peers that alternated with it."""
 
     def figure(results: Results) -> float | None:
         peers = [

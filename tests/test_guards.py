@@ -90,7 +90,7 @@ async def test_the_owner_fences_who_only_knows_the_token(backend, statement):
 
 @every_write
 async def test_the_status_fences_a_row_that_kept_its_owner(backend, statement):
-    """No statement of ours leaves an owner on an ended job; a hand on the table might."""
+    """No statement of pulsed leaves an owner on an ended job; manual SQL might."""
 
     async def scenario(store, backend):
         run = await running(store, ALICE)
@@ -190,7 +190,7 @@ async def test_only_claimable_jobs_take_a_place_in_the_batch(backend):
 async def test_a_running_job_is_claimed_by_nobody_else(backend):
     async def scenario(store, backend):
         await running(store, ALICE)
-        await store.submit([a_job(delay=60)])  # so that the priority has somebody waiting
+        await store.submit([a_job(delay=60)])  # so that the priority has a waiting job
         assert await claim(store, BOB) == []
 
     await check(backend, scenario, "claim", PICKED_CLAIMABLE, STILL_CLAIMABLE)
@@ -215,7 +215,7 @@ async def test_only_expired_leases_are_reaped(backend, clock):
 
 
 async def test_only_jobs_that_have_ended_are_pruned(backend, clock):
-    """No statement of ours leaves the time of an end on a living job; a hand on the table might."""
+    """No statement of pulsed sets the end of an unfinished job; manual SQL might."""
 
     async def scenario(store, backend):
         run = await running(store)
@@ -231,7 +231,7 @@ async def test_only_jobs_that_have_ended_are_pruned(backend, clock):
 
 
 async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
-    """Both looks at the time of the end say so; here each of them alone, and then neither."""
+    """Two guards check the time of the end; here each of them alone, and then neither."""
 
     async def removes_a_young_job(*looks: str) -> bool:
         store = backend.open()

@@ -53,8 +53,8 @@ def test_nothing_in_the_quickstart_is_hidden_and_nothing_but_the_installation_is
     assert "<!--" not in QUICKSTART.read_text("utf-8")
     typed = [step.line for step in steps(QUICKSTART) if isinstance(step, Typed)]
     assert [line for line in typed if NOT_TYPED.match(line)] == [
-        "pip install .",
-        'pip install ".[postgres]"',
+        'pip install ".[ui]"',
+        'pip install ".[ui,postgres]"',
     ]
 
 

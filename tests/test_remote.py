@@ -342,7 +342,7 @@ class TestClaims:
         assert len(server.server.dispatcher.streams) == 1
 
     async def test_a_claim_that_was_given_up_ends_the_stream(self, server, listening, monkeypatch):
-        """Its answer may be under way, and nobody waits for it."""
+        """Its answer may be in flight, and no call waits for it."""
         claim, asked = server.store.claim, asyncio.Event()
         here = asyncio.get_running_loop()
 
@@ -363,7 +363,7 @@ class TestClaims:
         assert (await in_status(listening, job_id, Status.PENDING)).attempts == 0
 
     async def test_an_offer_right_behind_a_batch_is_heard(self, listening):
-        """The worker hears of the offer before it has looked at the batch."""
+        """The offer reaches the worker before it has processed the batch."""
         worker_id = uuid4()
         await listening.claim(worker_id, "default", POLICIES, 1)
         stream = listening.connection.here().streams[worker_id]
@@ -377,7 +377,7 @@ class TestClaims:
 
 
 class TestWhatErrorsSay:
-    """They name what somebody did, as those of a database do, and no method of the contract."""
+    """They name the operation, as those of a database do, and no method of the contract."""
 
     ACTS: ClassVar[dict[str, Callable[[RemoteStore], Awaitable[object]]]] = {
         "enqueueing": lambda store: store.submit([a_job()]),

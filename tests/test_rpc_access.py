@@ -21,7 +21,7 @@ from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import columns, values
+from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as convert
 from pulsed.rpc.messages import reports as convert_reports
 from pulsed.rpc.messages import schedules as convert_schedules
@@ -64,6 +64,7 @@ class World:
             "nobody": None,
             "stranger": tokens.new_secret(),
             "read": given(store, "read", "read"),
+            "operate": given(store, "operate", "operate"),
             "produce": given(store, "produce", "produce"),
             "work": given(store, "work", "work"),
             "admin": given(store, "admin", "admin"),
@@ -260,7 +261,7 @@ async def test_who_proves_nothing_is_refused(world, method):
 @pytest.mark.parametrize("method", ALL)
 async def test_the_wrong_role_is_refused(world, method):
     before = world.everything()
-    for who in ("read", "produce", "work"):
+    for who in ("read", "operate", "produce", "work"):
         if not any(role.value == who for role in ROLES[method]):
             assert await world.code(who, method, MINE) in DENIED, who
     assert world.everything() == before
@@ -268,7 +269,7 @@ async def test_the_wrong_role_is_refused(world, method):
 
 @pytest.mark.parametrize("method", ALL)
 async def test_another_tenants_topic_or_queue_is_refused(world, method):
-    """Also for an admin of one topic or queue; what is about all jobs is not his at all."""
+    """Also for an admin of one topic or queue; information about all jobs is closed to it."""
     if method in ABOUT_NO_JOB or method == "ListSchedules":
         pytest.skip("about nobody's jobs, or shows only one's own")
     before = world.everything()
@@ -319,7 +320,7 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     mine, others = world.running[MINE], world.running[OTHERS]
     reports = [convert_reports.report_message(_report(run)) for run in (mine, others)]
     done = [Report.of(run, Succeeded("1")) for run in (mine, others)]
-    succeeded = columns.succeeded_message(done, mine.lease.worker_id)
+    succeeded = columnar.succeeded_message(done, mine.lease.worker_id)
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
     jobs = [convert.new_job_message(a_job(topic=topic)) for topic in (MINE, OTHERS)]
     waiting = [str(world.waiting[tenant]) for tenant in (MINE, OTHERS)]
@@ -442,7 +443,7 @@ async def test_a_foreign_workers_id_opens_no_stream(world):
 
 
 async def test_a_lease_in_anothers_name_hides_only_itself(world):
-    """Somebody claimed under my worker's id: I go on seeing what is mine."""
+    """Another caller claimed under the worker's id: the worker still sees its own jobs."""
     worker_id = uuid4()
     for tenant in (MINE, OTHERS):
         await submitted(world.store, topic=tenant, queue=f"shared-{tenant}")
@@ -672,7 +673,7 @@ class TestTLS:
             options = RemoteOptions(**AT_ONCE_OPTIONS)
             place = f"me:{secret}@{server.host}"
             store = RemoteStore(f"pulses://{place}?ca={authority.ca}", options)
-            assert await store.submit([a_job()]) == 1
+            assert (await store.submit([a_job()])).new == 1
             strangers = RemoteStore(f"pulses://{place}", options)  # the system's authorities
             with pytest.raises(TransientStorageError):
                 await strangers.now()
@@ -692,7 +693,7 @@ class TestTLS:
                 return RemoteStore(f"pulses://{server.host}?{files}", options)
 
             ops, stranger = client("ops"), client("stranger")
-            assert await ops.submit([a_job()]) == 1
+            assert (await ops.submit([a_job()])).new == 1
             with pytest.raises(AccessDenied, match="certificate's name is not known"):
                 await stranger.submit([a_job()])
             nobody = RemoteStore(f"pulses://{server.host}?ca={authority.ca}", options)

@@ -26,7 +26,7 @@ from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.authentication import TokenAuthenticator
 from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
 from pulsed.rpc.server.json_text import checked_json
-from pulsed.rpc.server.refusals import Refusals
+from pulsed.rpc.server.refusal_log import RefusalLog
 from pulsed.rpc.server.weight import check_weight
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
@@ -315,7 +315,7 @@ class TestStreams:
             assert (await row(near, job_id)).attempts == 0
 
     async def test_nor_at_its_next_grant(self, guarded, keys):
-        """Before the next look at the streams, too."""
+        """Before the next check of the streams, too."""
         near = SqliteStore(guarded.store.path)
         async with raw_client(guarded.host, keys["work"]) as client:
             stream = client.stream()
@@ -470,7 +470,7 @@ async def streams_open(server):
 
 
 class CountingStore:
-    """Has no jobs, and notes in which queues they were looked for."""
+    """Has no jobs, and records which queues were claimed from."""
 
     doubtful_claims = 0
 
@@ -577,7 +577,7 @@ class TestRefusals:
 
     def test_lines_that_were_left_out_are_counted_in_the_next(self, caplog):
         now = [0.0]
-        refusals = Refusals(clock=lambda: now[0])
+        refusals = RefusalLog(clock=lambda: now[0])
         for _ in range(5):
             refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, "ipv4:10.0.0.1:77")
         now[0] += 11
@@ -585,7 +585,7 @@ class TestRefusals:
         assert "and 4 more since" in caplog.messages[-1]
 
     def test_callers_without_end_are_not_remembered(self):
-        refusals = Refusals()
+        refusals = RefusalLog()
         for number in range(3_000):
             peer = f"ipv6:[{number:x}::1]:5"
             refusals.note(Code.UNAUTHENTICATED, "who?", "GetTime", None, peer)
@@ -597,7 +597,7 @@ class TestRefusals:
 
 
 class Away(SqliteStore):
-    """A database that is away for a while."""
+    """A database that is down temporarily."""
 
     away = False
     reads = 0

@@ -15,7 +15,7 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import Assignment, Lease, Status
 from pulsed.model.outcome import Beat, Failed, Released, Report, Succeeded
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import columns
+from pulsed.rpc.messages import columnar
 from pulsed.rpc.messages.jobs import BEAT_NUMBERS, lease_message
 from pulsed.rpc.messages.reports import report_message
 from pulsed.rpc.server import checks
@@ -47,11 +47,11 @@ def assignment(number: int, **options: Any) -> Assignment:
 
 def sent(claimed: list[Assignment]) -> tuple[Any, list[Assignment]]:
     """Return a batch as it arrives, and what is read from it."""
-    made = columns.batch_message(7, claimed, 2, columns=True)
+    made = columnar.batch_message(7, claimed, 2, columns=True)
     arrived = pb.Batch.FromString(made.SerializeToString())
     assert (arrived.grant_id, arrived.lost_answers) == (7, 2)
-    assert columns.size_of(arrived) == len(claimed)
-    return arrived, columns.assignments_of(arrived, ALICE)
+    assert columnar.size_of(arrived) == len(claimed)
+    return arrived, columnar.assignments_of(arrived, ALICE)
 
 
 class TestBatches:
@@ -89,7 +89,7 @@ class TestBatches:
             "lease_seconds": 2.5, "timeout": 0.5, "headers": {"trace": "1"},
             "schedule_id": uuid4(), "occurrence": NOON, "parent_id": uuid4(),
         }  # fmt: skip
-        assert set(other) == set(Assignment.__struct_fields__) - set(columns.OWN)
+        assert set(other) == set(Assignment.__struct_fields__) - set(columnar.OWN)
 
     def test_jobs_with_little_in_common_get_a_message_each(self):
         claimed = [assignment(n, priority=n % 2) for n in range(20)]
@@ -103,7 +103,7 @@ class TestBatches:
         assert read[1].headers == {"trace": "1"}
 
     def test_a_worker_that_does_not_read_columns_gets_none(self):
-        batch = columns.batch_message(1, [assignment(n) for n in range(50)], 0, columns=False)
+        batch = columnar.batch_message(1, [assignment(n) for n in range(50)], 0, columns=False)
         assert (len(batch.columns), len(batch.assignments)) == (0, 50)
 
 
@@ -118,7 +118,7 @@ def reported(leases: list[Lease], results: list[str | None]) -> pb.SucceededColu
     reports = [
         Report(lease, Succeeded(result)) for lease, result in zip(leases, results, strict=True)
     ]
-    return columns.succeeded_message(reports, ALICE)
+    return columnar.succeeded_message(reports, ALICE)
 
 
 async def report(client, message: pb.SucceededColumns, *reports: pb.Report) -> list[bool]:

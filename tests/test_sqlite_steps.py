@@ -12,9 +12,9 @@ import pytest
 from pulsed.errors import TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import step as sqlite_step
+from pulsed.store.sqlite import step_transaction as sqlite_step
 from pulsed.store.sqlite.place import lock_holder
-from pulsed.store.sqlite.step import rest_after
+from pulsed.store.sqlite.step_transaction import rest_after
 from tests.support.backends import close_blocking, only_sqlite
 from tests.support.jobs import a_job, running
 from tests.support.waiting import until

@@ -1,11 +1,14 @@
 """The statements of the engines, as groups of prepared texts."""
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+import pulsed.store
 from pulsed.store.sql.prepared import StatementGroup, prepared
 from pulsed.store.sql.statement import Sql
 from pulsed.store.sqlite.engine import SqliteEngine
@@ -13,6 +16,8 @@ from pulsed.store.verbs.engine import Engine
 from tests.support.statements import groups, names_of, postgres_engine
 
 ENGINES: dict[str, Callable[[], Engine]] = {"sqlite": SqliteEngine, "postgres": postgres_engine}
+SQL_TEXT = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE)\b|\.sql\(")
+
 every_engine = pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
 
 
@@ -78,3 +83,10 @@ def understand_on_sqlite(connection: sqlite3.Connection, statements: list[Sql]) 
         for text in filter(None, (sql.text, sql.single_row_text)):
             given = dict.fromkeys([*sql.names, *(f"r_{name}" for name in sql.columns)])
             connection.execute(f"EXPLAIN {text}", given)
+
+
+def test_verbs_and_tokens_have_no_sql_of_their_own():
+    folder = Path(pulsed.store.__file__).parent
+    sources = [folder / "tokens.py", *(folder / "verbs").glob("*.py")]
+    assert len(sources) > 20
+    assert [path.name for path in sources if SQL_TEXT.search(path.read_text("utf-8"))] == []

@@ -468,7 +468,7 @@ async def test_a_job_that_takes_too_long(store: SqlStore, clock: Clock, within: 
             return str(error)
         return ""
 
-    target = await submit(store, "other", n=1)  # nobody runs it
+    target = await submit(store, "other", n=1)  # no worker runs it
     job_id = await submit(store, "work", job=str(target))
     async with working(store, work):
         if within:

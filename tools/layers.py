@@ -51,7 +51,8 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"database_clock", "enqueued", "error_text", "forever", "why"},
+        {"around", "database_clock", "error_text", "forever", "why"},
+        {"enqueuing"},
         {"workflow"},
         {"context"},
         {"process", "stats", "upkeep"},
@@ -65,12 +66,13 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.web": [
-        {"access", "live", "redaction", "render", "search", "summary"},
+        {"access", "charts", "live", "redaction", "render", "search", "summary"},
         {"guard"},
         {"site"},
-        {"pages"},
+        {"login", "pages"},
         {"routes"},
         {"dashboard"},
+        {"serve"},
     ],
     "pulsed.cli": [
         {"groups", "plain", "reloading", "streams", "variables"},

@@ -1,9 +1,9 @@
 """Other queues on the same machine and server, each with its best documented settings.
 
-A peer is a script of its own that enqueues no-op jobs, drains them in one process, and prints JSON.
-Its time is taken by the script itself, from the first run of the handler to the last: the start of
-its process is not charged, and what it still has to report afterwards is a gift, unless its reports
-lag behind the runs. The fast ones get fresh statistics before they start; pulsed does without.
+A peer is a script that enqueues no-op jobs, drains them in one process, and prints JSON. The script
+measures its own time, from the first run of the handler to the last. That excludes the start of its
+process, and its last reports as well, unless its reports lag behind the runs. The fast ones get
+fresh statistics before they start; pulsed does not.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Promise:
-    """What a queue does for a job that has run, with the settings measured: speed has a price."""
+    """What a queue does for a job that has run, with the settings measured."""
 
     row: str
-    """What becomes of its row."""
+    """What happens to its row."""
     result: str
-    """Whether what the handler returned can be asked for."""
+    """Whether the handler's result can be read."""
     commit: str
     """How many jobs a commit reports."""
     late: str
@@ -46,9 +46,9 @@ class Peer:
     promise: Promise
     engine: str = "postgres"
     share: float = 1.0
-    """How much of the jobs it gets: minutes of a slow drain say no more than seconds."""
+    """Its share of the jobs: minutes of a slow drain show no more than seconds."""
     jobs: int | None = None
-    """How many instead, if a timer of its own sets its speed."""
+    """A fixed number instead, if its own timer sets its speed."""
     arguments: tuple[str, ...] = ()
 
     def size(self, all_jobs: int) -> int:
@@ -111,7 +111,7 @@ PEERS = {
         "Huey",
         "huey_sqlite.py",
         ("huey",),
-        Promise("deleted before the run", "kept until read", "one job", "nobody else gets the job"),
+        Promise("deleted before the run", "kept until read", "one job", "no other worker gets it"),
         engine="sqlite",
         share=0.2,
     ),
@@ -131,7 +131,7 @@ class PeerError(Exception):
 
 
 def run(peer: Peer, server: Server, jobs: int) -> dict[str, Any]:
-    """Run a peer's script once, on an empty database of its own."""
+    """Run a peer's script once, on its own empty database."""
     script, home = FOLDER / peer.script, peer.packages[0]
     if script.suffix == ".mjs":
         folder = node_with(home, peer.packages)

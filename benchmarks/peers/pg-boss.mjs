@@ -11,7 +11,7 @@ const PgBoss = found.PgBoss ?? found.default ?? found;
 const { version } = JSON.parse(readFileSync(require.resolve("pg-boss/package.json"), "utf8"));
 
 const [connectionString, count, way] = [process.argv[2], Number(process.argv[3]), process.argv[4]];
-const batchSize = 2000; // larger batches than anybody else gets, since each fetch is dear
+const batchSize = 2000; // larger batches than any other peer gets, since each fetch is expensive
 
 const boss = new PgBoss({ connectionString, supervise: false, schedule: false, max: 10 });
 boss.on("error", (error) => console.error(error));

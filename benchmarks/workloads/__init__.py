@@ -76,8 +76,8 @@ one transaction.""",
         measure_pickup,
         "Idle pick-up",
         """\
-A worker has nothing to do; another process enqueues single jobs, 15 to 45 ms apart, through the
-sync API. From before the call of `enqueue` to the first line of the handler. Raw: one process
+A worker is idle; another process enqueues single jobs, 15 to 45 ms apart, through the sync API. The
+time runs from before the call of `enqueue` to the first line of the handler. Raw: one process
 inserts and notifies in one statement, another one listens, claims, and reads the clock.""",
         lambda scale: f"{scale.pickups:,} jobs",
     ),
@@ -86,8 +86,8 @@ inserts and notifies in one statement, another one listens, claims, and reads th
         "Steady load",
         """\
 A producer process enqueues single jobs at a rate, each at its time whether or not those before
-it were stored (open loop). From the transaction of the submit to the claim, by the database's
-clock.""",
+it were stored (open loop). The time runs from the transaction of the submit to the claim, by the
+database's clock.""",
         lambda scale: f"{scale.steady_seconds:g} s",
         quick=False,
     ),
@@ -95,9 +95,9 @@ clock.""",
         measure_beside,
         "Beside a crowd",
         """\
-One worker, 100 slots, beside a crowd of other rows in the same queue: jobs of the future, finished
-jobs, or due jobs, older than all others, of a topic that the worker has no handler for. In turns
-with a database without them.""",
+One worker, 100 slots, beside many other rows in the same queue: future jobs, finished jobs, or due
+jobs, older than all others, of a topic that the worker has no handler for. It alternates with a
+database without them.""",
         lambda scale: f"{scale.drain:,} jobs beside {scale.beside:,}",
     ),
     "snapshot": Workload(
@@ -105,8 +105,8 @@ with a database without them.""",
         "Under a held snapshot",
         """\
 Another session stays in a transaction that is older than all jobs, so that no dead row or index
-entry can be removed. A first lot of jobs is drained under it, in this database and in the control;
-then the two take turns.""",
+entry can be removed. A first batch of jobs is drained under it, in this database and in the
+control; then the two alternate.""",
         lambda scale: f"{scale.drain:,} jobs after {scale.under_snapshot:,}",
         engines=("postgres",),
     ),
@@ -115,7 +115,7 @@ then the two take turns.""",
         "Recovery",
         """\
 SIGKILL to a worker with a running job (lease 2 s, tick 1 s, no backoff), with a second worker
-alive. From the kill to the first line of the handler in the other worker.""",
+alive. The time runs from the kill to the first line of the handler in the other worker.""",
         lambda _: "one kill each",
         samples=lambda scale: scale.kills,
         quick=False,
@@ -142,9 +142,9 @@ resident memory, while nothing is due.""",
         measure_memory,
         "Memory of a busy worker",
         """\
-Resident memory of one worker with 100 slots, looked at ten times a second while it drains a long
-queue: the most of all looks, and the first look after each tenth of the jobs (in a glance, several
-tenths share a look).""",
+Resident memory of one worker with 100 slots, sampled ten times a second while it drains a long
+queue: the maximum of all samples, and the first sample after each tenth of the jobs (with
+`--quick`, several tenths share a sample).""",
         lambda scale: f"{scale.memory:,} jobs",
         samples=lambda _: 1,
         quick=False,
@@ -153,8 +153,8 @@ tenths share a look).""",
         measure_steps,
         "Steps of a workflow",
         """\
-A workflow takes no-op steps one after the other, each stored before the next begins; its own clock
-says how long. Raw: single-row inserts of the same database, one commit each. Many workflows at once
+A workflow takes no-op steps one after the other, each stored before the next begins, timed by its
+own clock. Raw: single-row inserts of the same database, one commit each. Many workflows at once
 share commits; their time is read from the rows.""",
         lambda scale: f"{scale.steps:,} steps",
     ),
@@ -162,17 +162,17 @@ share commits; their time is read from the rows.""",
         measure_fan_out,
         "Fan-out",
         """\
-A job fans out to no-op children, waits for them, and ends: from its submit to its end. In turns
-with as many jobs without a parent, enqueued in one call: from their submit to the end of the
-last.""",
+A job fans out to no-op children, waits for them, and ends: from its submit to its end. It
+alternates with as many jobs without a parent, enqueued in one call: from their submit to the end of
+the last.""",
         lambda scale: f"{scale.children:,} children",
     ),
     "server": Workload(
         measure_server,
         "Drain through the server",
         """\
-The same worker drains with the URL of the database, and with that of a `pulsed server` before it,
-in turns. Server, worker and database share the cores of the machine.""",
+The same worker drains with the URL of the database, and with that of a `pulsed server`,
+alternately. Server, worker and database share the cores of the machine.""",
         lambda scale: f"{scale.drain:,} jobs",
         engines=("postgres",),
     ),
@@ -181,10 +181,10 @@ in turns. Server, worker and database share the cores of the machine.""",
         "Idle pick-up through the server",
         """\
 As the idle pick-up above, and the same through a `pulsed server`: the job is enqueued through it
-and picked up through it. Both workers wait all the time, each on a database of its own, and get a
-job in turns, because a moment in which the machine stands still decides a p99. Jobs come to each of
-them every 30 to 90 ms. A worker that had nothing to do for five seconds is offered a job before it
-is given one, which takes an exchange more; that is not measured here.""",
+and picked up through it. Both workers wait all the time, each on its own database, and get a job
+alternately, because a moment in which the machine stalls decides a p99. Each of them gets a job
+every 30 to 90 ms. A worker that was idle for five seconds is offered a job before it is sent one,
+which takes one more exchange; that is not measured here.""",
         lambda scale: f"{scale.pickups:,} jobs",
         engines=("postgres",),
     ),
@@ -192,19 +192,18 @@ is given one, which takes an exchange more; that is not measured here.""",
         measure_operators,
         "Lists, counts and acts",
         """\
-Every operation that somebody waits for, one after the other in one process, beside finished jobs;
-what the doctor reads beside due jobs as well. Filters that match nothing have the most to search. A
-page of a list has 100 jobs. Acts on all that match find 1,000 jobs of one topic by reading the
-whole table, page by page. Of a command, the processor time of its process: it adds that to the
-answer that it waits for.""",
+Every interactive operation, one after the other in one process, beside finished jobs; what the
+doctor reads beside due jobs as well. Filters that match nothing scan the most. A page of a list has
+100 jobs. Bulk acts find 1,000 jobs of one topic by reading the whole table, page by page. For a
+command, the figure is the processor time of its process, in addition to its queries.""",
         lambda scale: f"{scale.beside:,} jobs",
     ),
     "peers": Workload(
         measure_peers,
         "Peers",
         """\
-pulsed and other queues take turns at draining no-op jobs, each on a database of its own on the
-same server (Huey: a file on the same disk). The time of a peer runs from the first call of its
+pulsed and other queues drain no-op jobs alternately, each on its own database on the same server
+(Huey: a file on the same disk). The time of a peer runs from the first call of its
 handler to the last, or to its last report where reports lag behind; that of pulsed is read from
 the rows, as above. Peers run in one process. Slow ones get fewer jobs, and pulsed as few beside
 them.""",
@@ -215,7 +214,7 @@ them.""",
         measure_steps_beside_peers,
         "Steps beside a peer",
         """\
-One workflow of no-op steps, one after the other, in turns with one of DBOS on the same server,
+One workflow of no-op steps, one after the other, alternating with one of DBOS on the same server,
 which also stores each step before the next. Each is timed by its own clock.""",
         lambda scale: f"{scale.steps:,} steps",
         engines=("postgres",),

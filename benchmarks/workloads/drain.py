@@ -1,6 +1,6 @@
 """Drains: how fast no-op jobs go through, beside the raw loop on the same table.
 
-The subjects take turns, so that a machine that gets slower does so for all of them.
+The subjects alternate, so that a machine that slows down affects all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def once(database: Database, topic: str, act: Drain, scale: Scale) -> float:
 
 
 def subjects(engine: str, scale: Scale) -> dict[str, tuple[str, Drain]]:
-    """Return who drains what."""
+    """Return the subjects with their topics and drains."""
     found: dict[str, tuple[str, Drain]] = {}
     best, *others = DRIVERS[engine]
     for batch in (100, 500):

@@ -1,8 +1,8 @@
 """Enqueueing: one commit for each job as a web request does it, and in bulk.
 
-Each subject runs in a process of its own and takes its time from its first to its last commit,
-connected before. The rows go into the same table with all its indexes; a raw loop is given its rows
-ready made, pulsed makes and checks them.
+Each subject runs in its own process and measures from its first to its last commit; it connects
+before. The rows go into the same table with all its indexes. A raw loop gets its rows ready made,
+pulsed creates and checks them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Flatness: whether a drain keeps its speed beside a crowd of other rows, or under an old snapshot.
+"""Flatness: whether a drain keeps its speed beside many other rows, or under an old snapshot.
 
-Each is measured in turns with a database that has nothing of the kind, on the same server. Drained
-jobs stay in both, as they would for a user.
+Each alternates with a database that has none of them, on the same server. Drained jobs stay in
+both, as they would for a user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HELD = f"{PULSED}, snapshot held"
 
 
 def measure_beside(server: Server, results: Results, scale: Scale) -> None:
-    """Drain beside future jobs, finished jobs, and due jobs that nobody here can run."""
+    """Drain beside future jobs, finished jobs, and due jobs that no worker here can run."""
     databases = {CLEAN: server.database("beside_nothing")}
     for kind, subject in KINDS.items():
         databases[subject] = server.database(f"beside_{kind}")

@@ -59,7 +59,7 @@ def _kept(database: Database) -> int:
 
 
 def measure_idle(server: Server, results: Results, scale: Scale) -> None:
-    """Watch a worker that has nothing to do."""
+    """Watch an idle worker."""
     database = server.database("idle")
     server.log_statements("idle")
     with WorkerProcess(database.url) as worker:
@@ -95,7 +95,7 @@ def measure_memory(server: Server, results: Results, scale: Scale) -> None:
 def watch(
     database: Database, batch: Batch, worker: WorkerProcess, limit: float
 ) -> tuple[float, dict[int, float]]:
-    """Look ten times a second; returns the most of all looks, and the one after each tenth."""
+    """Sample ten times a second; return the maximum, and the sample after each tenth."""
     give_up = time.monotonic() + limit
     most, after = 0.0, dict[int, float]()
     first: UUID | None = batch.first
@@ -104,7 +104,7 @@ def watch(
         resident = worker.memory()
         most = max(most, resident)
         tenths = 10 if first is None else bisect_left(batch.tenths, first)
-        # In a short drain several are done between two looks, and share the later one.
+        # In a short drain several are done between two samples, and share the later one.
         for share in range(len(after) + 1, tenths + 1):
             after[batch.size * share // 10] = resident
         if time.monotonic() > give_up:

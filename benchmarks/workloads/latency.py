@@ -2,7 +2,7 @@
 
 Pick-up is taken end to end by the machine's one clock: from before the call of ``enqueue`` in one
 process to the first line of the handler in another. Under a steady load it is the database's clock,
-from the transaction of the submit to the claim; jobs come at their time whether or not the ones
+from the transaction of the submit to the claim. Jobs are submitted on time whether or not the ones
 before them were stored, so a slow moment is not hidden by a producer that waits for it.
 """
 
@@ -57,7 +57,7 @@ def our_pickup(database: Database, count: int) -> Latencies:
 
 
 def picked_up(database: Database, count: int) -> Latencies:
-    """Wait until so many stamps were run, and say how long each of them took."""
+    """Wait until so many stamps have run, and return how long each of them took."""
     query = "SELECT payload, result FROM pulse_jobs WHERE topic = 'stamp'"
     while len(rows := [row for row in database.rows(query) if row[1] is not None]) < count:
         time.sleep(0.05)
@@ -71,7 +71,7 @@ def _number(column: Any, key: str | None = None) -> int:
 
 
 def submit_stamps(urls: tuple[str, ...], count: int) -> None:
-    """Submit so many to each of some places, in turns."""
+    """Submit so many to each of several places, alternately."""
     with contextlib.ExitStack() as stack:
         jobs = []
         for url in urls:
@@ -85,7 +85,7 @@ def submit_stamps(urls: tuple[str, ...], count: int) -> None:
 
 
 def raw_pickup(database: Database, count: int) -> Latencies:
-    """One process inserts and notifies; another one is told, claims, and reads the clock."""
+    """One process inserts and notifies; another one is notified, claims, and reads the clock."""
     database.empty()
     latencies: Any = SPAWN.SimpleQueue()
     ready = SPAWN.Event()
@@ -146,7 +146,7 @@ def _gaps(count: int) -> Latencies:
 
 
 def measure_steady(server: Server, results: Results, scale: Scale) -> None:
-    """Hold a rate, and look how long jobs wait for their start."""
+    """Hold a rate, and measure how long jobs wait for their start."""
     for rate in scale.steady_rates:
         subject = f"{PULSED}, {rate:,} jobs/s"
         for _ in range(scale.repeat):
@@ -193,7 +193,7 @@ async def _produce(url: str, rate: int, seconds: float) -> tuple[Any, Any]:
 
 
 def wait_until_ready(url: str) -> None:
-    """Wait until a worker has run a first job, so that its connections and caches are there."""
+    """Wait until a worker has run a first job, so that its connections and caches are warm."""
     with opened(url) as tasks:
         tasks.noop.enqueue(-1).result(timeout=60)
 

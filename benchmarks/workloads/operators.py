@@ -1,9 +1,9 @@
-"""What people wait for: lists, counts and acts of operators, beside a million jobs.
+"""Interactive operations: lists, counts and acts of operators, beside a million jobs.
 
 Beside finished jobs there is a workflow with its children, a schedule with a history, workers that
 announce themselves, and some jobs that are due. What the doctor reads is measured beside a million
-due jobs as well. Commands are processes of their own, as on a terminal: of them it is measured how
-much processor time they take, for that is what they add to the answer that they wait for.
+due jobs as well. Commands run in their own processes, as on a terminal. Their figure is processor
+time, because that is what they add to the time of their queries.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ FIRES = 100_000
 HOUR = timedelta(hours=1)
 
 WAIT = "ms"
-"""Of what somebody waits for: one page, one job, one answer."""
+"""For an interactive operation: one page, one job, one answer."""
 PER_THOUSAND = "ms per 1,000 jobs"
 PROCESSOR = "ms of processor"
-"""Of a command, in its own process: the start of Python, loading, connecting, showing."""
+"""For a command, in its own process: the start of Python, loading, connecting, printing."""
 
 VERSION = ("--version",)
 
@@ -69,7 +69,7 @@ def measure_operators(server: Server, results: Results, scale: Scale) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """A database with all that operators look at."""
+    """A database with everything that operators read."""
 
     database: Database
     app: Pulse
@@ -188,7 +188,7 @@ def _pause_and_resume(app: Pulse) -> None:
 
 
 def _measure_bulk(results: Results, engine: str, found: Found) -> None:
-    """Act on all jobs of a topic, which are looked for in the whole table; and prune some."""
+    """Act on all jobs of a topic, which takes a scan of the whole table; and prune some."""
     jobs = found.app.jobs
     enqueue(found.database, SOME, topic="plain")
     for name, act in {

@@ -1,7 +1,7 @@
 """pulsed and other queues, draining in turns: the same number of jobs, the same server.
 
 Slow peers get fewer jobs, and pulsed drains as few beside them. So each peer has a drain of pulsed
-that was taken within the same minute, and a machine that gets slower does so for all of them.
+that was measured within the same minute, and a machine that slows down affects all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OURS = ((1, 100), (1, 500), (1, 2_000), (2, 100))
 
 
 def measure_peers(server: Server, results: Results, scale: Scale) -> None:
-    """Let everybody drain once, then everybody again."""
+    """Let each subject drain once, then each again."""
     sizes = by_size(server.engine, scale)
     broken: set[str] = set()
     for _ in range(scale.repeat):
@@ -40,7 +40,7 @@ def measure_peers(server: Server, results: Results, scale: Scale) -> None:
 
 
 def by_size(engine: str, scale: Scale) -> dict[int, list[str]]:
-    """Return who drains how many jobs, the most first."""
+    """Return the subjects with their numbers of jobs, the most first."""
     found: dict[int, list[str]] = {}
     for name in scale.peers:
         if PEERS[name].engine == engine:
@@ -67,7 +67,7 @@ def _rate(database: Database, size: int, act: Callable[..., Any]) -> float:
 
 
 def drain_theirs(peer: Peer, server: Server, results: Results, size: int) -> bool:
-    """Run a peer once; say whether it did. Why it did not is for the page."""
+    """Run a peer once and return whether it ran. The page shows why it did not."""
     try:
         said = run(peer, server, size)
     except (HomeError, PeerError) as error:

@@ -17,8 +17,8 @@ BOUND = f"{PULSED}, lease and tick"
 def measure_recovery(server: Server, results: Results, scale: Scale) -> None:
     """Kill a worker with a lease of 2 s and a tick of 1 s, beside one that lives."""
     for number in range(scale.kills):
-        # A new database each time: in one where nobody has looked for a while, watchdogs wait for
-        # living workers to come back first.
+        # A new database each time: in one that no watchdog has scanned recently, expired leases
+        # get a grace first.
         name = f"recovery_{number}"
         seconds = recovery(server.database(name))
         server.drop(name)

@@ -1,7 +1,7 @@
 """The gRPC server: what it costs to reach the jobs through it instead of in their database.
 
-The same worker, with the URL of the database and with that of a server before it, in turns. What is
-enqueued for a drain goes straight to the database; single jobs go the whole way through the server.
+The same worker alternates between the URL of the database and that of a server. Jobs for a drain
+are enqueued directly into the database; single jobs go through the server both ways.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def measure_server(server: Server, results: Results, scale: Scale) -> None:
 def measure_server_pickup(server: Server, results: Results, scale: Scale) -> None:
     """Let idle workers pick up single jobs, enqueued and run on the same side of the server.
 
-    Both sides wait all the time and get a job in turns: a moment in which the machine stands still
+    Both sides wait all the time and get a job alternately: a moment in which the machine stalls
     decides a p99, and must not fall on one side only.
     """
     straight, behind = server.database("straight"), server.database("behind")

@@ -1,7 +1,7 @@
 """Workflows: what a durable step costs beside a commit, and a child of a fan-out beside a job.
 
-A step is stored before the next one begins, so steps that follow each other can be no faster than
-single commits of the same database. Both are measured in turns.
+A step is stored before the next one begins, so consecutive steps can be no faster than single
+commits of the same database. Both are measured alternately.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _seconds(database: Database, topic: str, *, since: str) -> float:
         if database.engine == "postgres"
         else f"({span}) / 1e6"
     )
-    # What showed that the worker is ready is not of it.
+    # The job that showed that the worker is ready does not count.
     query = (
         f"SELECT {seconds} FROM pulse_jobs WHERE topic = '{topic}' AND CAST(result AS text) <> '-1'"
     )

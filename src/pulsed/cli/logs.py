@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -20,8 +20,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 LEVELS = ("debug", "info", "warning", "error")
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
-
-Format = Literal["text", "json"]
 
 
 def log_options(command: F) -> F:

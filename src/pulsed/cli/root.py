@@ -16,6 +16,7 @@ from pulsed.version import __version__
 COMMANDS = {
     "worker": "Run the jobs of an app, in one process or several.",
     "dev": "Run a worker for development: friendly output, --reload.",
+    "ui": "Serve the dashboard: see and steer the jobs in a browser.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
     "jobs": "List, show, retry, cancel, delete and prune jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",

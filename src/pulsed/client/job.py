@@ -12,6 +12,7 @@ import msgspec
 
 from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
+from pulsed.engine.around import Arounds
 from pulsed.engine.why import explain
 from pulsed.errors import (
     InvalidOption,
@@ -44,6 +45,8 @@ class Client(NamedTuple):
 
     store: Callable[[], Store]
     registry: Callable[[], Registry]
+    arounds: Arounds
+    """What surrounds an enqueue."""
 
 
 class Job(Generic[R_co]):
@@ -53,12 +56,23 @@ class Job(Generic[R_co]):
     its submission, known without reading it back; ``refresh()`` reads the row.
     """
 
-    __slots__ = ("_client", "_handler", "_snapshot", "id")
+    __slots__ = ("_client", "_handler", "_snapshot", "id", "is_new")
 
     def __init__(
-        self, client: Client, snapshot: JobRow | NewJob, handler: Handler[R_co] | None = None
+        self,
+        client: Client,
+        snapshot: JobRow | NewJob,
+        handler: Handler[R_co] | None = None,
+        *,
+        is_new: bool | None = False,
     ) -> None:
         self.id: UUID = snapshot.id
+        self.is_new = is_new
+        """Whether the enqueue that returned this ``Job`` stored it.
+
+        False if a job with this id was stored before; what is stored stays as it is, and
+        ``refresh()`` reads it. None if that is not known: the enqueue was retried after an answer
+        of the database was lost, and then found the job."""
         self._client = client
         self._snapshot = snapshot
         self._handler = handler

@@ -19,10 +19,10 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.audit import ActResult
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 PREFIX = "pulsed_"
-COLUMNS = "name, digest, roles, topics, queues, created_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +54,23 @@ def digest_of(secret: str) -> str:
 
 async def add(store: SqlStore, token: Token, *, by: Operator | None = None) -> bool:
     """Store a token; False if the name is taken."""
-    verb = _add(store.dialect, token)
+    verb = _add(store.engine, token)
     detail = " ".join((token.name, *token.roles))
     return await store.act(verb, by, "new token", lambda added: ActResult(int(added), detail))
 
 
 async def read(store: SqlStore) -> list[Token]:
     """Read all tokens, by name."""
-    return await store.run(_read(store.dialect))
+    return await store.run(_read(store.engine))
 
 
 async def remove(store: SqlStore, name: str, *, by: Operator | None = None) -> bool:
     """Revoke a token; False if there is none of that name."""
-    verb = _remove(store.dialect, name)
+    verb = _remove(store.engine, name)
     return await store.act(verb, by, "revoke token", lambda gone: ActResult(int(gone), name))
 
 
-def _add(d: Dialect, token: Token) -> Verb[bool]:
-    sql = d.sql(
-        f"""INSERT INTO {d.tokens} ({COLUMNS})
-        VALUES (:name::text, :digest::text, :roles::text, :topics::text, :queues::text, {d.now})
-        ON CONFLICT (name) DO NOTHING RETURNING name"""
-    )
-    again = d.sql(f"SELECT digest FROM {d.tokens} WHERE name = :name::text")
+def _add(engine: Engine, token: Token) -> Verb[bool]:
     values = {
         "name": token.name,
         "digest": token.digest,
@@ -86,29 +80,26 @@ def _add(d: Dialect, token: Token) -> Verb[bool]:
     }
 
     def script() -> Script[bool]:
-        if (yield Statement(sql, values)):
+        if (yield Statement(engine.tokens.add_token, values)):
             return True
         # A retry after a lost answer finds its own row: the digest is the same.
-        there = yield Statement(again, {"name": token.name})
+        there = yield Statement(engine.tokens.read_digest, {"name": token.name})
         return token.digest is not None and bool(there) and there[0][0] == token.digest
 
     return Verb("add_token", VerbKind.TRANSACTION, script)
 
 
-def _read(d: Dialect) -> Verb[list[Token]]:
-    sql = d.sql(f"SELECT {COLUMNS} FROM {d.tokens} ORDER BY name")
-
+def _read(engine: Engine) -> Verb[list[Token]]:
     def script() -> Script[list[Token]]:
-        return [_token(d, row) for row in (yield Statement(sql, {}))]
+        found = yield Statement(engine.tokens.read_tokens, {})
+        return [_token(engine.dialect, row) for row in found]
 
     return Verb("read_tokens", VerbKind.READ, script, urgent=True)  # a heartbeat may wait for it
 
 
-def _remove(d: Dialect, name: str) -> Verb[bool]:
-    sql = d.sql(f"DELETE FROM {d.tokens} WHERE name = :name::text RETURNING name")
-
+def _remove(engine: Engine, name: str) -> Verb[bool]:
     def script() -> Script[bool]:
-        return bool((yield Statement(sql, {"name": name})))
+        return bool((yield Statement(engine.tokens.remove_token, {"name": name})))
 
     return Verb("remove_token", VerbKind.TRANSACTION, script)
 

@@ -20,6 +20,7 @@ from pulsed.model.audit import Operator
 from pulsed.web.access import Access, Local, Visitor
 from pulsed.web.guard import SAFE_METHODS, Guard, read_form
 from pulsed.web.live import Hub
+from pulsed.web.login import login_routes
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import STATIC
 from pulsed.web.routes import PAGES
@@ -51,6 +52,7 @@ def dashboard(
         await hub.close()
 
     routes = [Route(page.path, _endpoint(site, page), methods=[page.method]) for page in PAGES]
+    routes += login_routes(site)
     static = Mount("/static", _ImmutableFiles(directory=STATIC), name="static")
     inner = Starlette(routes=[*routes, static], lifespan=lifespan)
     inner.state.hub = hub

@@ -127,6 +127,7 @@ class Call:
             "summary": await self.site.summary(),
             "environment": self.site.environment,
             "visitor": self.visitor,
+            "signs_in": self.site.access.has_login,
             "csrf": self.request.state.csrf,
             "url": self.url,
             "here": self.here,

@@ -19,6 +19,7 @@ from pulsed.cli.banner import announce
 from pulsed.cli.commands.worker import loaded_for_work
 from pulsed.cli.exits import CommandError, say
 from pulsed.cli.logs import log_options, set_up_logs
+from pulsed.cli.options.dashboard import dashboard_beside, dashboard_options
 from pulsed.cli.options.working import working_options
 from pulsed.cli.reloading import SourceWatch, imported_under, sources_under
 from pulsed.cli.view.suggestions import suggestions
@@ -55,6 +56,7 @@ environment:
 @click.option("--reload", is_flag=True, help="Start afresh when a source file changes.")
 @working_options
 @click.option("--url", metavar="URL", help="The database, instead of the app's.")
+@dashboard_options
 @click.option(RESTARTED, is_flag=True, hidden=True)
 @log_options
 def dev(
@@ -62,6 +64,8 @@ def dev(
     reload: bool,  # noqa: FBT001
     restarted: bool,  # noqa: FBT001
     url: str | None,
+    ui: bool,  # noqa: FBT001
+    ui_role: str,
     keep: Mapping[str, Age] | None,
     max_connections: int | None,
     log_level: str,
@@ -89,26 +93,34 @@ def dev(
         commands = suggestions(loaded, app, url)
         quiet = log_format == "json"
         announce(loaded, working, quiet=quiet, title="dev worker", try_next=commands)
-    ended, changed = asyncio.run(_run(loaded, working, reload=reload))
+    role = ui_role if ui else None
+    ended, changed = asyncio.run(_run(loaded, working, reload=reload, dashboard_role=role))
     if changed:
         _start_afresh()
     return ended.value
 
 
-async def _run(app: Pulse, working: WorkerSettings, *, reload: bool) -> tuple[Exit, set[Path]]:
+async def _run(
+    app: Pulse, working: WorkerSettings, *, reload: bool, dashboard_role: str | None
+) -> tuple[Exit, set[Path]]:
     """Work until told to stop, or until a source changes; returns what changed."""
     async with app:
         if isinstance(app.store, SqlStore):
             await app.store.migrate()
-        worker = app.worker(**working)
-        if not reload:
-            return await worker.run(handle_signals=True), set()
-        watching = asyncio.create_task(_stop_when_changed(worker))
-        ended = await worker.run(handle_signals=True)
-        if watching.done():
-            return ended, watching.result()
-        watching.cancel()
-        return ended, set()
+        async with dashboard_beside(app, dashboard_role):
+            return await _work(app, working, reload=reload)
+
+
+async def _work(app: Pulse, working: WorkerSettings, *, reload: bool) -> tuple[Exit, set[Path]]:
+    worker = app.worker(**working)
+    if not reload:
+        return await worker.run(handle_signals=True), set()
+    watching = asyncio.create_task(_stop_when_changed(worker))
+    ended = await worker.run(handle_signals=True)
+    if watching.done():
+        return ended, watching.result()
+    watching.cancel()
+    return ended, set()
 
 
 async def _stop_when_changed(worker: Worker) -> set[Path]:

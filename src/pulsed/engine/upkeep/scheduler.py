@@ -2,7 +2,7 @@
 
 Any number of processes do this at once, without a leader. Due schedules are read, decided here by
 pure functions, and written back under a guard that only one process passes. A schedule that cannot
-be fired is parked with its reason and does not hold up the others; one in a time zone that this
+be fired goes to ERROR with its reason and does not hold up the others; one in a time zone that this
 machine does not know is left to other machines. Large results are written in several transactions.
 """
 
@@ -18,7 +18,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, batches, halves
-from pulsed.engine.enqueued import publish_enqueued
+from pulsed.engine.enqueuing import publish_enqueued
 from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text

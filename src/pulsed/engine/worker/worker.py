@@ -32,6 +32,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from pulsed.engine.around import Arounds, RunArounds
 from pulsed.engine.context import Context
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.process.stop_signals import on_stop_signals
@@ -97,6 +98,7 @@ class Worker:
         *,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         declare: Callable[[], Awaitable[None]] | None = None,
+        arounds: Arounds | None = None,
     ) -> None:
         self.id: UUID = uuid.uuid4()
         self.store = store
@@ -104,6 +106,8 @@ class Worker:
         self.options = options or WorkerOptions()
         self._lifespan = lifespan or contextlib.nullcontext
         self._declare = declare
+        self._arounds = arounds or Arounds()
+        self._around_runs = RunArounds(self._arounds.runs)
         self._runner = Runner(
             self.options.concurrency,
             on_outcome=self._report,
@@ -193,7 +197,7 @@ class Worker:
         self._cancel_watch = CancelWatch(
             self.store, self.id, poll=options.poll, runs=self._runner.by_lease
         )
-        self._workflows = Workflows(self.store, self.registry)
+        self._workflows = Workflows(self.store, self.registry, self._arounds)
         self._scheduler = Scheduler(self.store, declare=self._declare)
         self._recorder = StatsRecorder(self.store, self.id) if options.stats else None
         upkeep = Watchdog(
@@ -338,8 +342,9 @@ class Worker:
             if waited > assignment.lease_seconds:
                 self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
+        arounds = self._around_runs
         runs = [
-            Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
+            Run(assignment, find(assignment.topic), Context(assignment, store, workflows), arounds)
             for assignment in assignments
             if waited <= assignment.lease_seconds
         ]

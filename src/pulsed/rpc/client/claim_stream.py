@@ -24,7 +24,7 @@ from grpc import aio
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import TopicPolicy
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.columns import size_of
+from pulsed.rpc.messages.columnar import size_of
 from pulsed.rpc.messages.contract import METHODS, WELCOME
 from pulsed.rpc.messages.errors import error_of
 from pulsed.rpc.messages.jobs import topic_message

@@ -39,7 +39,7 @@ from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
-from pulsed.rpc.messages import columns, values
+from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
@@ -52,6 +52,7 @@ from pulsed.store.base import (
     Pruned,
     Reaped,
     Store,
+    Submitted,
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
@@ -86,17 +87,19 @@ class RemoteStore(Store):
 
     # -- producers ------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
+            return Submitted(0)
         request = pb.SubmitJobsRequest(jobs=map(to.new_job_message, jobs))
         if (size := request.ByteSize()) > LARGEST_MESSAGE:
             raise InvalidPayload(
                 f"{len(jobs):,} jobs of {size:,} bytes are too much for one transaction over the "
                 f"network: at most {LARGEST_MESSAGE:,} bytes. Enqueue them in several batches."
             )
-        inserted: int = (await self.connection.call("SubmitJobs", request)).inserted
-        return inserted
+        unanswered: list[Exception] = []
+        response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
+        submitted = to.submitted_of(response, len(jobs))
+        return submitted.after_lost_answer() if unanswered else submitted
 
     def joined(self, connection: Any) -> NoReturn:
         raise ConfigError(
@@ -171,7 +174,7 @@ class RemoteStore(Store):
 
     def _assignments(self, batch: Any, worker_id: UUID) -> list[Assignment]:
         self.doubtful_claims += batch.lost_answers
-        return columns.assignments_of(batch, worker_id)
+        return columnar.assignments_of(batch, worker_id)
 
     async def _claim_alone(
         self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
@@ -236,7 +239,7 @@ class RemoteStore(Store):
         others = [each for each in reports if not _succeeded_at(worker_id, each)]
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
-            succeeded=columns.succeeded_message(alike, worker_id) if alike else None,
+            succeeded=columnar.succeeded_message(alike, worker_id) if alike else None,
             skip_locked=skip_locked,
         )
         answer = await self.connection.call(

@@ -160,10 +160,14 @@ class SubmitJobsRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class SubmitJobsResponse(_message.Message):
-    __slots__ = ("inserted",)
+    __slots__ = ("inserted", "existing", "unknown")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
+    EXISTING_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     inserted: int
-    def __init__(self, inserted: _Optional[int] = ...) -> None: ...
+    existing: _containers.RepeatedScalarFieldContainer[int]
+    unknown: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, inserted: _Optional[int] = ..., existing: _Optional[_Iterable[int]] = ..., unknown: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes")

@@ -22,7 +22,7 @@ from pulsed.model.fields import NEW, attributes_of
 from pulsed.model.job import Lease, NewJob, TopicPolicy
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
-from pulsed.rpc.messages.columns import succeeded_of
+from pulsed.rpc.messages.columnar import succeeded_of
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.messages.jobs import lease_of, new_job_of, topic_of
 from pulsed.rpc.messages.reports import outcome_of

@@ -18,7 +18,7 @@ from grpc import aio
 
 from pulsed.model.job import Assignment
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.columns import batch_message
+from pulsed.rpc.messages.columnar import batch_message
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, unauthenticated

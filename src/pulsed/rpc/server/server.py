@@ -43,7 +43,7 @@ from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, RequestKey
 from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.job_stream import JobStream
-from pulsed.rpc.server.refusals import Refusals
+from pulsed.rpc.server.refusal_log import RefusalLog
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.services.all import services
 from pulsed.rpc.server.services.backend import Backend
@@ -105,7 +105,7 @@ class Server:
         self.store = store
         self.port = 0
         self._authenticator = authenticator or NoAuthentication()
-        self.refusals = Refusals()
+        self.refusals = RefusalLog()
         self._admission = Admission(
             most_bytes=2 * self.options.largest_message,
             most_streams=self.options.most_streams,

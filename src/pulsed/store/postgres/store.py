@@ -47,7 +47,7 @@ from pulsed.store.postgres.notify import Notifier
 from pulsed.store.postgres.psycopg_connection import Connector
 from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.session import Lane, Sessions
-from pulsed.store.postgres.step import async_transaction, plain_transaction
+from pulsed.store.postgres.step_transaction import async_transaction, plain_transaction
 from pulsed.store.retrying import retry_of
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs import locked

@@ -9,7 +9,7 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
 class ReadStatements(StatementGroup):
-    """Jobs by id, and their failures; lists are in ``verbs/search.py``."""
+    """Jobs by id, and their failures; lists are in ``sql/search.py``."""
 
     @prepared(JOB)
     def get(self, d: Dialect) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pulsed.model.audit import AuditEntry
 from pulsed.model.fields import CLAIM, ROW, Kind, fields_of
 from pulsed.model.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
 from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import JobOutcome
+from pulsed.store.sql.audit_log import AUDIT_COLUMNS
 from pulsed.store.sql.checkpoints import CHECKPOINT_COLUMNS
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import FAILURE_COLUMNS, WORKER_COLUMNS
@@ -15,6 +17,7 @@ from pulsed.store.sql.schedules import SCHEDULE_COLUMNS
 from pulsed.store.sql.statement import Row
 from pulsed.store.sql.waiting import OUTCOME_COLUMNS
 
+audit_entry = reader(AuditEntry, AUDIT_COLUMNS)
 checkpoint = reader(Checkpoint, CHECKPOINT_COLUMNS)
 job_outcome = reader(JobOutcome, OUTCOME_COLUMNS)
 failure = reader(Failure, FAILURE_COLUMNS)

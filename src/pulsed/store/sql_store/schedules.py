@@ -14,7 +14,7 @@ from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.store.base import SCHEDULES
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
-from pulsed.store.verbs import schedules, submit
+from pulsed.store.verbs import firing, schedules, submit
 from pulsed.store.verbs.audit import ActResult
 
 if TYPE_CHECKING:
@@ -108,22 +108,22 @@ class SqlSchedules(ScheduleStore):
     ) -> None:
         verb = submit.submit(self._store.engine, [job])
         await self._store.act(
-            verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0)
+            verb, by, "run schedule", lambda done: _schedule(app, name, changed=done.new > 0)
         )
         await self._store.hint_at([job])
 
     async def due(self, limit: int, *, skip: int = 0) -> Due:
-        return await self._store.run(schedules.due(self._store.engine, limit, skip))
+        return await self._store.run(firing.due(self._store.engine, limit, skip))
 
     async def fire(self, fires: Sequence[Fire]) -> list[NewJob]:
         if not fires:
             return []
-        jobs = await self._store.run(schedules.fire(self._store.engine, fires))
+        jobs = await self._store.run(firing.fire(self._store.engine, fires))
         await self._store.hint_at(jobs)
         return jobs
 
     async def park(self, row: ScheduleRow, reason: str) -> None:
-        await self._store.run(schedules.park(self._store.engine, row, reason))
+        await self._store.run(firing.park(self._store.engine, row, reason))
 
     async def fires(
         self,
@@ -134,7 +134,7 @@ class SqlSchedules(ScheduleStore):
         before_id: UUID | None = None,
     ) -> list[JobRow]:
         return await self._store.run(
-            schedules.fires(self._store.engine, schedule_id, limit, before, before_id)
+            firing.fires(self._store.engine, schedule_id, limit, before, before_id)
         )
 
     async def prune(self, age: float, *, limit: int, by: Operator | None = None) -> int:

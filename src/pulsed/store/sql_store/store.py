@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -30,7 +31,16 @@ from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import CANCELS, Accepted, Audit, Backlog, Pruned, Store, WatchdogTick
+from pulsed.store.base import (
+    CANCELS,
+    Accepted,
+    Audit,
+    Backlog,
+    Pruned,
+    Store,
+    Submitted,
+    WatchdogTick,
+)
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
@@ -135,7 +145,7 @@ class SqlStore(Store):
         self, verb: Verb[T], by: Operator | None, act: str, done: Callable[[T], ActResult]
     ) -> T:
         """Run a verb, recording it in the audit log if an operator acts."""
-        return await self.run(audit.audited(self.dialect, verb, by, act, done))
+        return await self.run(audit.audited(self.engine, verb, by, act, done))
 
     # -- schema ---------------------------------------------------------------------------------
 
@@ -157,12 +167,12 @@ class SqlStore(Store):
 
     # -- verbs ----------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
-        inserted = await self.run(submit.submit(self.engine, jobs))
+            return Submitted(0)
+        submitted = await self.run(submit.submit(self.engine, jobs))
         await self.hint_at(jobs)
-        return inserted
+        return submitted
 
     async def hint_at(self, jobs: Sequence[NewJob]) -> None:
         """Notify the listeners of new jobs that are due soon."""
@@ -326,32 +336,29 @@ class SqlStore(Store):
     async def replay(
         self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
-        if not ids:
-            return {}
-        if fresh:
+        if ids and fresh:
             await self._tell_children()  # the old children; the replay creates new ones
-        (answers, queues), left = await self._act_on(
-            ids,
-            lambda some: operators.replay(self.engine, some, fresh=fresh),
-            by,
-            "retry jobs",
-            lambda done: _done(done[0]),
+        return await self._change(
+            ids, partial(operators.replay, self.engine, fresh=fresh), by, "retry jobs"
         )
-        await self.hint_some(queues)
-        _check_locked(left, len(ids))
-        return answers
 
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._change(ids, partial(operators.delete, self.engine), by, "delete jobs")
+
+    async def _change(
+        self,
+        ids: Sequence[UUID],
+        act: Callable[[Sequence[UUID]], Verb[tuple[operators.Answers, Collection[str]]]],
+        by: Operator | None,
+        name: str,
+    ) -> operators.Answers:
+        """Act on jobs, and announce the queues of those that became due."""
         if not ids:
             return {}
         (answers, queues), left = await self._act_on(
-            ids,
-            lambda some: operators.delete(self.engine, some),
-            by,
-            "delete jobs",
-            lambda done: _done(done[0]),
+            ids, act, by, name, lambda done: _done(done[0])
         )
         await self.hint_some(queues)
         _check_locked(left, len(ids))
@@ -366,7 +373,7 @@ class SqlStore(Store):
         actor: str | None = None,
     ) -> list[AuditEntry]:
         return await self.run(
-            audit.read(self.dialect, limit=limit, since=since, until=until, actor=actor)
+            audit.read(self.engine, limit=limit, since=since, until=until, actor=actor)
         )
 
     async def workers(self) -> list[WorkerInfo]:

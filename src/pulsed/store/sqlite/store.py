@@ -44,7 +44,7 @@ from pulsed.store.sqlite.file import (
 )
 from pulsed.store.sqlite.joined import JoinedSqlite
 from pulsed.store.sqlite.place import file_system, lock_holder
-from pulsed.store.sqlite.step import cannot_end_meanwhile, step_transaction
+from pulsed.store.sqlite.step_transaction import cannot_end_meanwhile, step_transaction
 from pulsed.store.sqlite.values import execute
 from pulsed.store.sqlite.wake import listening
 from pulsed.store.sqlite.writer import Writer

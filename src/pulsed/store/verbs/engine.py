@@ -9,14 +9,15 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from pulsed.model.job import Lease
+from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
+from pulsed.store.sql.audit_log import AuditStatements
 from pulsed.store.sql.checkpoints import CheckpointStatements
-from pulsed.store.sql.checks import CheckStatements
 from pulsed.store.sql.claiming import ClaimStatements
 from pulsed.store.sql.columns import assigned_columns
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.families import FamilyStatements
+from pulsed.store.sql.health import HealthStatements
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.operators import OperatorStatements
 from pulsed.store.sql.presence import PresenceStatements
@@ -25,10 +26,12 @@ from pulsed.store.sql.recovery import RecoveryStatements
 from pulsed.store.sql.retention import RetentionStatements
 from pulsed.store.sql.rollups import RollupStatements
 from pulsed.store.sql.schedules import ScheduleStatements
+from pulsed.store.sql.search import SearchStatements
 from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.signals import SignalStatements
 from pulsed.store.sql.statement import Row, Rows
 from pulsed.store.sql.submission import SubmitStatements
+from pulsed.store.sql.tokens import TokenStatements
 from pulsed.store.sql.waiting import WaitStatements
 from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
@@ -78,21 +81,28 @@ class Engine(ABC):
     leases: LeaseStatements
     recovery: RecoveryStatements
     settling: SettleStatements
+    submission: SubmitStatements
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.submission = SubmitStatements(dialect)
         self.operators = OperatorStatements(dialect)
         self.retention = RetentionStatements(dialect)
         self.presence = PresenceStatements(dialect)
         self.reading = ReadStatements(dialect)
-        self.checks = CheckStatements(dialect)
+        self.searching = SearchStatements(dialect)
+        self.health = HealthStatements(dialect)
+        self.audit_log = AuditStatements(dialect)
+        self.tokens = TokenStatements(dialect)
         self.checkpoints = CheckpointStatements(dialect)
         self.waiting = WaitStatements(dialect)
         self.families = FamilyStatements(dialect)
         self.signals = SignalStatements(dialect)
         self.schedules = ScheduleStatements(dialect)
         self.rollups = RollupStatements(dialect)
+
+    @abstractmethod
+    def insert(self, jobs: Sequence[NewJob]) -> Script[Iterable[UUID] | None]:
+        """Insert a batch of jobs; returns the ids that are new, or None if all of them are."""
 
     @abstractmethod
     def claim_due(

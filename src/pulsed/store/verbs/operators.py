@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from pulsed.model.job import Status
@@ -15,6 +15,9 @@ from pulsed.store.verbs.retention import forget
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 T = TypeVar("T")
+
+Answers: TypeAlias = dict[UUID, tuple[bool, Status]]
+"""Whether each job was changed, and its status now."""
 
 
 def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status], Effects]]:
@@ -33,7 +36,7 @@ def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status]
 
 def replay(
     engine: Engine, ids: Sequence[UUID], *, fresh: bool
-) -> Verb[tuple[dict[UUID, tuple[bool, Status]], set[str]]]:
+) -> Verb[tuple[Answers, Collection[str]]]:
     """Send unsuccessful jobs and their failed children back to PENDING, with fresh attempts.
 
     Failed steps run again; with ``fresh`` all steps do, and stored children are left alone. Returns
@@ -42,7 +45,7 @@ def replay(
     act = uuid.uuid4()
     params = {"act": act, "fresh": int(fresh)}
 
-    def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], set[str]]]:
+    def script() -> Script[tuple[Answers, Collection[str]]]:
         queues: set[str] = set()
 
         def back_to_pending(some: list[tuple[Any]]) -> Script[list[tuple[Any]]]:
@@ -68,9 +71,7 @@ def replay(
     return Verb("replay", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
-def delete(
-    engine: Engine, ids: Sequence[UUID]
-) -> Verb[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
+def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collection[str]]]:
     """Remove jobs that are not running and that no other job needs; wake jobs that wait for them.
 
     A retry remembers the jobs that an earlier try saw: one that is gone since then was removed by
@@ -79,7 +80,7 @@ def delete(
     seen: dict[UUID, Status] = {}
     to_uuid = engine.dialect.uuid
 
-    def script() -> Script[tuple[dict[UUID, tuple[bool, Status]], frozenset[str]]]:
+    def script() -> Script[tuple[Answers, Collection[str]]]:
         standing = yield Statement(engine.operators.standing, {}, one_column(ids))
         there = {to_uuid(job_id): Status(status) for job_id, status, *_ in standing}
         seen.update(there)

@@ -92,7 +92,7 @@ def audit(engine: Engine, slack: float) -> Verb[Audit]:
 
     def script() -> Script[Audit]:
         params = {"slack": slack, "most": SEARCHED}
-        checks = engine.checks
+        checks = engine.health
         [(running, leaseless, overdue, longest_ms)] = yield Statement(checks.audit_leases, params)
         [(unleased, overspent)] = yield Statement(checks.audit_newest, params)
         found, now, _ = yield from read_ticks(engine)
@@ -115,7 +115,7 @@ def audit(engine: Engine, slack: float) -> Verb[Audit]:
 
 def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
     """Find the queues with claimable jobs, each with its priorities: ranges of the claim index."""
-    found = yield Statement(engine.checks.queues, {})
+    found = yield Statement(engine.health.queues, {})
     stretches: list[tuple[str, int]] = []
     for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
         levels = yield Statement(engine.claiming.levels, {"queue": queue})
@@ -135,7 +135,7 @@ def backlog(engine: Engine) -> Verb[list[Backlog]]:
     def script() -> Script[list[Backlog]]:
         backlogs: dict[tuple[str, str], Backlog] = {}
         for place in _shared((yield from _stretches(engine)), SEARCHED):
-            head = yield Statement(engine.checks.backlog, place)
+            head = yield Statement(engine.health.backlog, place)
             is_cut = sum(due for _, due, _ in head) == place["most"]
             for topic, due, oldest in head:
                 key = place["queue"], topic
@@ -160,11 +160,11 @@ def due_queues(engine: Engine, besides: Sequence[str]) -> Verb[dict[str, datetim
     """Find the queues that have due jobs, and the oldest due instant of each."""
 
     def script() -> Script[dict[str, datetime]]:
-        found = yield Statement(engine.checks.queues, {})
+        found = yield Statement(engine.health.queues, {})
         others = [name for (name,) in found if name is not None and name not in besides]
         due = {}
         for queue in others[:MOST_QUEUES]:
-            [(oldest,)] = yield Statement(engine.checks.oldest_due, {"queue": queue})
+            [(oldest,)] = yield Statement(engine.health.oldest_due, {"queue": queue})
             if oldest is not None:
                 due[queue] = engine.dialect.time(oldest)
         return due

@@ -54,7 +54,7 @@ def prune(
             if left := limit - sum(removed.values()):  # what other statuses left of their share
                 yield from remove(status, left)
         if not since:
-            yield from trim(engine.dialect)
+            yield from trim(engine)
         return Pruned(removed, reached)
 
     return Verb("prune", VerbKind.TRANSACTION, script)

@@ -1,4 +1,4 @@
-"""The verbs on schedules: declaring, changing and firing them."""
+"""The verbs on schedules: declaring, changing and reading them. ``firing.py`` fires them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import msgspec
 
 from pulsed.batches import text_size
 from pulsed.errors import InvalidOption, ScheduleChanged
-from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import (
-    Overlap,
-    Plan,
     ScheduleFilter,
     ScheduleKey,
     ScheduleRow,
@@ -24,9 +21,8 @@ from pulsed.model.schedule import (
     first_occurrence,
 )
 from pulsed.model.timetable import Once
-from pulsed.store.schedules import Due, Fire, Put
+from pulsed.store.schedules import Put
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
@@ -34,9 +30,6 @@ from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 SPEC_BYTES = 400
 """The approximate size of a schedule without its payload."""
-
-NO_ID = UUID(int=0)
-"""Smaller than every id."""
 
 
 class ScheduleChange(NamedTuple):
@@ -297,16 +290,6 @@ def _locked(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
     return decode.schedule(engine.dialect, found[0]) if found else None
 
 
-def park(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
-    """Stop a schedule that cannot be fired, and store the reason."""
-
-    def script() -> Script[None]:
-        read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
-        yield Statement(engine.schedules.park, {**read, "error": reason})
-
-    return Verb("park_schedule", VerbKind.SINGLE, script)
-
-
 def _set_state(
     engine: Engine,
     row: ScheduleRow,
@@ -348,83 +331,6 @@ def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
         return int(count)
 
     return Verb("prune_schedules", VerbKind.TRANSACTION, script)
-
-
-def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
-    """Read the due schedules, and when the next one is due."""
-
-    def script() -> Script[Due]:
-        found = yield Statement(engine.schedules.due, {"most": limit})
-        upcoming = yield Statement(engine.schedules.next_due, {"skip": skip})
-        now = yield from clock(engine)
-        return Due(
-            decode.schedule.all(engine.dialect, found),
-            engine.dialect.time(upcoming[0][0]) if upcoming else None,
-            now,
-        )
-
-    return Verb("due_schedules", VerbKind.READ, script)
-
-
-def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
-    """Move the cursors that no other process has moved, and insert their jobs; returns the jobs."""
-    careful = [(f.row.id,) for f in fires if f.overlap is Overlap.SKIP and f.jobs]
-
-    def script() -> Script[list[NewJob]]:
-        busy: set[UUID] = set()
-        if careful:
-            found = yield Statement(engine.schedules.unfinished, {}, careful)
-            busy = {engine.dialect.uuid(schedule_id) for (schedule_id,) in found}
-        decided = [_without_overlap(f, busy) for f in fires]
-        moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
-        ours = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
-        jobs = [job for f in decided if f.row.id in ours for job in f.jobs]
-        if jobs:
-            yield insertion(engine.submission, jobs)
-        return jobs
-
-    return Verb("fire", VerbKind.TRANSACTION, script)
-
-
-def _without_overlap(fire: Fire, busy: set[UUID]) -> Fire:
-    """Leave out jobs that would run beside an unfinished job of the same schedule."""
-    if fire.overlap is not Overlap.SKIP or not fire.jobs:
-        return fire
-    kept = [] if fire.row.id in busy else fire.jobs[-1:]
-    passed = fire.plan.missed + len(fire.jobs) - len(kept)
-    return Fire(fire.row, Plan(fire.plan.fire, passed, fire.plan.next), kept, fire.overlap)
-
-
-def _cursor_values(fire: Fire) -> tuple[object, ...]:
-    plan = fire.plan
-    latest = plan.fire[-1] if plan.fire else fire.row.next_run_at
-    return (
-        fire.row.id,
-        fire.row.next_run_at,
-        fire.row.revision,
-        plan.next,
-        latest,
-        plan.missed,
-        bool(fire.jobs),
-    )
-
-
-def fires(
-    engine: Engine,
-    schedule_id: UUID,
-    limit: int,
-    before: datetime | None,
-    before_id: UUID | None,
-) -> Verb[list[JobRow]]:
-    """Read the jobs that a schedule made, the latest first."""
-    last = {"before": before, "before_id": before_id or NO_ID}
-
-    def script() -> Script[list[JobRow]]:
-        params = {"schedule": schedule_id, "most": limit, **last}
-        found = yield Statement(engine.schedules.fires, params)
-        return decode.job.all(engine.dialect, found)
-
-    return Verb("fires", VerbKind.READ, script)
 
 
 def encode_spec(spec: ScheduleSpec) -> str:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.page import SEARCHED, Counts, Page
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.columns import JOB_COLUMNS
-from pulsed.store.sql.jobs import words
+from pulsed.store.sql.search import FilteredJobs
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 SKEW = timedelta(hours=1)
@@ -31,18 +30,15 @@ END = datetime.max.replace(tzinfo=UTC)
 FUTURE = timedelta(days=1)
 """An id that begins with a later time than this was not made from a clock."""
 
-_DEAD = (Status.DEAD_LETTERED,)
-_RUNNING = (Status.RUNNING,)
-
 
 def list_jobs(
     engine: Engine, where: JobFilter, limit: int, before: UUID | None
 ) -> Verb[Page[JobRow]]:
     """Read a page of jobs, newest id first."""
-    search = _Search(engine, where)
+    search = engine.searching.filtered(where)
 
     def script() -> Script[Page[JobRow]]:
-        start, floor = yield from search.bounds(before)
+        start, floor = yield from _bounds(engine, search, where.until, before)
         found = yield search.page(start, floor, limit)
         jobs = decode.job.all(engine.dialect, found)
         if len(jobs) == limit:
@@ -56,10 +52,10 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
     """Count jobs by status."""
     if where == JobFilter(status=where.status):
         return _counts_by_status(engine, where.status or tuple(Status))
-    search = _Search(engine, where)
+    search = engine.searching.filtered(where)
 
     def script() -> Script[Counts]:
-        start, floor = yield from search.bounds(None)
+        start, floor = yield from _bounds(engine, search, where.until, None)
         found = dict[str, int]()
         for status, number in (yield search.count(start, floor)):
             found[status] = number
@@ -71,27 +67,20 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
 
 def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
     """Count jobs by their status alone, from the index of each status."""
-    d = engine.dialect
+    searching = engine.searching
 
     def script() -> Script[Counts]:
         counted = dict.fromkeys(Status, 0)
         uncertain: list[Status] = []
         if some := [status for status in CLAIMABLE if status in wanted]:
-            sql = d.sql(
-                f"""SELECT status, count(*) FROM (SELECT status FROM {d.jobs}
-                    WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found GROUP BY status"""
-            )
             found = dict.fromkeys(map(str, some), 0)
-            for name, number in (yield Statement(sql, {"most": SEARCHED})):
+            for name, number in (yield Statement(searching.count_claimable, {"most": SEARCHED})):
                 found[name] = number
             counted.update({status: found[status.value] for status in some})
             uncertain += some if sum(found.values()) == SEARCHED else []
         for status in wanted:
             if status not in CLAIMABLE:
-                sql = d.sql(
-                    f"""SELECT count(*) FROM (SELECT 1 FROM {d.jobs}
-                        WHERE {_indexed(status)} LIMIT :most::int) AS found"""
-                )
+                sql = searching.count_in_status(status)
                 [(counted[status],)] = yield Statement(sql, {"most": SEARCHED})
                 uncertain += [status] if counted[status] == SEARCHED else []
         return Counts(counted.items(), uncertain)
@@ -99,144 +88,33 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
     return Verb("counts", VerbKind.READ, script)
 
 
-class _Search:
-    """One filter: the index that answers it, and its conditions."""
+def _bounds(
+    engine: Engine, search: FilteredJobs, until: datetime | None, before: UUID | None
+) -> Script[tuple[UUID | None, UUID | None]]:
+    """Return where the scan begins, and where it stops if there are more jobs after that."""
+    if search.has_own_index:
+        return before, None
+    start = before
+    if until is not None:
+        start = yield from _skip(engine, until, before)
+    if search.is_exact:
+        return start, None
+    found = yield search.id_after(start, SEARCHED - 1)
+    return start, engine.dialect.uuid(found[0][0]) if found else None
 
-    def __init__(self, engine: Engine, where: JobFilter) -> None:
-        self._d = engine.dialect
-        self._where = where
-        self._conditions, self._params = _conditions(engine, where)
-        self._has_own_index = where.parent is not None or where.status == _RUNNING
-        """An index has little more than the matching jobs, but not in the order of ids."""
-        if where.status == _RUNNING:
-            self._conditions.append("lease_until IS NOT NULL")
-        self._in_turn = f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
-        """The condition of an index that has just these jobs, in the order of ids."""
 
-    @property
-    def _is_exact(self) -> bool:
-        """Whether every job that a scan by id visits matches."""
-        return self._where in (JobFilter(), JobFilter(status=_DEAD))
+def _skip(engine: Engine, until: datetime, before: UUID | None) -> Script[UUID | None]:
+    """Return where to begin for jobs that were submitted before an instant.
 
-    def bounds(self, before: UUID | None) -> Script[tuple[UUID | None, UUID | None]]:
-        """Return where the scan begins, and where it stops if there are more jobs after that."""
-        if self._has_own_index:
-            return before, None
-        start = before
-        if self._where.until is not None:
-            start = yield from self._skip(self._where.until, before)
-        if self._is_exact:
-            return start, None
-        conditions, params = self._range(start, None)
-        if self._in_turn is not None:
-            conditions.append(self._in_turn)
-        found = yield Statement(
-            self._d.sql(
-                f"""SELECT id FROM {self._d.jobs} WHERE {_all(conditions)}
-                ORDER BY id DESC LIMIT 1 OFFSET :skipped::int"""
-            ),
-            params | {"skipped": SEARCHED - 1},
-        )
-        return start, self._d.uuid(found[0][0]) if found else None
-
-    def _skip(self, until: datetime, before: UUID | None) -> Script[UUID | None]:
-        """Return where to begin for jobs that were submitted before an instant.
-
-        Generated ids begin with their time. If there are ids of another kind, it skips nothing.
-        """
-        sql = self._d.sql(
-            f"SELECT 1 FROM {self._d.jobs} WHERE id >= :future::uuid ORDER BY id LIMIT 1"
-        )
-        [(now,)] = yield Statement(self._d.sql(f"SELECT {self._d.now}"), {})
-        future = _first_id(self._d.time(now) + FUTURE)
-        if (yield Statement(sql, {"future": future})):
-            return before
-        last = _first_id(min(until, END - SKEW) + SKEW)
-        return last if before is None else min(before, last)
-
-    def _range(self, start: UUID | None, floor: UUID | None) -> tuple[list[str], dict[str, Any]]:
-        conditions, params = [], {}
-        if start is not None:
-            conditions.append("id < :before::uuid")
-            params["before"] = start
-        if floor is not None:
-            conditions.append("id >= :floor::uuid")
-            params["floor"] = floor
-        return conditions, params
-
-    def page(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
-        """Return the query of matching jobs: it finds their ids first, for a row may be large."""
-        conditions, params = self._range(start, floor)
-        by_id = "" if self._has_own_index or self._in_turn else self._d.by_id
-        matching = f"FROM {self._d.jobs} AS j {by_id} WHERE {_all(conditions + self._conditions)}"
-        ids = f"SELECT id {matching}"
-        if self._has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
-            ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
-        among = self._d.id_among("id", f"{ids} ORDER BY id DESC LIMIT :most::int")
-        sql = self._d.sql(
-            f"""SELECT {JOB_COLUMNS} FROM {self._d.jobs} AS j {self._d.by_id}
-            WHERE {among} ORDER BY id DESC"""
-        )
-        return Statement(sql, self._params | params | {"most": limit})
-
-    def count(self, start: UUID | None, floor: UUID | None) -> Statement:
-        """Return the query that counts matching jobs by status."""
-        conditions, params = self._range(start, floor)
-        sql = self._d.sql(
-            f"""SELECT status, count(*) FROM {self._d.jobs} AS j
-            WHERE {_all(conditions + self._conditions)} GROUP BY status"""
-        )
-        return Statement(sql, self._params | params)
+    Generated ids begin with their time. If there are ids of another kind, it skips nothing.
+    """
+    future = _first_id((yield from clock(engine)) + FUTURE)
+    if (yield Statement(engine.searching.find_id_from, {"first": future})):
+        return before
+    last = _first_id(min(until, END - SKEW) + SKEW)
+    return last if before is None else min(before, last)
 
 
 def _first_id(instant: datetime) -> UUID:
     """Return the first id that begins with this time."""
     return UUID(int=max(0, round(instant.timestamp() * 1000)) << 80)
-
-
-def _conditions(engine: Engine, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
-    conditions: list[str] = []
-    params: dict[str, Any] = {}
-
-    def add(condition: str, name: str, value: object) -> None:
-        if value is not None:
-            conditions.append(condition)
-            params[name] = value
-
-    if where.status:
-        conditions.append(_one_of(where.status))
-    add("topic = :topic::text", "topic", where.topic)
-    add("queue = :queue::text", "queue", where.queue)
-    add("parent_id = :parent::uuid", "parent", where.parent)
-    add("parent_step = :step::text", "step", where.parent_step)
-    add("submitted_at >= :since::timestamptz", "since", where.since)
-    add("submitted_at < :until::timestamptz", "until", where.until)
-    tagged = f"EXISTS (SELECT 1 FROM {engine.dialect.elements('tags')} WHERE e.value = :tag::text)"
-    add(f"tags IS NOT NULL AND {tagged}", "tag", where.tag)
-    pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
-    # The database lowers both sides, because it may know fewer letters than Python does.
-    like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
-    add(f"{like} ESCAPE '~'", "pattern", pattern)
-    return conditions, params
-
-
-def _indexed(status: Status) -> str:
-    """Return the condition of jobs in a status, worded as that of the index that has just those."""
-    if status is Status.RUNNING:
-        return f"{_one_of((status,))} AND lease_until IS NOT NULL"
-    return f"{_one_of((status,))} AND completed_at IS NOT NULL"
-
-
-def _one_of(statuses: Sequence[Status]) -> str:
-    """Return whether a job has one of these. SQLite uses the index of one status only for ``=``."""
-    if len(statuses) == 1:
-        return f"status = '{statuses[0]}'"
-    return f"status IN {words(tuple(statuses))}"
-
-
-def _all(conditions: list[str]) -> str:
-    return " AND ".join(conditions) or "true"
-
-
-def _like_literal(text: str) -> str:
-    return text.replace("~", "~~").replace("%", "~%").replace("_", "~_")

@@ -39,7 +39,7 @@ class JobService:
         jobs = await self._converted(checks.new_job, request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_parents(jobs, caller)
-        return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
+        return to.submitted_message(await self._store.submit(jobs))
 
     async def get_job(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:
         job_id = checks.job_id_of(request.job_id)

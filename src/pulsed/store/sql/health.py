@@ -10,7 +10,7 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 from pulsed.store.sql.waiting import has_come, is_aimless
 
 
-class CheckStatements(StatementGroup):
+class HealthStatements(StatementGroup):
     """The backlog of queues, and counts of broken invariants."""
 
     @prepared()

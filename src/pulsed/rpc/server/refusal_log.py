@@ -27,7 +27,7 @@ MOST_KNOWN = 1_000
 OTHERS = "others"
 
 
-class Refusals:
+class RefusalLog:
     """Counts refused calls, and logs them at a limited rate for each caller."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

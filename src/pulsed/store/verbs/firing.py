@@ -1,0 +1,107 @@
+"""The verbs that fire schedules, and those on what became of a fire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from pulsed.model.job import JobRow, NewJob
+from pulsed.model.schedule import Overlap, Plan, ScheduleRow
+from pulsed.store.schedules import Due, Fire
+from pulsed.store.sql import rows as decode
+from pulsed.store.sql.insertion import insertion
+from pulsed.store.sql.statement import Statement
+from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.reads import clock
+from pulsed.store.verbs.script import Script, Verb, VerbKind
+
+NO_ID = UUID(int=0)
+"""Smaller than every id."""
+
+
+def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
+    """Read the due schedules, and when the next one is due."""
+
+    def script() -> Script[Due]:
+        found = yield Statement(engine.schedules.due, {"most": limit})
+        upcoming = yield Statement(engine.schedules.next_due, {"skip": skip})
+        now = yield from clock(engine)
+        return Due(
+            decode.schedule.all(engine.dialect, found),
+            engine.dialect.time(upcoming[0][0]) if upcoming else None,
+            now,
+        )
+
+    return Verb("due_schedules", VerbKind.READ, script)
+
+
+def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
+    """Move the cursors that no other process has moved, and insert their jobs; returns the jobs."""
+    careful = [(f.row.id,) for f in fires if f.overlap is Overlap.SKIP and f.jobs]
+
+    def script() -> Script[list[NewJob]]:
+        busy: set[UUID] = set()
+        if careful:
+            found = yield Statement(engine.schedules.unfinished, {}, careful)
+            busy = {engine.dialect.uuid(schedule_id) for (schedule_id,) in found}
+        decided = [_without_overlap(f, busy) for f in fires]
+        moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
+        advanced = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
+        jobs = [job for f in decided if f.row.id in advanced for job in f.jobs]
+        if jobs:
+            yield insertion(engine.submission.submit, jobs)
+        return jobs
+
+    return Verb("fire", VerbKind.TRANSACTION, script)
+
+
+def _without_overlap(fire: Fire, busy: set[UUID]) -> Fire:
+    """Leave out jobs that would run beside an unfinished job of the same schedule."""
+    if fire.overlap is not Overlap.SKIP or not fire.jobs:
+        return fire
+    kept = [] if fire.row.id in busy else fire.jobs[-1:]
+    passed = fire.plan.missed + len(fire.jobs) - len(kept)
+    return Fire(fire.row, Plan(fire.plan.fire, passed, fire.plan.next), kept, fire.overlap)
+
+
+def _cursor_values(fire: Fire) -> tuple[object, ...]:
+    plan = fire.plan
+    latest = plan.fire[-1] if plan.fire else fire.row.next_run_at
+    return (
+        fire.row.id,
+        fire.row.next_run_at,
+        fire.row.revision,
+        plan.next,
+        latest,
+        plan.missed,
+        bool(fire.jobs),
+    )
+
+
+def park(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
+    """Stop a schedule that cannot be fired, and store the reason."""
+
+    def script() -> Script[None]:
+        read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
+        yield Statement(engine.schedules.park, {**read, "error": reason})
+
+    return Verb("park_schedule", VerbKind.SINGLE, script)
+
+
+def fires(
+    engine: Engine,
+    schedule_id: UUID,
+    limit: int,
+    before: datetime | None,
+    before_id: UUID | None,
+) -> Verb[list[JobRow]]:
+    """Read the jobs that a schedule made, the latest first."""
+    last = {"before": before, "before_id": before_id or NO_ID}
+
+    def script() -> Script[list[JobRow]]:
+        params = {"schedule": schedule_id, "most": limit, **last}
+        found = yield Statement(engine.schedules.fires, params)
+        return decode.job.all(engine.dialect, found)
+
+    return Verb("fires", VerbKind.READ, script)
