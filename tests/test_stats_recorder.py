@@ -5,6 +5,7 @@ import contextlib
 import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -85,7 +86,7 @@ async def test_what_its_own_watchdog_has_recovered_is_counted(store, clock, reco
 
 async def test_a_watchdog_hands_over_the_ends_of_silent_runs(store, clock):
     await running(store, max_attempts=5)
-    seen = []
+    seen: list[Any] = []
     upkeep = Watchdog(store, tick=10, on_reaped=seen.extend)
     await upkeep.tick()
     for _ in range(20):
@@ -202,7 +203,7 @@ class Kept:
     """A store that keeps what is recorded."""
 
     fails: bool = False
-    flushes: list = field(default_factory=list)
+    flushes: list[Any] = field(default_factory=list)
     events: Events = field(default_factory=Events)
 
     @property
@@ -216,7 +217,8 @@ class Kept:
 
 
 async def test_what_is_too_much_to_tell_apart_is_counted_in_one_row():
-    store, clock = Kept(), Clock()
+    store: Any = Kept()
+    clock = Clock()
     recorder = StatsRecorder(store, WORKER)
     recorder.start()
     store.events.publish([event(Started, clock, topic=f"t{n}") for n in range(MOST_LANES + 50)])
@@ -231,7 +233,8 @@ async def test_what_is_too_much_to_tell_apart_is_counted_in_one_row():
 
 
 async def test_texts_of_errors_are_cut():
-    store, clock = Kept(), Clock()
+    store: Any = Kept()
+    clock = Clock()
     recorder = StatsRecorder(store, WORKER)
     recorder.count([failure(clock, "E" * 10_000, "m" * 100_000)])
     await recorder.flush()
@@ -241,7 +244,8 @@ async def test_texts_of_errors_are_cut():
 
 
 async def test_minutes_that_cannot_be_written_are_bounded():
-    store, clock = Kept(fails=True), Clock()
+    store: Any = Kept(fails=True)
+    clock = Clock()
     recorder = StatsRecorder(store, WORKER)
     recorder.start()
     for _ in range(3 * MOST_MINUTES):
@@ -257,7 +261,8 @@ async def test_a_server_that_is_too_old_is_mentioned_once(caplog):
         async def record(self, recorder, rollups, errors=()):
             raise ServerTooOld("recording statistics failed: the pulsed server is too old for it")
 
-    store, clock = Old(), Clock()
+    store: Any = Old()
+    clock = Clock()
     pauses = []
 
     async def pause(seconds):
