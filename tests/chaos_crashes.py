@@ -26,7 +26,7 @@ from pulsed import Backoff, Pulse, Router
 from tests.chaos import Progress, Query, Storm, _json, _uuid, reading, scratch_database
 
 LEASE, TICK = 1.5, 0.5
-"""Long enough that no living worker loses a job, which would count against the neighbours."""
+"""Long enough that no live worker loses a job, which would count against the neighbours."""
 ONE_IN = 111
 """0.9 %."""
 PATIENCE = 400.0

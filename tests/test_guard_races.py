@@ -80,7 +80,7 @@ async def claimed_by_both(postgres: PostgresBackend, *removed: str) -> bool:
         if LOCK in removed:
             await blocked(postgres)
         else:
-            assert await task == []  # a locked row is passed over, not waited for
+            assert await task == []  # a locked row is skipped, not waited for
     claimed = await task
     await store.aclose()
     postgres.empty()

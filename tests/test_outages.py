@@ -57,7 +57,7 @@ class Life:
         self.windows.append((at, at + self.calm))
 
     def beats(self, lease: float) -> Iterator[float]:
-        """When a living worker beats: in time, or soon after an outage that kept it from it."""
+        """When a live worker sends heartbeats: in time, or soon after an outage."""
         last = self.dice.uniform(-lease / 3, 0)
         yield last
         for begin, end in self.windows:
@@ -85,7 +85,7 @@ class Life:
             at = commit + tick * self.dice.uniform(0.7, 0.9)
 
     def reaped(self, lease: float, beats: list[float], watchdogs: list[float]) -> float | None:
-        """Return when the job of a worker with these beats is reaped, if it is."""
+        """Return when the job of a worker with these heartbeats is reaped, if it is."""
         looks = list(itertools.chain(*(self.looks(tick) for tick in watchdogs)))
         events = [(at, 0, n) for n, (at, _) in enumerate(looks)]
         events += [(commit, 1, n) for n, (_, commit) in enumerate(looks)]

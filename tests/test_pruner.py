@@ -137,7 +137,7 @@ async def test_to_keep_everything_removes_no_job(store, clock: Clock):
 
 
 async def slept(store: SqlStore, number: int) -> list[float]:
-    """Run the loop until it wanted to rest so many times; returns how long."""
+    """Run the loop until it has paused so many times; returns for how long."""
     seconds: list[float] = []
 
     async def rest(wanted: float) -> None:

@@ -148,7 +148,7 @@ class TestGrants:
         await submit(client)
         batches = [await stream.batch() for stream in waiting]
         assert sorted(len(batch.assignments) for batch in batches) == [0] * 19 + [1]
-        # One for the job; the file that changes while it is claimed is a hint or two more.
+        # One for the job; the change of the file during the claim is a notification or two more.
         assert server.server.dispatcher.claims - before <= 5
 
     async def test_streams_are_served_in_turn(self, client):

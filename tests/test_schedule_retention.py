@@ -106,7 +106,7 @@ async def test_a_schedule_stays_as_long_as_one_of_its_jobs(store, clock, outcome
 
 
 async def test_the_time_counts_from_the_moment_at_which_nothing_was_left_to_come(store, clock):
-    """Not from the instant that was passed over, of which there is no job."""
+    """Not from the skipped instant, which has no job."""
     await put(store, "party", at=clock.after(1), catch_up="skip")
     clock.advance(10 * AGE)
     assert await tick(store) == []

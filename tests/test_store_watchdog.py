@@ -174,7 +174,7 @@ async def looks(store, clock, seconds: float, *, apart: float = TICK) -> list[UU
 
 
 async def test_no_mass_reap_after_all_watchdogs_were_away(store, clock):
-    """The workers were cut off by the same outage: they get time to beat first."""
+    """The workers were cut off by the same outage: they get time for a heartbeat first."""
     await never_away(store)
     await store.submit([a_job() for _ in range(20)])
     runs = await claim(store, limit=20)
@@ -226,7 +226,7 @@ async def test_the_first_look_ever_knows_nothing_and_waits(store, clock):
 async def test_a_gap_counts_when_it_is_longer_than_the_time_between_two_beats(
     store, clock, lease, share, spared
 ):
-    """A shorter one can make no lease of a living worker run out, whatever its length."""
+    """A shorter one cannot make a live worker's lease expire, whatever its length."""
     await never_away(store)
     run = await running(store, lease=lease)
     await looks(store, clock, lease, apart=lease / 4)

@@ -49,7 +49,7 @@ async def stolen(backend: Backend, store: SqlStore, job_id: UUID, topic: str) ->
     return assignment
 
 
-# -- beating --------------------------------------------------------------------------------------
+# -- heartbeats -----------------------------------------------------------------------------------
 
 
 async def test_one_beat_extends_every_lease(
@@ -87,7 +87,7 @@ def an_assignment(number: int, lease: float) -> Assignment:
 
 
 class Answering:
-    """A store that only knows how to beat."""
+    """A store that only takes heartbeats."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -113,7 +113,7 @@ def test_the_shortest_lease_sets_the_pace():
 
 
 def test_a_lease_counts_from_when_it_was_asked_for():
-    """By then it may have been granted: an answer can be long under way, or a process frozen."""
+    """It may have been granted then: an answer can be in flight for long, or a process frozen."""
     given_up: list[Any] = []
     store: Any = Answering()
     leases = Leases(store, given_up.extend, lambda *_: None, fence=Fence.UNCONFIRMED)
@@ -313,7 +313,7 @@ async def test_a_report_under_a_lost_lease_is_refused(
         await in_status(store, job_id, Status.RUNNING)
         it.worker._claimer.stopping = True
         theirs = await stolen(backend, store, job_id, "slow")
-        proceed.set()  # before any beat could tell
+        proceed.set()  # before any heartbeat could report it
         await until(lambda: "came too late" in caplog.text)
     assert (await row(store, job_id)).locked_by == BOB
     assert await settle(store, theirs, Succeeded('"theirs"'))
@@ -431,6 +431,6 @@ async def test_a_blocked_event_loop_keeps_its_leases_and_the_handler_is_named(
     async with working(store, handler(selfish, lease=0.4), handler(sibling, lease=0.4)):
         jobs = [await finished(store, job_id) for job_id in ids]
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
-    assert len(beats_meanwhile) >= 4  # one of them may have been under way
+    assert len(beats_meanwhile) >= 4  # one of them may have been in flight
     assert all(beat == set(ids) for beat in beats_meanwhile)
     await store.aclose()

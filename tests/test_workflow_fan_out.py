@@ -373,5 +373,5 @@ async def test_workflows_fan_out_into_workflows(store: SqlStore):
 
     whole_tree: Handler[Any] = handler(tree)
     job_id = await submit(store, "tree", depth=3)
-    async with working(store, whole_tree, concurrency=2):  # fewer slots than workflows under way
+    async with working(store, whole_tree, concurrency=2):  # fewer slots than running workflows
         assert result(await finished(store, job_id)) == 8

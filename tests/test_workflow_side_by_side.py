@@ -28,7 +28,7 @@ LOOKS = 20
 
 
 class Slow:
-    """A step that is under way until it is let go."""
+    """A step that runs until it is released."""
 
     def __init__(self) -> None:
         self.calls = 0

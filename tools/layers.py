@@ -66,7 +66,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.web": [
-        {"access", "live", "redaction", "render", "search", "summary"},
+        {"access", "charts", "live", "redaction", "render", "search", "summary"},
         {"guard"},
         {"site"},
         {"login", "pages"},

@@ -35,7 +35,7 @@ from tools.browser import axe_script, find_chromium
 PATIENCE = 10.0  # seconds; for everything a page is waited for
 
 ARGUMENTS = (
-    "--no-sandbox",  # root has none, nor has a container; only our own pages are opened
+    "--no-sandbox",  # root has none, nor has a container; only pages of the test are opened
     # No name is resolved: what a page or the browser itself asks of another host stays here.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )

@@ -141,7 +141,7 @@ class Explorer:
         return chosen, free
 
     def _settled(self) -> list[int]:
-        """Wait until each actor is at its gate, has ended, or waits for a lock; who can go on?"""
+        """Wait until each actor is at its gate, has ended, or waits for a lock; who can run?"""
         give_up_at = time.monotonic() + PATIENCE
         while True:
             busy = [a for a in self.actors if not (a.at_gate or a.done)]

@@ -350,7 +350,7 @@ class ScratchPostgres:
     def _end(self, how: signal.Signals) -> None:
         if self.running:
             _signal(self.pid, how)
-            self.thaw()  # a frozen one hears nothing
+            self.thaw()  # a frozen one does not react
             self._wait_for_the_end()
 
     def _wait_for_the_end(self) -> None:

@@ -44,9 +44,13 @@ def templates() -> jinja2.Environment:
         number=lambda value: f"{value:,}",
         compact=compact,
         iso=iso,
+        maybe_duration=maybe_duration,
+        percent=percent,
         pretty=pretty,
+        rate=rate,
         short_id=short_id,
         since=since,
+        sparkline=sparkline,
         status=status,
         utc=utc,
     )
@@ -103,6 +107,31 @@ def compact(value: float) -> str:
             scaled = value / (1_000 if unit == "k" else 1_000_000)
             return f"{scaled:.1f} {unit}" if scaled < 99.5 else f"{scaled:.0f} {unit}"
     return f"{value / 1e9:.1f} G"
+
+
+def rate(value: float) -> str:
+    """Return a number of jobs per minute, exact where it is small."""
+    return f"{value:.1f}".removesuffix(".0") if value < 10 else compact(value)
+
+
+def percent(share: float | None) -> str:
+    """Return a share of one in percent."""
+    if share is None:
+        return "\N{EN DASH}"
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def maybe_duration(seconds: float | None) -> str:
+    """Return a duration that may be unknown."""
+    return "\N{EN DASH}" if seconds is None else format_duration(seconds)
+
+
+def sparkline(path: str, label: str) -> Markup:
+    """Return the picture of small bars whose path is given."""
+    return Markup(
+        '<svg class="bars" viewBox="0 0 120 18" width="120" height="18" role="img" '
+        'aria-label="{}"><path d="{}"/></svg>'
+    ).format(label, path)
 
 
 def pretty(text: str | None) -> str:
