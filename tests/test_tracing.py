@@ -60,7 +60,8 @@ def links_of(span: ReadableSpan) -> dict[Any, int]:
 
 def id_of(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.span_id
+    found: int = span.context.span_id
+    return found
 
 
 def parent_of(span: ReadableSpan) -> int | None:
@@ -222,9 +223,8 @@ from pulsed.tracing import instrument
 
 spans = (pathlib.Path(__file__).parent / "spans").open("a")
 provider = TracerProvider()
-provider.add_span_processor(
-    SimpleSpanProcessor(ConsoleSpanExporter(out=spans, formatter=lambda s: s.to_json(indent=None) + "\\n"))
-)
+written = ConsoleSpanExporter(out=spans, formatter=lambda s: s.to_json(indent=None) + "\\n")
+provider.add_span_processor(SimpleSpanProcessor(written))
 app = Pulse()
 instrument(app, provider)
 
