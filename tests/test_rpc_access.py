@@ -121,6 +121,7 @@ class World:
             "CancelJobs": ids,
             "ReplayJobs": ids,
             "DeleteJobs": ids,
+            "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "Audit": pb.AuditRequest(),

@@ -376,6 +376,16 @@ class Store(Submitter):
         """
 
     @abstractmethod
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        """Make jobs due now that wait for their time: delayed ones, retries, sleeping workflows.
+
+        A job that waits for a signal, for another job or for its children goes on waiting.
+        Returns, for each job that exists, whether it is due now, and its status.
+        """
+
+    @abstractmethod
     async def audit_log(
         self,
         *,

@@ -28,7 +28,7 @@ from pulsed.store.retrying import RetryOptions, retry_of, retrying
 
 log = logging.getLogger("pulsed.upkeep")
 
-SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs"}
+SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs", "ExpediteJobs"}
 """Calls that are not retried while rows are locked: the rows that are free are then written."""
 
 LONGEST_CALL = 30.0

@@ -347,6 +347,7 @@ class RemoteStore(Store):
                 where=message, limit=limit - len(rows), before=values.maybe_text(last)
             )
             answer = await self.connection.call("ListJobs", request)
+            _check_applied(where, answer)
             rows += map(to.job_of, answer.jobs)
             if len(rows) == limit:
                 return Page(rows, next=rows[-1].id)
@@ -357,6 +358,7 @@ class RemoteStore(Store):
     async def counts(self, where: JobFilter) -> Counts:
         request = pb.CountJobsRequest(where=to.filter_message(where))
         answer = await self.connection.call("CountJobs", request)
+        _check_applied(where, answer)
         return _counts_of(answer)
 
     async def failures(
@@ -387,6 +389,11 @@ class RemoteStore(Store):
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         return await self._act("DeleteJobs", ids, by)
+
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("ExpediteJobs", ids, by)
 
     async def _act(
         self, method: str, ids: Sequence[UUID], by: Operator | None, *, fresh: bool = False
@@ -483,7 +490,29 @@ def _counts_of(answer: Any) -> Counts:
     return Counts(
         ((to.STATUSES[count.status], count.jobs) for count in answer.counts),
         (to.STATUSES[count.status] for count in answer.counts if count.at_least),
+        due=answer.due,
     )
+
+
+OLD_CONDITIONS = frozenset(
+    {"status", "topic", "queue", "tag", "error", "since", "until", "parent", "parent_step"}
+)
+"""What every server can search by."""
+
+
+def _check_applied(where: JobFilter, answer: Any) -> None:
+    """Refuse an answer of a server that ignored conditions: a bulk act would hit other jobs."""
+    every = JobFilter()
+    newer = [
+        name
+        for name in where.__struct_fields__
+        if name not in OLD_CONDITIONS and getattr(where, name) != getattr(every, name)
+    ]
+    if newer and answer.conditions < where.conditions:
+        raise ConfigError(
+            f"The server is older than this client and cannot search by {', '.join(newer)}: "
+            "upgrade it, or search without."
+        )
 
 
 def _ages(

@@ -364,6 +364,22 @@ class SqlStore(Store):
         _check_locked(left, len(ids))
         return answers
 
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        (answers, queues), left = await self._act_on(
+            ids,
+            lambda some: operators.expedite(self.engine, some),
+            by,
+            "run jobs now",
+            lambda done: _done(done[0]),
+        )
+        await self.hint_some(queues)
+        _check_locked(left, len(ids))
+        return answers
+
     async def audit_log(
         self,
         *,
