@@ -55,7 +55,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"enqueuing"},
         {"workflow"},
         {"context"},
-        {"process", "upkeep"},
+        {"process", "stats", "upkeep"},
         {"worker"},
         {"doctor"},
     ],
@@ -67,6 +67,7 @@ LAYERS: dict[str, list[set[str]]] = {
     ],
     "pulsed.web": [
         {"access", "charts", "live", "redaction", "render", "search", "summary"},
+        {"json_text", "runs", "waterfall"},
         {"guard"},
         {"site"},
         {"login", "pages"},
