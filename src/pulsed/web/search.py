@@ -215,7 +215,8 @@ QUALIFIERS: Mapping[str, Callable[[str, datetime], dict[str, Any]]] = {
 def in_words(where: JobFilter, now: datetime) -> str:
     """Return a filter as a phrase: ``DEAD_LETTERED jobs of send_email, submitted since …``."""
     statuses = " or ".join(status.replace("_", " ") for status in where.status)
-    parts = [f"{statuses} jobs" if statuses else "jobs in any status"]
+    lead = f"{statuses} jobs" if statuses else "jobs in any status"
+    parts = []
     if where.due is not None:
         parts.append("that are due" if where.due else "that are not due yet")
     said = {
@@ -235,10 +236,10 @@ def in_words(where: JobFilter, now: datetime) -> str:
         parts.append(
             f"submitted in the last {format_duration((now - where.since).total_seconds())}"
         )
-    if where.until is not None:
-        age = (now - where.until).total_seconds()
-        parts.append(f"submitted more than {format_duration(age)} ago" if age >= 1 else "")
-    return ", ".join(filter(None, [" ".join(parts[:2]), *parts[2:]]))
+    age = 0.0 if where.until is None else (now - where.until).total_seconds()
+    if age >= 1:
+        parts.append(f"submitted more than {format_duration(age)} ago")
+    return f"{lead} {', '.join(parts)}".rstrip()
 
 
 # -- completion -----------------------------------------------------------------------------------
