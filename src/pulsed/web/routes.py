@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsed.web.access import Role
-from pulsed.web.pages import bulk, jobs, live, overview
+from pulsed.web.pages import bulk, job, jobs, live, overview
 from pulsed.web.site import Page
 
 PAGES: tuple[Page, ...] = (
@@ -20,5 +20,13 @@ PAGES: tuple[Page, ...] = (
     Page("/bulk/run-now", bulk.run_now, Role.OPERATOR, "POST"),
     Page("/bulk/delete", bulk.delete, Role.ADMIN, "POST"),
     Page("/bulk/{name}", bulk.show, Role.OPERATOR),
+    Page("/jobs/{id}", job.show),
+    Page("/jobs/{id}/payload", job.payload),
+    Page("/jobs/{id}/result", job.result),
+    Page("/jobs/{id}/runs/{token}", job.traceback),
+    Page("/jobs/{id}/retry", job.retry, Role.OPERATOR, "POST"),
+    Page("/jobs/{id}/cancel", job.cancel, Role.OPERATOR, "POST"),
+    Page("/jobs/{id}/signal", job.signal, Role.OPERATOR, "POST"),
+    Page("/jobs/{id}/delete", job.delete, Role.ADMIN, "POST"),
     Page("/live", live.stream),
 )
