@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from pulsed import Pulse
-from pulsed.model.job import JobRow, Status, WorkerInfo
+from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
 from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store.verbs import search
 from pulsed.web import Delegated, Local, Redaction, Role, Visitor, dashboard
@@ -240,7 +240,7 @@ async def test_a_delete_of_all_needs_its_number_typed(tab, store, clock):
 
 
 def search_filter(topic: str) -> Any:
-    return search.JobFilter(topic=topic)
+    return JobFilter(topic=topic)
 
 
 @pytest.mark.parametrize(
