@@ -66,7 +66,8 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.web": [
-        {"access", "charts", "live", "redaction", "render", "search", "summary"},
+        {"access", "charts", "live", "redaction", "render", "search", "summary", "works"},
+        {"reasons"},
         {"json_text", "runs", "waterfall"},
         {"guard"},
         {"site"},
