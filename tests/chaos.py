@@ -370,7 +370,7 @@ def run(engine: str, options: argparse.Namespace) -> bool:
     """Run the storm on one engine and print what is left of it; True if all is well."""
     with scratch_database(engine) as url:
         with Pulse(url) as app:
-            app.jobs.counts()  # the tables are there before anybody needs them
+            app.jobs.counts()  # create the tables before any process needs them
         storm = _kind_of_storm(options)(
             url, options.seconds, options.jobs, options.workers, random.Random(options.seed)
         )

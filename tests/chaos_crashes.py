@@ -26,7 +26,7 @@ from pulsed import Backoff, Pulse, Router
 from tests.chaos import Progress, Query, Storm, _json, _uuid, reading, scratch_database
 
 LEASE, TICK = 1.5, 0.5
-"""Long enough that no living worker loses a job, which would count against the neighbours."""
+"""Long enough that no live worker loses a job, which would count against the neighbours."""
 ONE_IN = 111
 """0.9 %."""
 PATIENCE = 400.0
@@ -62,7 +62,7 @@ app.include(router)
 
 
 class CrashStorm(Storm):
-    """One supervisor with all the workers; nobody is killed but by the jobs."""
+    """One supervisor with all the workers; only the jobs kill processes."""
 
     runs: Path
 
@@ -132,7 +132,7 @@ def run(engine: str, options: argparse.Namespace) -> bool:
     """Run the storm on one engine and print what is left of it; True if all is well."""
     with scratch_database(engine) as url, tempfile.TemporaryDirectory() as folder:
         with Pulse(url) as first:
-            first.jobs.counts()  # the tables are there before anybody needs them
+            first.jobs.counts()  # create the tables before any process needs them
         storm = CrashStorm(
             url, options.seconds, options.jobs, options.workers, random.Random(options.seed)
         )

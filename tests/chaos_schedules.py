@@ -25,7 +25,7 @@ CATCH_UP_SECONDS = 60.0
 
 
 class ScheduleStorm(Storm):
-    """Processes that fire, and one after the other dies; nobody else enqueues anything."""
+    """Processes that fire and die one after the other; nothing else enqueues jobs."""
 
     every: float = 1.0
 

@@ -32,7 +32,7 @@ from tests.support.session_postgres import SessionPostgres
 
 SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
 
-# The suite draws the same examples every time. `--hypothesis-profile=long` looks for new ones.
+# The suite draws the same examples every time. `--hypothesis-profile=long` searches for new ones.
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 settings.register_profile("long", deadline=None, max_examples=5_000, stateful_step_count=100)
 settings.load_profile("suite")
@@ -189,7 +189,7 @@ async def far(server: ServerThread) -> AsyncIterator[RemoteStore]:
 
 @pytest.fixture
 async def client(server: ServerThread) -> AsyncIterator[RawClient]:
-    """Somebody who knows nothing but the contract."""
+    """A client that knows nothing but the contract."""
     async with raw_client(server.host) as client:
         yield client
 

@@ -39,7 +39,7 @@ BEGUN = b"begun\n"
 """What an attacker says when it begins."""
 TOPIC = "flooded"
 ROOM = 100 * 1024 * 1024
-"""How much more memory than at rest a server may take."""
+"""How much more memory than when idle a server may use."""
 
 
 class Outcome(NamedTuple):

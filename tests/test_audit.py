@@ -132,7 +132,7 @@ async def test_a_lost_answer_leaves_one_entry(store, when, times, verb):
     job_id = await submitted(store)
     if verb == "replay":
         await store.cancel([job_id])
-    before = len(await acts(store))  # a server records what nobody signs for
+    before = len(await acts(store))  # a server also records an act without an operator
     fault = Fault(store, verb, when, times)
     await getattr(store, verb)([job_id], by=ANNA)
     assert fault.hits == times

@@ -113,7 +113,7 @@ class TestHelp:
         assert out.splitlines()[-1] == "False"
 
     def test_a_look_at_the_database_loads_neither_the_app_nor_what_runs_jobs(self):
-        """They are a third of all there is to load, and somebody waits for the answer."""
+        """They are a third of all imports, and delay an interactive command."""
         looks = ("jobs", "schedules", "workers", "doctor", "audit")
         code = "; ".join(f"import pulsed.cli.commands.{name}" for name in looks)
         command = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
@@ -366,7 +366,7 @@ class TestEnqueue:
         assert "no worker is alive" in result.stderr
 
     def end_at_once(self, monkeypatch, live, outcome):
-        """Stand in for a worker: when somebody waits for a job, it has ended."""
+        """Stand in for a worker: end a job when a caller waits for it."""
         wait: Any = vars(Job)["result"]
 
         def result(job: Any, timeout: float | None = None) -> Any:

@@ -72,7 +72,7 @@ class TestWorkersAndSchema:
 
 @contextmanager
 def as_another_user() -> Iterator[None]:
-    """Not the superuser for a while, who may write to every file."""
+    """Drop the superuser's rights temporarily: root may write to every file."""
     me = os.geteuid()
     if me == 0:
         os.seteuid(65_534)

@@ -251,7 +251,7 @@ class TestSettings:
 class TestPipes:
     def test_a_reader_that_goes_away_is_no_error(self, folder, app):
         run_blocking(app.store.submit([a_job(payload='{"text": "long"}') for _ in range(1000)]))
-        # In development mode, every Python tells of what it could not write at the end.
+        # In development mode, every Python reports what it could not write at the end.
         python = [sys.executable, "-X", "dev"]
         command = [*python, "-m", "pulsed", "jobs", "list", "--url", app.url]
         process: Any = subprocess.Popen(

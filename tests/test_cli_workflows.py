@@ -87,7 +87,7 @@ def shown(url: str, job_id: UUID, *options: str) -> Any:
 
 @pytest.fixture
 def people(monkeypatch):
-    """Let somebody sit before the terminal."""
+    """Pretend that stdin is a terminal."""
     monkeypatch.setattr("pulsed.cli.commands.jobs.for_people", lambda **_: True)
 
 

@@ -6,7 +6,7 @@ from tests.support.programs import python
 
 
 def test_the_demo_kills_a_worker_and_accounts_for_every_job(tmp_path: Path):
-    """It leaves its picture to be looked at; here, where it goes with the test."""
+    """It leaves its picture on disk; here in the directory of the test."""
     story = {"TMPDIR": str(tmp_path), "PULSED_DEMO_TILE": "60", "COLUMNS": "200"}
     said = python("examples/demo.py", seconds=120, **story).stdout
     for part in (

@@ -53,7 +53,7 @@ class Life:
             await self.storm()
             self.jobs.failing, self.storming = 0.0, False
             if self.failing:
-                self.dispatcher.hint()  # whoever failed left the others to the poll
+                self.dispatcher.hint()  # a failed claim leaves the others to the poll
             await asyncio.sleep(UNTIL_CALM)
             self.check_calm()
         await self.storm()

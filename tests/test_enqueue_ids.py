@@ -84,7 +84,7 @@ def test_it_holds_in_the_callers_own_transaction(app: Pulse, add: Any, backend: 
 def test_an_enqueue_that_failed_says_that_it_may_be_stored(
     app: Pulse, add: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its commit went through every time, and nobody heard of it."""
+    """Its commit went through every time, and the answer was lost."""
     fails = [True]
 
     async def lost(jobs: Any) -> Any:

@@ -127,7 +127,7 @@ def test_every_field_of_the_contract_is_in_the_table():
 
 
 def other_than_default(name: str, attribute: Attribute) -> Any:
-    """Return a value for an attribute that nobody would get by leaving it out."""
+    """Return a value for an attribute that differs from its default."""
     by_kind = {
         Kind.TEXT: "SIGNAL" if name == "wait_kind" else f'{{"{name}": 1}}',
         Kind.INTEGER: len(name),
@@ -222,7 +222,7 @@ def vars_of(backoff: Backoff) -> dict[str, float]:
 
 @pytest.mark.parametrize("read", [job, assignment], ids=["job", "assignment"])
 def test_a_reader_reads_every_attribute(read):
-    """Those that have a default would not be missed by anybody else."""
+    """No other test would notice a missing field that has a default."""
     source = read.source(frozenset())
     arguments = source.partition("found.append(struct(")[2]
     given = arguments.count(",\n") + 1

@@ -38,7 +38,7 @@ class Time:
 
 
 def after_a_look(time: Time, *priorities: int, took: float = 0.0) -> Floors:
-    """Return floors after a look that found nothing."""
+    """Return floors after a full scan that found nothing."""
     floors = Floors(time)
     walk = floors.walk()
     walk.begin_full_scan()
@@ -147,7 +147,7 @@ def test_a_full_batch_has_seen_everything_above_its_last_job():
 
 
 async def submit_late(store: SqlStore, clock: Clock, seconds: float, **options: Any) -> UUID:
-    """Submit a job that became due a while ago, as one of a long transaction is."""
+    """Submit a job that became due some time ago, as in a long transaction."""
     clock.advance(-seconds)
     job = a_job(topic="here", **options)
     await store.submit([job])
@@ -156,7 +156,7 @@ async def submit_late(store: SqlStore, clock: Clock, seconds: float, **options: 
 
 
 async def foreign_jobs(store: SqlStore, clock: Clock, count: int, **options: Any) -> None:
-    """Fill the head of the queue with due jobs that nobody here handles."""
+    """Fill the head of the queue with due jobs of a foreign topic."""
     await store.submit([a_job(topic="elsewhere", **options) for _ in range(count)])
     clock.advance(10)
 
@@ -171,7 +171,7 @@ async def test_jobs_of_topics_without_a_handler_are_passed_once(store: SqlStore,
     assert len(await claim_here(store)) == 1
     (floors,) = store._floors.values()
     (level,) = floors.walk().levels()
-    assert level.walked == SLACK  # seconds ago: all that is older will not be looked at
+    assert level.walked == SLACK  # seconds ago: nothing older will be scanned
 
 
 @pytest.mark.parametrize("others, believed", [(30, BELIEVED), (5, 0.0)])
@@ -181,7 +181,7 @@ async def test_a_long_first_look_is_believed_if_jobs_of_others_explain_it(
     monkeypatch.setattr(claim_verb, "MANY", 20)
     await foreign_jobs(store, clock, others)
     await store.submit([a_job(topic="here") for _ in range(15)])
-    ticks = itertools.chain([1000.0, 1000.0], itertools.repeat(1002.0))  # begun, and looked
+    ticks = itertools.chain([1000.0, 1000.0], itertools.repeat(1002.0))  # begun, and scanned
     monkeypatch.setattr(SqlStore, "seconds", lambda _: next(ticks))
     assert len(await claim_here(store)) == 10
     (floors,) = store._floors.values()

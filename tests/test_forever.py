@@ -52,7 +52,7 @@ async def test_no_error_ends_it_and_failures_in_a_row_are_counted(caplog):
         "ticking failed (odd); again in 20 s",
         "ticking failed (away); again in 10 s",
     ]
-    # A database that is away needs no traceback; what nobody expected does.
+    # A database that is down needs no traceback; an unexpected error does.
     assert [record.exc_info is not None for record in caplog.records] == [False, True, False]
 
 

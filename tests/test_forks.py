@@ -198,7 +198,7 @@ def fork_in_a_signal_handler() -> None:
 
 @pytest.mark.parametrize("moment", ["pause", "resume"])
 def test_a_signal_handler_may_fork_while_the_hooks_of_a_fork_run(file_store, database, moment):
-    """Everything stays at rest until the outer fork is over; then all threads go on."""
+    """Everything stays stopped until the outer fork is over; then all threads continue."""
     others = [SqliteStore(database) for _ in range(5)]  # which comes first is not known
     interrupted = Interrupted(moment, fork_in_a_signal_handler)
     stores = [file_store, *others]

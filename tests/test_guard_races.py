@@ -80,7 +80,7 @@ async def claimed_by_both(postgres: PostgresBackend, *removed: str) -> bool:
         if LOCK in removed:
             await blocked(postgres)
         else:
-            assert await task == []  # a locked row is passed over, not waited for
+            assert await task == []  # a locked row is skipped, not waited for
     claimed = await task
     await store.aclose()
     postgres.empty()
@@ -367,7 +367,7 @@ async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_lik
         text = text.replace(f"${number}", str(value) if isinstance(value, int) else f"'{value}'")
     hostile = ["seqscan", "hashjoin", "mergejoin", "material", "memoize", "indexscan", "bitmapscan"]
     with contextlib.closing(postgres.connect()) as connection:
-        connection.execute("SET jit = off")  # these plans look expensive, and are not
+        connection.execute("SET jit = off")  # the planner overestimates the cost of these plans
         for off in ([], hostile, hostile[1:], ["nestloop"]):
             with connection.transaction(force_rollback=True):
                 for name in off:
@@ -383,7 +383,7 @@ async def test_a_claim_locks_no_more_rows_than_it_takes_whatever_the_planner_lik
 
 
 class Deferred(sqlite3.Connection):
-    """A connection on which somebody forgot IMMEDIATE."""
+    """A connection that begins without IMMEDIATE."""
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
         return super().execute("BEGIN" if sql == "BEGIN IMMEDIATE" else sql, *args)

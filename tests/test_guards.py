@@ -12,6 +12,7 @@ import pytest
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Beat, Failed, Snoozed, Succeeded
+from pulsed.store.sql.operators import WAITS_FOR_TIME
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.guards import (
     STILL_CLAIMABLE,
@@ -90,7 +91,7 @@ async def test_the_owner_fences_who_only_knows_the_token(backend, statement):
 
 @every_write
 async def test_the_status_fences_a_row_that_kept_its_owner(backend, statement):
-    """No statement of ours leaves an owner on an ended job; a hand on the table might."""
+    """No statement of pulsed leaves an owner on an ended job; manual SQL might."""
 
     async def scenario(store, backend):
         run = await running(store, ALICE)
@@ -171,6 +172,43 @@ async def test_an_act_is_refused_where_the_state_does_not_allow_it(backend, stat
     await check(backend, scenario, statement, guard)
 
 
+async def test_only_a_job_that_ended_without_success_is_edited(backend):
+    async def scenario(store, backend):
+        await store.submit([a_job(), a_job()])
+        done, live = await claim(store)
+        await settle(store, done, Succeeded())
+        before = [backend.row(run.job_id) for run in (done, live)]
+        for run in (done, live):
+            assert not (await store.edit_and_replay(run.job_id, '{"n": 2}'))[run.job_id][0]
+        assert [backend.row(run.job_id) for run in (done, live)] == before
+
+    guard = "AND j.status IN ('DEAD_LETTERED', 'CANCELLED')"
+    await check(backend, scenario, "edit_payload", guard)
+
+
+@pytest.mark.parametrize(
+    "guard, instead",
+    [(f"AND {WAITS_FOR_TIME}", ""), ("AND j.next_run_at > ", "AND j.next_run_at <> ")],
+    ids=["waits for time", "not due"],
+)
+async def test_only_what_waits_for_its_time_and_is_not_due_is_made_due(backend, guard, instead):
+    async def scenario(store, backend):
+        signal, ended, due = a_job(delay=60), a_job(delay=60), a_job()
+        await store.submit([signal, ended, due])
+        for job, status in ((signal, "WAITING"), (ended, "SUCCEEDED")):
+            backend.execute(
+                f"UPDATE pulse_jobs SET status = '{status}', wait_kind = 'SIGNAL' "
+                f"WHERE id = {backend.literal(job.id)}"
+            )
+        backend.clock.advance(1)
+        before = [backend.row(job.id) for job in (signal, ended, due)]
+        answers = await store.expedite([signal.id, ended.id, due.id])
+        assert [answers[job.id][0] for job in (signal, ended, due)] == [False, False, True]
+        assert [backend.row(job.id) for job in (signal, ended, due)] == before
+
+    await check(backend, scenario, "expedite", guard, instead=instead)
+
+
 # -- claim and reap -------------------------------------------------------------------------------
 
 
@@ -190,7 +228,7 @@ async def test_only_claimable_jobs_take_a_place_in_the_batch(backend):
 async def test_a_running_job_is_claimed_by_nobody_else(backend):
     async def scenario(store, backend):
         await running(store, ALICE)
-        await store.submit([a_job(delay=60)])  # so that the priority has somebody waiting
+        await store.submit([a_job(delay=60)])  # so that the priority has a waiting job
         assert await claim(store, BOB) == []
 
     await check(backend, scenario, "claim", PICKED_CLAIMABLE, STILL_CLAIMABLE)
@@ -215,7 +253,7 @@ async def test_only_expired_leases_are_reaped(backend, clock):
 
 
 async def test_only_jobs_that_have_ended_are_pruned(backend, clock):
-    """No statement of ours leaves the time of an end on a living job; a hand on the table might."""
+    """No statement of pulsed sets the end of an unfinished job; manual SQL might."""
 
     async def scenario(store, backend):
         run = await running(store)
@@ -231,7 +269,7 @@ async def test_only_jobs_that_have_ended_are_pruned(backend, clock):
 
 
 async def test_only_jobs_whose_time_is_up_are_pruned(backend, clock):
-    """Both looks at the time of the end say so; here each of them alone, and then neither."""
+    """Two guards check the time of the end; here each of them alone, and then neither."""
 
     async def removes_a_young_job(*looks: str) -> bool:
         store = backend.open()

@@ -68,7 +68,7 @@ class Subscriptions:
 
 
 async def test_a_server_goes_on_listening_while_streams_bring_new_queues(backend):
-    """It never polls here, so every job arrives because it was heard of."""
+    """It never polls here, so every job arrives by a notification."""
     made: list[Subscriptions] = []
 
     def make_store() -> Any:

@@ -57,7 +57,7 @@ class Life:
         self.windows.append((at, at + self.calm))
 
     def beats(self, lease: float) -> Iterator[float]:
-        """When a living worker beats: in time, or soon after an outage that kept it from it."""
+        """When a live worker sends heartbeats: in time, or soon after an outage."""
         last = self.dice.uniform(-lease / 3, 0)
         yield last
         for begin, end in self.windows:
@@ -70,7 +70,7 @@ class Life:
                 due += lease / 3
 
     def looks(self, tick: float) -> Iterator[tuple[float, float]]:
-        """When a watchdog looks, and when it commits: later, if it was held up or frozen."""
+        """When a watchdog scans, and when it commits: later, if it was delayed or frozen."""
         at = self.dice.uniform(0, tick)
         while at < self.windows[-1][1]:
             window = next((w for w in self.windows if w[0] <= at < w[1]), None)
@@ -85,7 +85,7 @@ class Life:
             at = commit + tick * self.dice.uniform(0.7, 0.9)
 
     def reaped(self, lease: float, beats: list[float], watchdogs: list[float]) -> float | None:
-        """Return when the job of a worker with these beats is reaped, if it is."""
+        """Return when the job of a worker with these heartbeats is reaped, if it is."""
         looks = list(itertools.chain(*(self.looks(tick) for tick in watchdogs)))
         events = [(at, 0, n) for n, (at, _) in enumerate(looks)]
         events += [(commit, 1, n) for n, (_, commit) in enumerate(looks)]
@@ -171,7 +171,7 @@ def watchdogs(backend: PostgresBackend, count: int) -> Iterator[list[Actor]]:
 def in_any_order(
     actors: list[Actor], threads: ThreadPoolExecutor, dice: random.Random
 ) -> list[Lease]:
-    """Let each of them look, statement by statement; returns what they reaped."""
+    """Let each of them scan, statement by statement; returns what they reaped."""
     for actor in actors:
         actor.begin(threads, lambda store: store.watchdog())
     while running := [actor for actor in actors if not actor.done]:

@@ -52,7 +52,7 @@ async def test_no_job_is_claimed_twice_and_no_claim_exceeds_its_limit(stores):
 
 
 async def test_batches_over_the_same_jobs_do_not_deadlock(stores):
-    """Settles, beats, cancels, replays and reaps of the same rows, each in an order of its own."""
+    """Settles, heartbeats, cancels, replays and reaps of the same rows, each in its own order."""
     policy = a_policy(backoff=NO_WAIT, max_attempts=100_000, lease=30)
     await stores[0].submit([a_job(id=new_job_id()) for _ in range(60)])
     rounds = 12

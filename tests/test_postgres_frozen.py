@@ -49,7 +49,7 @@ async def test_a_server_frozen_for_longer_than_the_leases_costs_nobody_a_job(
             postgres_server.freeze()
             await asyncio.sleep(FROZEN)  # the leases run out by the clock of the server
             postgres_server.thaw()
-            await asyncio.sleep(0.3)  # all wake, and some have beaten
+            await asyncio.sleep(0.3)  # all wake, and some have sent a heartbeat
         journal.let_go()
         ended = await all_finished(store, [job.id for job in jobs])
     assert {(row.status, row.attempts) for row in ended} == {(Status.SUCCEEDED, 1)}

@@ -29,7 +29,7 @@ def url_of(*ports: int, database: str = "postgres", user: str = "postgres") -> s
 
 
 def a_store(url: str) -> PostgresStore:
-    # A statement that nobody ended would take an hour here.
+    # A statement that is not ended would take an hour here.
     return PostgresStore(url, PostgresOptions(statement_timeout=3600, **AT_ONCE_OPTIONS))
 
 
@@ -51,9 +51,9 @@ async def test_a_host_that_hangs_is_passed_over(
     store = a_store(url_of(*ports, database=real.path[1:], user=real.username or "postgres"))
     job = a_job()
     if how == "async":
-        assert await store.submit([job]) == 1
+        assert (await store.submit([job])).new == 1
     else:
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job])).new) == 1
     assert proxy.accepted > 0
     await store.aclose()
 
@@ -68,9 +68,9 @@ async def test_a_host_that_hangs_up_is_passed_over(postgres_url: str, how: str):
     store = a_store(f"{url}?sslmode=disable")
     job = a_job()
     if how == "async":
-        assert await store.submit([job]) == 1
+        assert (await store.submit([job])).new == 1
     else:
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job])).new) == 1
     await store.aclose()
     proxy.close()
 
@@ -78,9 +78,9 @@ async def test_a_host_that_hangs_up_is_passed_over(postgres_url: str, how: str):
 async def test_a_standby_is_passed_over():
     with ScratchPostgres() as primary, primary.standby() as standby:
         store = a_store(url_of(standby.port, primary.port))
-        assert await store.submit([a_job()]) == 1
+        assert (await store.submit([a_job()])).new == 1
         job = a_job()
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job])).new) == 1
         await store.aclose()
 
 
@@ -150,7 +150,7 @@ async def test_a_submit_on_a_host_that_goes_silent_is_stored_once(silent: Any):
     proxy.silence(also_new=True)
     job = a_job()
     async with asyncio.timeout(60):
-        assert await store.submit([job]) == 1
+        assert (await store.submit([job])).new == 1
     assert set(await store.get([job.id])) == {job.id}
     await store.aclose()
 
@@ -183,7 +183,7 @@ def test_a_host_is_given_up_only_if_it_lets_nobody_in_and_another_one_does():
     for own, b, c, replaced in (
         (True, True, True, False),
         (None, True, True, False),  # full, but there
-        (False, False, None, False),  # nobody to go to
+        (False, False, None, False),  # no other host
         (False, False, True, True),
     ):
         answers |= {"a": own, "b:1": b, "c": c}

@@ -72,7 +72,7 @@ def blocked(admin: psycopg.Connection[Any], role: str = "%") -> int:
 
 
 class LimitedAuthenticator(Authenticator):
-    """Lets everybody in, for one topic only."""
+    """Admits every caller, for one topic only."""
 
     async def authenticate(self, context: Any) -> Caller:
         return Caller("one topic", frozenset(Role), frozenset([TOPIC]), None)

@@ -111,7 +111,7 @@ def explain(connection, sql: Sql):
 
 
 def is_as_expected(scans, expected):
-    """Whether each scan is one of the expected look-ups, and each of those is there."""
+    """Whether the scans are exactly the expected index lookups."""
     left = list(expected)
     for node in scans:
         index, condition = node.get("Index Name"), node.get("Index Cond", "")
@@ -173,7 +173,7 @@ MANY_TOPICS, FOREIGN, OURS = 400, 300, 50
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
 def test_a_claim_does_not_compare_each_job_with_each_topic(planner, analyzed):
-    """Neither the jobs that it passes over nor those that it leases."""
+    """Neither the jobs that it skips nor those that it leases."""
     planner.execute(f"TRUNCATE {SCHEMA}.pulse_jobs")
     for topic, number in (("foreign", FOREIGN), ("t7", OURS)):
         planner.execute(
@@ -265,6 +265,7 @@ WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "forget_signals": [SIGNALS],
     "forget_failed_steps": [CHECKPOINTS, CHECKPOINTS],
     "reopen_fan_outs": [CHECKPOINTS, CHECKPOINTS],
+    "end_sleeps": [CHECKPOINTS],
 }
 RARE_PLANS = {
     "untold_children": [("pulse_jobs_family", "parent_id = $"), BY_ID],

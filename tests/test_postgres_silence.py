@@ -37,7 +37,7 @@ def proxy(postgres_url) -> Iterator[SilentProxy]:
 
 @pytest.fixture
 async def store(proxy, monkeypatch):
-    """A store that gives up a statement after half a second."""
+    """A store that abandons a statement after half a second."""
     monkeypatch.setattr(Sessions, "client_timeout", lambda *_: 0.5)
     store = PostgresStore(proxy.url, PostgresOptions(retry=QUICK, dequeue_retry=QUICK))
     yield store
@@ -66,7 +66,7 @@ async def test_a_blocking_submit_recovers_and_stores_its_job_once(store, proxy):
     await blocking(store.submit([a_job()]))
     proxy.silence()
     job = a_job()
-    assert await blocking(store.submit([job])) == 1
+    assert (await blocking(store.submit([job]))).new == 1
     assert set(await blocking(store.get([job.id]))) == {job.id}
 
 
@@ -142,7 +142,7 @@ async def test_a_worker_keeps_its_jobs(proxy, postgres_url, monkeypatch):
         await until(extended)  # so its heartbeats have a connection
         proxy.silence()
         first = (await row(elsewhere, job_id)).lease_until
-        await until(extended)  # a beat may have been answered just before
+        await until(extended)  # a heartbeat may have been answered just before
         first = (await row(elsewhere, job_id)).lease_until
         await until(extended)
         release.set()

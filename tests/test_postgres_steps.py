@@ -107,7 +107,7 @@ async def cut(postgres_url: str, backend: Backend, clock: Clock) -> AsyncIterato
 async def test_a_commit_that_nobody_answers_for_is_asked_about_until_somebody_does(
     cut: Any, effects: Any, plain: bool, moment: Any
 ):
-    """The answer is lost, and then the database is away for longer than storage retry lasts."""
+    """The answer is lost, and then the database is down for longer than storage retry lasts."""
     store, proxy = cut
     inner, tries = a_step(plain, INSERT)
 

@@ -72,7 +72,7 @@ async def listening(store, *queues):
 
 @asynccontextmanager
 async def heard_on(url, channel):
-    """Everything that is notified on a channel, as another client hears it."""
+    """All notifications on a channel, as another client receives them."""
     heard = []
     connection = await asyncpg.connect(url)
     await connection.add_listener(channel, lambda *said: heard.append(said[3]))
@@ -117,13 +117,13 @@ async def test_a_submit_in_the_same_process_wakes_once_and_not_again_when_it_is_
         await store.submit([a_job(queue="mail")])
         await it.rung()  # it was announced
         await bell.rung()
-        await elsewhere.submit([a_job(queue="end")])  # heard behind that, on the same connection
+        await elsewhere.submit([a_job(queue="end")])  # received after that, on the same connection
         await bell.rung()
         assert bell.rings == 3  # with the one at the beginning
 
 
 async def test_who_waits_in_the_same_process_acts_before_the_others_are_told(opened, monkeypatch):
-    store = opened(prepared_statements=False)  # hears nothing but what this process does
+    store = opened(prepared_statements=False)  # receives only notifications of this process
     woken, order = asyncio.Event(), []
 
     async def claim():
@@ -333,7 +333,7 @@ async def test_a_fork_leaves_what_is_owed_to_the_parent(monkeypatch):
 
 
 class Failing(Recorder):
-    """Fails the second time, in a way that nobody thought of."""
+    """Fails the second time, with an unexpected error."""
 
     def __init__(self, error):
         super().__init__()
@@ -386,5 +386,5 @@ async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog
 
     store._notifier._perform = refuse
     with caplog.at_level(logging.DEBUG, logger="pulsed.store"):
-        assert await store.submit([a_job()]) == 1
+        assert (await store.submit([a_job()])).new == 1
     assert "will find the jobs by polling" in caplog.text

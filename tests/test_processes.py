@@ -73,7 +73,7 @@ def processes(backend: Backend, tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture
 def live(backend: Backend) -> SqlStore:
-    """A store on the time that everybody shares."""
+    """A store on the clock that all processes share."""
     return backend.open(own_clock=False)
 
 
@@ -176,7 +176,7 @@ async def test_a_job_that_kills_its_process_is_parked_and_its_siblings_run_again
         process = processes.start()
         assert await died(process) != 0
         await expire_leases(backend, live)
-        # Somebody who cannot run the poison looks after the dead.
+        # A worker that cannot run the poison recovers the jobs of dead ones.
         async with working(live, sibling.handler, tick=TICK):
             await in_status(live, guilty, expected)
             await finished(live, innocent)
@@ -199,7 +199,7 @@ async def test_a_job_that_kills_its_process_costs_its_neighbours_no_attempt(
         found = await live.get([guilty, *innocent])
         return all(job.status in TERMINAL for job in found.values())
 
-    # Somebody looks after the dead all the time.
+    # One worker recovers the jobs of dead ones all the time.
     async with working(live, sibling.handler, tick=TICK, queues=["nothing"]):
         while not await is_over():
             if worker is None or worker.poll() is not None:

@@ -137,7 +137,7 @@ async def test_to_keep_everything_removes_no_job(store, clock: Clock):
 
 
 async def slept(store: SqlStore, number: int) -> list[float]:
-    """Run the loop until it wanted to rest so many times; returns how long."""
+    """Run the loop until it has paused so many times; returns for how long."""
     seconds: list[float] = []
 
     async def rest(wanted: float) -> None:
@@ -183,7 +183,7 @@ async def test_a_worker_prunes(store, clock: Clock, monkeypatch):
         await until(gone)
 
 
-# -- when somebody asks for it --------------------------------------------------------------------
+# -- on request -----------------------------------------------------------------------------------
 
 
 async def test_all_at_once_for_somebody_who_asked(store, clock: Clock, monkeypatch):

@@ -80,9 +80,10 @@ class TestCuts:
             far = remote(proxy.port)
             await far.now()
             proxy.arm(b"marker-of-the-payload", moment)
-            job_id = await submit_anyhow(far, "marker-of-the-payload")
+            job_id, is_new = await submit_anyhow(far, "marker-of-the-payload")
             await far.aclose()
             assert proxy.cuts == 1
+        assert is_new is not False  # nobody else has stored it
         assert (await near.get([job_id]))[job_id].status is Status.PENDING
 
     async def test_jobs_lost_on_their_way_to_the_worker_are_found_and_run(self, server, near):
@@ -107,10 +108,10 @@ class TestCuts:
         assert sorted(ran) == [0, 0, 1, 2, 3, 4]
 
 
-async def submit_anyhow(far: RemoteStore, marker: str) -> Any:
+async def submit_anyhow(far: RemoteStore, marker: str) -> tuple[UUID, bool | None]:
     job = a_job(payload=f'{{"to":"{marker}"}}')
-    await far.submit([job])  # 0 if the answer of the first try was lost
-    return job.id
+    answer = await far.submit([job])
+    return job.id, answer.is_new(0)  # None if the answer of the first attempt was lost
 
 
 class TestSilence:
@@ -210,7 +211,7 @@ class TestSlowness:
         assert sorted(ran) == list(range(60))
 
     async def test_large_jobs_over_a_slow_line_all_run_once(self, database, near, monkeypatch):
-        """All of them together take longer than anybody waits for an answer.
+        """All of them together take longer than the timeout of an answer.
 
         A twentieth of the real sizes: 40 jobs of 50 KB at 1.6 MB/s, a part of 100 KB, and 0.8 s to
         answer a grant. Only the first claim knows nothing of their size, and claims too many.
@@ -260,7 +261,7 @@ class TestSlowness:
                 before = proxy.accepted
                 proxy.slow_down_what_is_open(Pace(drip=1, every=2.0))
                 ids = await submit_many(near, "job", 3)
-                # Sooner than a grant without an answer would be given up.
+                # Sooner than the timeout of a grant without an answer.
                 rows = await all_finished(near, ids, within=LONGEST_REPORT - 1)
                 assert proxy.accepted > before
             await far.aclose()

@@ -28,7 +28,7 @@ NOW = datetime.now(UTC)
 
 
 class Failing:
-    """A store whose beats fail."""
+    """A store whose heartbeats fail."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -38,7 +38,7 @@ class Failing:
 
 
 def held(store: Any, fence: Fence, lease: float = 30.0) -> tuple[Leases, list[Lease]]:
-    """Return a lease that is held, unconfirmed for too long; and those that were given up."""
+    """Return a lease that is held but unconfirmed for too long, and those that were fenced."""
     given_up: list[Lease] = []
     leases = Leases(store, given_up.extend, lambda *_: None, fence=fence)
     mine = Lease(UUID(int=1), 1, ALICE)
@@ -86,7 +86,7 @@ def test_who_hears_nothing_more_after_that_is_fenced_all_the_same():
 
 @pytest.mark.parametrize("lease", [30.0, 86_400.0])
 def test_a_beat_that_failed_is_made_again_soon_however_long_the_lease_is(lease):
-    """A watchdog that was away gives workers a moment to beat, not a third of their lease."""
+    """After a gap, workers get a moment for a heartbeat, not a third of their lease."""
     leases, _ = held(Failing(AWAY), Fence.NEVER, lease)
     leases.attempt()
     assert leases._next_beat - time.monotonic() <= LONGEST_PAUSE

@@ -50,7 +50,7 @@ def restart(postgres: ScratchPostgres) -> None:
 
 def crash_for_longer_than_a_lease(postgres: ScratchPostgres) -> None:
     postgres.kill()
-    time.sleep(LEASE + 0.2)  # the leases run out in the database, whose clock is not ours to set
+    time.sleep(LEASE + 0.2)  # the leases run out in the database, whose clock the test cannot set
     postgres.start()
 
 
@@ -58,7 +58,7 @@ def crash_for_longer_than_a_lease(postgres: ScratchPostgres) -> None:
 async def test_jobs_of_remote_workers_live_through_an_outage_of_the_database(
     postgres_server: ScratchPostgres, break_down: Callable[[ScratchPostgres], None]
 ):
-    """The server says that its database is away: no worker takes that for a broken network."""
+    """The server reports that its database is down; workers do not take that for silence."""
     release = asyncio.Event()
 
     async def long(n: int) -> int:

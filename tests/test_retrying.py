@@ -236,7 +236,7 @@ def test_a_blocking_caller_waits_in_its_own_thread():
 
 
 class Troubled(SqliteStore):
-    """A store whose database is away."""
+    """A store whose database is down."""
 
     tries = 0
 

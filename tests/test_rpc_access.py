@@ -64,6 +64,7 @@ class World:
             "nobody": None,
             "stranger": tokens.new_secret(),
             "read": given(store, "read", "read"),
+            "operate": given(store, "operate", "operate"),
             "produce": given(store, "produce", "produce"),
             "work": given(store, "work", "work"),
             "admin": given(store, "admin", "admin"),
@@ -119,7 +120,9 @@ class World:
             "ListFailures": pb.ListFailuresRequest(job_id=str(waiting)),
             "CancelJobs": ids,
             "ReplayJobs": ids,
+            "EditJob": pb.EditJobRequest(job_id=str(waiting), payload="{}"),
             "DeleteJobs": ids,
+            "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "Audit": pb.AuditRequest(),
@@ -260,7 +263,7 @@ async def test_who_proves_nothing_is_refused(world, method):
 @pytest.mark.parametrize("method", ALL)
 async def test_the_wrong_role_is_refused(world, method):
     before = world.everything()
-    for who in ("read", "produce", "work"):
+    for who in ("read", "operate", "produce", "work"):
         if not any(role.value == who for role in ROLES[method]):
             assert await world.code(who, method, MINE) in DENIED, who
     assert world.everything() == before
@@ -268,7 +271,7 @@ async def test_the_wrong_role_is_refused(world, method):
 
 @pytest.mark.parametrize("method", ALL)
 async def test_another_tenants_topic_or_queue_is_refused(world, method):
-    """Also for an admin of one topic or queue; what is about all jobs is not his at all."""
+    """Also for an admin of one topic or queue; information about all jobs is closed to it."""
     if method in ABOUT_NO_JOB or method == "ListSchedules":
         pytest.skip("about nobody's jobs, or shows only one's own")
     before = world.everything()
@@ -442,7 +445,7 @@ async def test_a_foreign_workers_id_opens_no_stream(world):
 
 
 async def test_a_lease_in_anothers_name_hides_only_itself(world):
-    """Somebody claimed under my worker's id: I go on seeing what is mine."""
+    """Another caller claimed under the worker's id: the worker still sees its own jobs."""
     worker_id = uuid4()
     for tenant in (MINE, OTHERS):
         await submitted(world.store, topic=tenant, queue=f"shared-{tenant}")
@@ -672,7 +675,7 @@ class TestTLS:
             options = RemoteOptions(**AT_ONCE_OPTIONS)
             place = f"me:{secret}@{server.host}"
             store = RemoteStore(f"pulses://{place}?ca={authority.ca}", options)
-            assert await store.submit([a_job()]) == 1
+            assert (await store.submit([a_job()])).new == 1
             strangers = RemoteStore(f"pulses://{place}", options)  # the system's authorities
             with pytest.raises(TransientStorageError):
                 await strangers.now()
@@ -692,7 +695,7 @@ class TestTLS:
                 return RemoteStore(f"pulses://{server.host}?{files}", options)
 
             ops, stranger = client("ops"), client("stranger")
-            assert await ops.submit([a_job()]) == 1
+            assert (await ops.submit([a_job()])).new == 1
             with pytest.raises(AccessDenied, match="certificate's name is not known"):
                 await stranger.submit([a_job()])
             nobody = RemoteStore(f"pulses://{server.host}?ca={authority.ca}", options)

@@ -315,7 +315,7 @@ class TestStreams:
             assert (await row(near, job_id)).attempts == 0
 
     async def test_nor_at_its_next_grant(self, guarded, keys):
-        """Before the next look at the streams, too."""
+        """Before the next check of the streams, too."""
         near = SqliteStore(guarded.store.path)
         async with raw_client(guarded.host, keys["work"]) as client:
             stream = client.stream()
@@ -470,7 +470,7 @@ async def streams_open(server):
 
 
 class CountingStore:
-    """Has no jobs, and notes in which queues they were looked for."""
+    """Has no jobs, and records which queues were claimed from."""
 
     doubtful_claims = 0
 
@@ -597,7 +597,7 @@ class TestRefusals:
 
 
 class Away(SqliteStore):
-    """A database that is away for a while."""
+    """A database that is down temporarily."""
 
     away = False
     reads = 0

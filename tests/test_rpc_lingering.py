@@ -57,7 +57,7 @@ class NoHints(Listener):
 
 
 class Deaf(SqliteStore):
-    """Tells nobody of jobs."""
+    """Sends no notifications."""
 
     @asynccontextmanager
     async def listen(self, queues, wake):
@@ -66,7 +66,7 @@ class Deaf(SqliteStore):
 
 @pytest.fixture
 def deaf(database):
-    """A server that hears of jobs when the test says so, and only then."""
+    """A server that is notified of jobs only by the test."""
     with ServerThread(lambda: Deaf(database), poll=NEVER) as server:
         yield server
 
@@ -104,7 +104,7 @@ def offers(monkeypatch):
 
 
 async def submit_to(server, queue="default"):
-    """Submit a job and tell the server of it."""
+    """Submit a job and notify the server."""
     job = a_job(queue=queue)
 
     async def arrive(server):
@@ -210,7 +210,7 @@ class TestGrantsThatStand:
     async def test_it_is_answered_once_when_several_queues_have_news_at_once(
         self, client, deaf, monkeypatch
     ):
-        """Nor is news missed that comes while it looks."""
+        """Nor is a notification lost that arrives during a claim."""
         claim, jobs = deaf.store.claim, [a_job(queue=queue) for queue in ("first", "second")]
 
         async def claim_and_hear_news(worker_id, queue, topics, limit):
@@ -237,7 +237,7 @@ class TestGrantsThatStand:
         looks = deaf.server.dispatcher.claims
         job_id = await submit_to(deaf, "second")
         assert jobs_of(await one.batch()) == [job_id]
-        await one.grant(2, 1, queues=["third"])  # is looked at after whoever was called
+        await one.grant(2, 1, queues=["third"])  # is served after the stream that was offered jobs
         await one.batch()
         assert deaf.server.dispatcher.claims == looks + len(BOTH) + 1
 
@@ -270,7 +270,7 @@ class TestGrantsThatStand:
 
         async def claim_and_hear_news(worker_id, queue, topics, limit):
             claimed = await claim(worker_id, queue, topics, limit)
-            if queue == "second" and await deaf.store.submit([job]):
+            if queue == "second" and (await deaf.store.submit([job])).new:
                 deaf.server.dispatcher.hint()
             return claimed
 

@@ -48,7 +48,7 @@ async def store(server):
 
 @pytest.fixture
 def reads(server, monkeypatch) -> Callable[[str], list[int]]:
-    """Has the server's store tell how many items each call of a method brought."""
+    """Records how many items each call of a method of the server's store returned."""
 
     def watch(name: str) -> list[int]:
         numbers: list[int] = []

@@ -148,7 +148,7 @@ class TestGrants:
         await submit(client)
         batches = [await stream.batch() for stream in waiting]
         assert sorted(len(batch.assignments) for batch in batches) == [0] * 19 + [1]
-        # One for the job; the file that changes while it is claimed is a hint or two more.
+        # One for the job; the change of the file during the claim is a notification or two more.
         assert server.server.dispatcher.claims - before <= 5
 
     async def test_streams_are_served_in_turn(self, client):
@@ -322,7 +322,7 @@ class TestEnds:
             await stream.grant(number, 1)
         await until(lambda: server.server.dispatcher.streams)
         answers = 0
-        while server.server.dispatcher.streams:  # nobody reads; meanwhile others are served
+        while server.server.dispatcher.streams:  # it is not read; others are served
             await client("GetTime", pb.GetTimeRequest())
             answers += 1
         assert answers > 1

@@ -68,7 +68,7 @@ def store(far):
 
 
 class Calls(RemoteStore):
-    """A remote store that tells which methods it called, and lets a test act in between."""
+    """A remote store that records which methods it called, and lets a test act in between."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, QUICK)
@@ -383,7 +383,7 @@ async def test_more_items_than_a_request_may_have_are_refused(database):
 
 @pytest.fixture
 async def hasty(database):
-    """A store whose server does not try again by itself: that is left to the client."""
+    """A store whose server does not retry: that is left to the client."""
     options = SqliteOptions(retry=RetryPolicy.disabled())
     with ServerThread(lambda: SqliteStore(database, options)) as server:
         store = RemoteUnderTest(server, QUICK)
@@ -474,7 +474,7 @@ async def test_a_server_without_upkeep_looks_after_orphans_when_asked(database, 
 
 
 async def test_a_token_for_work_is_enough_to_run_a_workflow(database):
-    """Also to stop the children that nobody waits for any more."""
+    """Also to stop the children that no fan-out waits for any more."""
     mine = SqliteStore(database)
     secret = tokens.new_secret()
     token = Token("worker", tokens.digest_of(secret), ("work",), ("parent", "child"), None)

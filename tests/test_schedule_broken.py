@@ -158,7 +158,7 @@ async def test_a_machine_that_does_not_know_a_zone_leaves_the_schedule_to_others
 
 
 async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatch):
-    """Neither what is read at a time nor the time until the next look is theirs."""
+    """They affect neither the batch that is read nor the time until the next poll."""
     monkeypatch.setattr("pulsed.engine.upkeep.scheduler.BATCH", 2)
     for number in range(5):
         await put(store, f"kyiv{number}", cron="* * * * *", zone="Europe/Kyiv")

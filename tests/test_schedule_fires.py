@@ -132,7 +132,7 @@ async def test_catching_up_goes_on_in_batches(store, clock, monkeypatch):
 
 
 async def test_two_schedulers_that_see_different_latest_occurrences_fire_one(store, clock):
-    """One looked just before an instant and the other just after; both hold the same cursor."""
+    """One polled just before an instant and the other just after; both hold the same cursor."""
     await put(store)
     row = await read(store)
     early = decide(row, clock.after(3_600 - 1))
@@ -153,7 +153,7 @@ async def test_the_order_of_two_schedulers_does_not_matter(store, clock):
     clock.advance(3_602)
     assert len(await store.schedules.fire([early])) == 1
     assert await store.schedules.fire([late]) == []
-    (job,) = await tick(store)  # what came after the early one's look is due by itself
+    (job,) = await tick(store)  # what came after the early one's poll is due by itself
     assert job.occurrence == row.anchor + HOUR
     assert len(await jobs_of(store)) == 2
     assert (await read(store)).missed == 58

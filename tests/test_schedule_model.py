@@ -51,7 +51,7 @@ SPECS = st.sampled_from(
 
 
 class Schedules(RuleBasedStateMachine):
-    """One store, any number of schedulers that looked at some time and act at another."""
+    """One store, any number of schedulers that read at one time and act at another."""
 
     backend: Backend
     store: SqlStore
@@ -65,7 +65,7 @@ class Schedules(RuleBasedStateMachine):
         self.rows: dict[UUID, ScheduleRow] = {}
         self.fired: dict[UUID, list[datetime]] = {}
         self.alone: set[UUID] = set()
-        """Schedules that nobody has touched since they were made."""
+        """Schedules that were not changed since they were created."""
 
     @initialize(x=SPECS, y=SPECS)
     def begin(self, x: dict[str, Any], y: dict[str, Any]) -> None:

@@ -187,7 +187,7 @@ def test_a_clock_that_went_back_does_not_move_the_cursor_back(timetable, catch_u
 
 
 def test_an_interval_does_not_drift():
-    """Looked at late, every time by another amount, it keeps its phase."""
+    """Polled late, every time by another amount, it keeps its phase."""
     cursor, now = NOON + MINUTE, NOON
     for late in (0, 1, 59, 61, 3_599, 3_600, 86_399):
         now = cursor + late * SECOND

@@ -113,7 +113,7 @@ def race(backend) -> Iterator[Race]:
 
 @pytest.fixture
 def calm(backend) -> Iterator[SqlStore]:
-    """A third store, to prepare and to look."""
+    """A third store, to prepare and to check."""
     store = backend.open()
     yield store
     close_blocking(store)
@@ -377,7 +377,7 @@ async def passes(backend: Backend, scenario: Scenario, statement: str, *guards: 
 
 
 async def stale_fire_does_nothing(store: SqlStore, backend: Backend) -> None:
-    """A scheduler that looked long ago comes back after others have gone on."""
+    """A scheduler that read long ago comes back after others have fired."""
     await put(store)
     backend.clock.advance(61)
     stale = await decided(store)

@@ -90,7 +90,7 @@ async def test_one_that_goes_on_and_one_that_is_declared_stay(store, clock):
 
 @pytest.mark.parametrize("outcome", [None, Failed("no", final=True)], ids=["waits", "dead letter"])
 async def test_a_schedule_stays_as_long_as_one_of_its_jobs(store, clock, outcome):
-    """Whoever looks at the job finds what made it, and when that was due."""
+    """The job still leads to the schedule that made it, and to its occurrence."""
     await done(store, clock, "party")
     if outcome is not None:
         await ended(store, outcome)
@@ -106,7 +106,7 @@ async def test_a_schedule_stays_as_long_as_one_of_its_jobs(store, clock, outcome
 
 
 async def test_the_time_counts_from_the_moment_at_which_nothing_was_left_to_come(store, clock):
-    """Not from the instant that was passed over, of which there is no job."""
+    """Not from the skipped instant, which has no job."""
     await put(store, "party", at=clock.after(1), catch_up="skip")
     clock.advance(10 * AGE)
     assert await tick(store) == []
@@ -240,7 +240,7 @@ async def prunes(store: Store) -> list[tuple[int, str]]:
 
 
 async def test_a_server_with_upkeep_of_its_own_records_every_prune(tmp_path):
-    """Its workers do not prune through it, so whoever does is an operator, said or not."""
+    """Its workers do not prune through it, so the caller is an operator, named or not."""
     path = tmp_path / "jobs.db"
     with ServerThread(lambda: SqliteStore(path), upkeep=True) as server:
         store = RemoteStore(server.url)

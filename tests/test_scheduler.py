@@ -123,7 +123,7 @@ async def test_hints_without_end_do_not_make_it_look_without_end(store, monkeypa
     async def sleep(seconds: float) -> None:
         if asyncio.current_task() is us:
             slept.append(seconds)
-        else:  # a server's thread, or whoever else lives in this process
+        else:  # a server's thread, or another one of this process
             await really_sleep(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
@@ -231,7 +231,7 @@ async def test_a_schedule_refused_by_the_database_is_found_among_the_others(stor
 
 @pytest.mark.embedded("a server fires schedules by itself")
 async def test_a_schedule_of_another_process_wakes_who_listens(backend):
-    """Nobody waits for the longest sleep; a schedule put elsewhere is a hint."""
+    """A schedule that is put elsewhere sends a notification, which ends the longest sleep."""
     here, there = backend.open(own_clock=False), backend.open(own_clock=False)
     await here.now()
     await there.now()
@@ -257,7 +257,7 @@ async def test_a_schedule_of_another_process_wakes_who_listens(backend):
 
 
 async def test_a_worker_fires_what_another_process_puts(backend):
-    """Its next look would come seconds later."""
+    """Its next poll would come seconds later."""
     here, there = backend.open(own_clock=False), backend.open(own_clock=False)
     ran = asyncio.Event()
 
@@ -383,7 +383,7 @@ async def test_sqlite_looks_schedules_up_by_their_indexes(tmp_path, clock, analy
 
 @pytest.mark.parametrize("believed_active", [20_000, 0], ids=["known", "believed to be idle"])
 def test_postgres_looks_schedules_up_by_their_indexes(postgres_url, believed_active):
-    """Also when statistics say that none is active, and the index of what is due looks empty."""
+    """Also when statistics say that none is active, and the index of due schedules seems empty."""
     store = PostgresStore(postgres_url, PostgresOptions(schema=SCHEMA))
     run_blocking(store.schedules.put(APP, "template", a_spec()))
     run_blocking(store.aclose())

@@ -330,7 +330,7 @@ def test_a_job_without_a_schedule_has_no_occurrence(app):
 
 
 def between_look_and_write(app: Pulse, monkeypatch, act: Callable[[], object], times: int) -> None:
-    """Let somebody else act while an edit is being decided, so many times."""
+    """Let another process act while an edit is being decided, so many times."""
     write = app.store.schedules.put
 
     async def later(*args: Any, **options: Any) -> Any:

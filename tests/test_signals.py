@@ -225,7 +225,7 @@ class TestRepeats:
         ]
 
     async def test_only_signals_count_as_impatience(self, monkeypatch):
-        """A drain that a supervisor asked for, and a signal to everybody, are one request."""
+        """A drain by the supervisor and a signal to the whole group are one request."""
         monkeypatch.setattr(signals, "ECHO", 0.0)
         heard: list[bool] = []
         with on_stop_signals(asyncio.get_running_loop(), lambda *, abort: heard.append(abort)):

@@ -84,7 +84,7 @@ async def test_readers_beside_each_other_use_connections_of_their_own(store):
 
 
 class TakenMeanwhile(list[sqlite3.Connection]):
-    """Empty, but a thread that looked a moment ago saw one connection."""
+    """Empty, but a thread that checked a moment ago saw one connection."""
 
     def __len__(self) -> int:
         return 1

@@ -36,7 +36,7 @@ def remove(path: Path) -> None:
 
 
 async def seen_by_others(path: Path) -> int:
-    """Count the jobs that somebody who opens the file now can see."""
+    """Count the jobs that a process sees which opens the file now."""
     other = SqliteStore(path, SqliteOptions(create=False, migrate=False))
     try:
         return sum((await other.counts(EVERYTHING)).values())

@@ -46,7 +46,7 @@ async def test_a_job_from_this_process_wakes_the_worker(store):
 
 
 async def test_only_commits_of_others_are_news(store, database):
-    """A worker that was told of its own would claim after every one of them."""
+    """A worker that was notified of its own commits would claim after every one of them."""
     await submitted(store)
     seen = store._writer.version_of_others()
     run = await claim_one(store)
@@ -82,7 +82,7 @@ async def test_a_job_from_elsewhere_is_noticed_among_commits_of_our_own(store, d
 
     async with store.listen(["default"], woken.set), asyncio.timeout(60):
         busy = asyncio.create_task(commit_all_the_time())
-        await woken.wait()  # the first commit that is seen may be anybody's
+        await woken.wait()  # the first commit that is seen may be of any process
         woken.clear()
         other = SqliteStore(database)
         await submitted(other)

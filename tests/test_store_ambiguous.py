@@ -42,11 +42,11 @@ from tests.support.waiting import until
 async def test_submit(store, when, times):
     jobs = [a_job() for _ in range(3)]
     fault = Fault(store, "submit", when, times)
-    inserted = await store.submit(jobs)
+    submitted = await store.submit(jobs)
     assert fault.hits == times
     assert set(await store.get([job.id for job in jobs])) == {job.id for job in jobs}
     assert sum((await store.counts(EVERYTHING)).values()) == 3
-    assert inserted == (3 if when == "before" else 0)  # the lost try had inserted them
+    assert submitted.new == (3 if when == "before" else 0)  # the lost try had inserted them
 
 
 OUTCOMES: list[Outcome] = [
@@ -84,7 +84,7 @@ async def test_settle_of_a_batch_in_which_one_had_lost_its_lease(store, when):
 
 
 def claimed_before_it_asks_again(store) -> None:
-    """Let somebody claim between a try whose answer got lost and the next one."""
+    """Let a worker claim between a try whose answer was lost and the next one."""
     perform = store.perform
 
     async def and_then_somebody_claims(verb):
@@ -98,7 +98,7 @@ def claimed_before_it_asks_again(store) -> None:
 
 
 async def test_settle_whose_job_was_claimed_again_before_the_retry_is_lost(store):
-    """Nobody can tell any more what became of the first try: the new lease decides."""
+    """The outcome of the first try is unknowable by now: the new lease decides."""
     run = await running(store, backoff=NO_WAIT, max_attempts=5)
     fault = Fault(store, "settle", "after")
     claimed_before_it_asks_again(store)
@@ -192,6 +192,16 @@ async def test_replay(store, when, times):
     assert (await row(store, dead.job_id)).attempts == 0
 
 
+async def test_edit_and_replay(store, when, times):
+    dead = await running(store, max_attempts=1)
+    await settle(store, dead, Failed("x"))
+    fault = Fault(store, "replay", when, times)
+    answer = await store.edit_and_replay(dead.job_id, '{"n": 12345678901234567890123}')
+    assert fault.hits == times
+    assert answer == {dead.job_id: (True, Status.PENDING)}
+    assert (await row(store, dead.job_id)).payload == '{"n": 12345678901234567890123}'
+
+
 async def test_replay_whose_job_is_already_running_again(store):
     dead = await running(store, max_attempts=1)
     await settle(store, dead, Failed("x"))
@@ -238,7 +248,7 @@ async def test_migrate(backend, when, times):
     store = backend.open()
     faults = [Fault(store, "schema_check", when, times), Fault(store, "migrate", when, times)]
     job = a_job()
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     assert faults[0].hits == times
     if backend.engine == "sqlite":
         assert faults[1].hits == times

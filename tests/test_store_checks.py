@@ -21,7 +21,7 @@ async def test_due_jobs_are_counted_by_queue_and_topic_the_longest_waiting_first
 
 
 async def test_of_a_long_queue_its_head_is_read_and_the_answer_says_so(store, clock, monkeypatch):
-    """What nobody takes stays at the head, so that is where the doctor would see it."""
+    """Jobs that no worker claims stay at the head, where the doctor reads."""
     monkeypatch.setattr(reads, "SEARCHED", 4)
     monkeypatch.setattr(reads, "LEAST_EACH", 1)
     await store.submit([a_job(topic="orphan")])

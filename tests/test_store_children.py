@@ -141,7 +141,7 @@ async def test_a_child_that_tries_again_wakes_nobody(store):
 
 
 async def test_what_was_decided_before_the_suspension_wakes_at_once(store, clock):
-    """Every kind of wait: its condition is looked at once more after the row says WAITING."""
+    """Every kind of wait: its condition is checked once more after the row is WAITING."""
     parent, (run,) = await a_family(store, 1)
     target = await running(store)
     waiter, signalled = await running(store), await running(store)

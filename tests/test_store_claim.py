@@ -92,7 +92,7 @@ async def test_the_assignment_tells_when_it_was_submitted_from_when_it_was_due(s
 
 @pytest.mark.parametrize("number", [float("-inf"), -1e300])
 def test_a_time_that_no_datetime_can_have_does_not_fail_its_batch(number):
-    """Somebody's own INSERT may say '-infinity'."""
+    """A user's own INSERT may use '-infinity'."""
     assert PostgresDialect().instant(number) == EPOCH
 
 
@@ -307,7 +307,7 @@ def test_workers_on_stores_of_their_own_never_get_the_same_job(backend):
     for thread in threads:
         thread.join()
     everything = [job_id for mine in claimed for job_id in mine]
-    # A claim that met only rows locked by others may come back empty: look once more.
+    # A claim that met only rows locked by others may come back empty: claim once more.
     last = backend.open()
     while batch := run_blocking(claim(last)):
         everything += ids(batch)
@@ -316,7 +316,7 @@ def test_workers_on_stores_of_their_own_never_get_the_same_job(backend):
 
 
 async def test_headers_of_another_producer_do_not_spoil_the_claim(store, backend):
-    """Somebody else's numbers in the headers must not fail every row they are claimed with."""
+    """Foreign numbers in the headers must not fail every row they are claimed with."""
     await store.submit([a_job(headers={"tenant": "7"}) for _ in range(3)])
     backend.execute("""UPDATE pulse_jobs SET headers = '{"tenant": 7}'""")
     claimed = await claim(store, limit=3)
@@ -340,7 +340,7 @@ async def test_a_claim_that_ends_in_any_error_is_in_doubt(store, monkeypatch):
 
 @pytest.mark.embedded("counts the statements of a verb")
 async def test_an_empty_queue_costs_one_statement_a_look(store, clock):
-    """An idle worker looks every second, and there may be many of them."""
+    """An idle worker polls every second, and there may be many of them."""
     await claim(store)  # makes the tables
     asked = 0
 

@@ -24,7 +24,7 @@ from tests.support.jobs import (
 
 
 async def crash(store, clock):
-    """Let every worker go silent until its jobs are recovered, and a look be due."""
+    """Let every worker go silent until its jobs are recovered and a full scan is due."""
     clock.advance(31)
     return await reap(store)
 
@@ -140,7 +140,7 @@ async def test_a_job_is_alone_when_its_neighbours_have_ended(store, clock):
 
 
 async def test_the_last_lease_of_a_dead_worker_to_expire_was_not_alone(store, clock):
-    """Leases of one worker end at different times, and may end in different looks."""
+    """Leases of one worker expire at different times, and maybe in different scans."""
     lengths = {"a": 10.0, "b": 20.0, "c": 40.0}
     topics = [a_policy(topic, lease=lease) for topic, lease in lengths.items()]
     jobs = {topic: await submitted(store, topic=topic, max_attempts=1) for topic in lengths}

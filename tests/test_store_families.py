@@ -158,7 +158,7 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
 
 @pytest.mark.embedded("a server sees to it, not its clients")
 async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, monkeypatch):
-    """Not even on a worker that looks rarely."""
+    """Not even on a worker that scans rarely."""
     monkeypatch.setattr("pulsed.engine.upkeep.watchdog.BATCH", 2)
     monkeypatch.setattr("pulsed.engine.upkeep.watchdog.MOST_BATCHES", 2)
     monkeypatch.setattr("pulsed.store.sql_store.store.MOST_ROUNDS", 0)

@@ -154,7 +154,7 @@ async def test_replay_never_lowers_the_token(store):
 
 
 async def test_a_lease_that_is_over_still_counts_until_somebody_took_the_job(store, clock):
-    """Time alone fences nobody: the watchdog does, in the row."""
+    """Time alone fences no run: the watchdog does, in the row."""
     run = await running(store, ALICE)
     clock.advance(1_000)
     assert await store.beat([run.lease]) == {run.lease: Beat.OK}

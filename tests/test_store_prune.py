@@ -248,7 +248,7 @@ async def test_many_at_once_remove_each_job_once(backend, clock):
 
 
 async def test_a_job_that_somebody_holds_is_passed_over(postgres, clock):
-    """A prune waits for nobody: a replay that is under way, or one that is frozen in its act."""
+    """A prune waits for no lock: not for a replay in flight, nor for a frozen one."""
     store = postgres.open()
     await store.now()
     first, second = await ended(store, Status.DEAD_LETTERED, 2)

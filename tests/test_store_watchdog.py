@@ -29,7 +29,7 @@ from tests.support.jobs import (
 )
 
 TICK, GRACE = 10.0, 15.0
-"""How often watchdogs look here, and what a lease of 30 seconds gets after an outage."""
+"""How often watchdogs scan here, and the grace of a 30-second lease after an outage."""
 
 
 # -- reaping --------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ async def test_after_a_reap_the_worker_hears_that_its_lease_is_lost(store, clock
 
 
 async def looks(store, clock, seconds: float, *, apart: float = TICK) -> list[UUID]:
-    """Let so much time pass in which a watchdog looks regularly; returns what was reaped."""
+    """Let time pass in which a watchdog scans regularly; returns what was reaped."""
     reaped = []
     until = clock.after(seconds)
     while clock.now < until:
@@ -174,7 +174,7 @@ async def looks(store, clock, seconds: float, *, apart: float = TICK) -> list[UU
 
 
 async def test_no_mass_reap_after_all_watchdogs_were_away(store, clock):
-    """The workers were cut off by the same outage: they get time to beat first."""
+    """The workers were cut off by the same outage: they get time for a heartbeat first."""
     await never_away(store)
     await store.submit([a_job() for _ in range(20)])
     runs = await claim(store, limit=20)
@@ -226,7 +226,7 @@ async def test_the_first_look_ever_knows_nothing_and_waits(store, clock):
 async def test_a_gap_counts_when_it_is_longer_than_the_time_between_two_beats(
     store, clock, lease, share, spared
 ):
-    """A shorter one can make no lease of a living worker run out, whatever its length."""
+    """A shorter one cannot make a live worker's lease expire, whatever its length."""
     await never_away(store)
     run = await running(store, lease=lease)
     await looks(store, clock, lease, apart=lease / 4)
@@ -238,7 +238,7 @@ async def test_a_gap_counts_when_it_is_longer_than_the_time_between_two_beats(
 
 @pytest.mark.parametrize("lease, away", [(3.0, 4.0), (10.0, 14.0), (30.0, 34.0), (300.0, 400.0)])
 async def test_a_grace_fits_the_lease_and_not_whoever_looks(store, clock, lease, away):
-    """Beats come every third of a lease; whoever beats by then after an outage keeps its job."""
+    """A worker keeps its job if it sends a heartbeat within L/3 after an outage."""
     await never_away(store)
     run = await running(store, lease=lease)
     short = await running(store, BOB, lease=1.0)
@@ -259,11 +259,11 @@ async def test_leases_of_different_lengths_come_back_each_in_its_time(store, clo
         for job_id in await looks(store, clock, 1, apart=1):
             graces[job_id] = clock.now
     waited = [(graces[run.job_id] - graces[runs[0].job_id]).total_seconds() for run in runs]
-    assert waited == [0, 13, 103]  # 2, 15 and 105 seconds after the first look
+    assert waited == [0, 13, 103]  # 2, 15 and 105 seconds after the first scan
 
 
 async def test_one_living_watchdog_is_enough_to_avoid_grace(store, backend, clock):
-    """Each process's own pauses do not matter: the last look of anybody does."""
+    """Each process's own pauses do not matter: the last scan of any process does."""
     other = backend.open()
     await never_away(store)
     run = await running(store)
@@ -295,7 +295,7 @@ async def test_a_second_outage_gets_a_grace_of_its_own(store, clock):
 
 
 async def test_a_database_that_flaps_gives_a_new_grace_within_the_first(store, clock):
-    """Everybody has beaten after the first outage, and is cut off again at once."""
+    """Every worker sends a heartbeat after the first outage, and is cut off again at once."""
     await never_away(store)
     runs = [await running(store, max_attempts=1) for _ in range(5)]
     clock.advance(60)
@@ -312,7 +312,7 @@ async def test_a_database_that_flaps_gives_a_new_grace_within_the_first(store, c
 
 @pytest.mark.parametrize("apart", [11, 25, 3600])
 async def test_watchdogs_that_look_rarely_reap_all_the_same(store, clock, apart):
-    """Every look comes after a gap, which must not be a reason to wait for ever."""
+    """Every scan comes after a gap, which must not be a reason to wait for ever."""
     await never_away(store)
     run = await running(store)
     await looks(store, clock, 31, apart=apart)

@@ -204,7 +204,7 @@ async def test_what_a_job_left_unset_is_filled_from_its_handler(store: SqlStore)
     assert (kept.max_attempts, kept.timeout, kept.lease_seconds) == (2, 5, 10)
 
 
-# -- when to look ---------------------------------------------------------------------------------
+# -- when to poll ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same store", "another process"])
@@ -329,7 +329,7 @@ async def test_lost_claims_are_found_while_every_slot_is_busy(store: SqlStore):
         await until(lambda: it.worker.describe().running == 1)
         fault = Fault(store, "claim", "after")
         lost, other = await submit_many(store, "slow", 2)
-        # One of the two is claimed for nobody, the other one takes the last slot.
+        # One of the two has no slot when it is claimed, the other one takes the last slot.
         await until(lambda: it.worker.describe().running == 2)
 
         async def given_back() -> bool:

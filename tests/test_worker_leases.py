@@ -49,7 +49,7 @@ async def stolen(backend: Backend, store: SqlStore, job_id: UUID, topic: str) ->
     return assignment
 
 
-# -- beating --------------------------------------------------------------------------------------
+# -- heartbeats -----------------------------------------------------------------------------------
 
 
 async def test_one_beat_extends_every_lease(
@@ -87,7 +87,7 @@ def an_assignment(number: int, lease: float) -> Assignment:
 
 
 class Answering:
-    """A store that only knows how to beat."""
+    """A store that only takes heartbeats."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -113,7 +113,7 @@ def test_the_shortest_lease_sets_the_pace():
 
 
 def test_a_lease_counts_from_when_it_was_asked_for():
-    """By then it may have been granted: an answer can be long under way, or a process frozen."""
+    """It may have been granted then: an answer can be in flight for long, or a process frozen."""
     given_up: list[Any] = []
     store: Any = Answering()
     leases = Leases(store, given_up.extend, lambda *_: None, fence=Fence.UNCONFIRMED)
@@ -172,14 +172,14 @@ def test_a_database_that_stood_still_is_not_taken_for_a_held_interpreter(
     assert "took 34.0 s" in caplog.text
     slow_database.takes = 0
     leases.attempt()
-    slow_database.now += 25  # nobody woke us in time
+    slow_database.now += 25  # the thread was not woken in time
     assert leases._wait_for_next_beat()
     assert [seconds for seconds, _ in late] == [15.0]
 
 
 @pytest.mark.parametrize("answer", [Beat.OK, Beat.CANCEL, Beat.UNKNOWN])
 def test_only_an_extended_lease_makes_a_worker_sure_of_it(slow_database: Any, answer: Beat):
-    """A row that was locked by somebody else was not extended; the lease goes on running out."""
+    """A row locked by another session was not extended; its lease still expires."""
     given_up: list[Lease] = []
 
     def answers(found: dict[Lease, Beat]) -> None:
@@ -239,7 +239,7 @@ def test_a_newer_lease_on_the_same_job_supersedes_the_older_one():
 async def test_what_took_longer_to_arrive_than_its_lease_lasts_is_given_back_not_begun(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
-    """Somebody else may run it by now; the worker may have been frozen when the answer came."""
+    """Another worker may run it by now; this one may have been frozen when the answer came."""
     lease = 0.5
     ran: list[Lease] = []
     claim = store.claim
@@ -313,7 +313,7 @@ async def test_a_report_under_a_lost_lease_is_refused(
         await in_status(store, job_id, Status.RUNNING)
         it.worker._claimer.stopping = True
         theirs = await stolen(backend, store, job_id, "slow")
-        proceed.set()  # before any beat could tell
+        proceed.set()  # before any heartbeat could report it
         await until(lambda: "came too late" in caplog.text)
     assert (await row(store, job_id)).locked_by == BOB
     assert await settle(store, theirs, Succeeded('"theirs"'))
@@ -431,6 +431,6 @@ async def test_a_blocked_event_loop_keeps_its_leases_and_the_handler_is_named(
     async with working(store, handler(selfish, lease=0.4), handler(sibling, lease=0.4)):
         jobs = [await finished(store, job_id) for job_id in ids]
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
-    assert len(beats_meanwhile) >= 4  # one of them may have been under way
+    assert len(beats_meanwhile) >= 4  # one of them may have been in flight
     assert all(beat == set(ids) for beat in beats_meanwhile)
     await store.aclose()

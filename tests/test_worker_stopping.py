@@ -466,7 +466,7 @@ async def test_an_abort_also_ends_a_drain_that_only_waits_for_the_database(store
 
 
 async def test_an_abort_lets_a_plain_function_stop_before_its_job_is_handed_back(store: SqlStore):
-    """Handed back earlier, the next run would overlap with this one."""
+    """If it were released earlier, the next run would overlap with this one."""
     seen: list[Status] = []
     started = threading.Event()
 

@@ -58,7 +58,7 @@ async def test_after_an_outage_of_all_watchdogs_living_workers_beat_first(
         await first_tick(backend)
         upkeep = Watchdog(store, tick=10, describe=it.worker.describe)
         await upkeep.tick()
-        clock.advance(600)  # the database was away for all of them
+        clock.advance(600)  # the database was down for all of them
         assert await upkeep.tick() == []
         clock.advance(10)
         assert set((await beat(it)).values()) == {Beat.OK}

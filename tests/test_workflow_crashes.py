@@ -158,7 +158,7 @@ class World:
         await reap(self.calm)
 
     async def _ended_after_a_while(self, job_id: UUID) -> bool:
-        """Nobody has anything to do: send what is waited for, and let time pass."""
+        """All workers are idle: send what is waited for, and let time pass."""
         found = (await self.calm.get([job_id]))[job_id]
         if found.status is Status.WAITING and found.wait_kind == "SIGNAL":
             signal = Signal(id=self.signal_id, job_id=job_id, name="approved", payload="true")

@@ -202,7 +202,7 @@ async def test_a_fan_out_that_takes_too_long_stops_its_children(store: SqlStore,
             raise ConnectionError
 
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=NO_WAIT)):  # nobody runs the children
+    async with working(store, handler(work, backoff=NO_WAIT)):  # no worker runs the children
         await in_status(store, job_id, Status.WAITING)
         clock.advance(60)
         assert (await finished(store, job_id)).status is Status.SUCCEEDED
@@ -217,7 +217,7 @@ async def test_a_fan_out_that_takes_too_long_stops_its_children(store: SqlStore,
 async def test_a_run_that_dies_while_it_times_out_comes_to_the_same_end(
     store: SqlStore, clock: Clock, monkeypatch: pytest.MonkeyPatch, verb: str, when: str
 ):
-    """What stopping the children did to them must not look like what they came to."""
+    """Stopped children must not be taken for children that ended by themselves."""
     crashes = [ConnectionError("the worker died")]
     part = part_with(store, verb)
     perform = getattr(part, verb)
@@ -239,7 +239,7 @@ async def test_a_run_that_dies_while_it_times_out_comes_to_the_same_end(
 
     monkeypatch.setattr(part, verb, dying)
     job_id = await submit(store, "work")
-    async with working(store, handler(work, backoff=NO_WAIT)):  # nobody runs the children
+    async with working(store, handler(work, backoff=NO_WAIT)):  # no worker runs the children
         await in_status(store, job_id, Status.WAITING)
         clock.advance(60)
         said = result(await finished(store, job_id))
@@ -373,5 +373,5 @@ async def test_workflows_fan_out_into_workflows(store: SqlStore):
 
     whole_tree: Handler[Any] = handler(tree)
     job_id = await submit(store, "tree", depth=3)
-    async with working(store, whole_tree, concurrency=2):  # fewer slots than workflows under way
+    async with working(store, whole_tree, concurrency=2):  # fewer slots than running workflows
         assert result(await finished(store, job_id)) == 8

@@ -242,7 +242,7 @@ async def test_the_short_way_to_success_leaves_out_whom_others_wait_for(backend,
         if guard == "watched IS NULL":
             await store.workflows.watch(waiter.lease, target.job_id)
             await suspended(store, waiter, StepKind.JOB, key=str(target.job_id))
-        else:  # a child whose id does not look like one
+        else:  # a child whose id is not one of a child
             await suspended(store, waiter, StepKind.FAN_OUT, key="f|1", delay=60)
             mark = f"parent_id = {backend.literal(waiter.job_id)}, parent_step = 'f|1'"
             where = f"id = {backend.literal(target.job_id)}"
@@ -295,7 +295,7 @@ async def test_whoever_outlives_its_parent_is_spared(backend, statement):
 
 
 async def test_living_parents_keep_their_children(backend, clock):
-    """Both looks of a prune say so: here neither does."""
+    """Two guards of a prune check this: here neither does."""
 
     async def scenario(store, backend):
         _, (run,) = await a_family(store, 1)

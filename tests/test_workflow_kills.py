@@ -21,7 +21,7 @@ from tests.support.workers import expire_leases, finished, result, submit, until
 pytestmark = pytest.mark.embedded("kills inside of transactions")
 
 
-Pulse("sqlite:///nowhere.db").include(router)  # without an app nobody can bind a call
+Pulse("sqlite:///nowhere.db").include(router)  # a call cannot be bound without an app
 
 
 def killed_at(point: str, backend: Backend, journal: Journal) -> "subprocess.Popen[bytes]":

@@ -65,7 +65,7 @@ def woken(explorer: Explorer) -> int:
 def explore(
     explorer: Explorer, prepare: Callable[[], list[Act]], look: Callable[[], None], **most: int
 ) -> list[str]:
-    """Go through every order; returns those after which ``look`` fails."""
+    """Go through every order; returns those after which the check ``look`` fails."""
     bad = []
     for order in explorer.every_order(prepare, **most):
         for actor in explorer.actors:
@@ -165,7 +165,7 @@ def test_a_child_that_is_settled_and_reaped_at_once(explorer):
     """Both may be late: the report came when the lease was over. One of them ends the job.
 
     A watchdog waits for no job, so it cannot lock whole families in their order: here the two may
-    deadlock, and whoever is undone tries again.
+    deadlock, and the one that is rolled back tries again.
     """
 
     def prepare() -> list[Act]:

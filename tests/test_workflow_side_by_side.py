@@ -24,11 +24,11 @@ from tests.support.workers import (
 from tests.support.workflows import names_of
 
 LOOKS = 20
-"""So often is looked for what must not happen."""
+"""How often a test checks that something does not happen."""
 
 
 class Slow:
-    """A step that is under way until it is let go."""
+    """A step that runs until it is released."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -242,7 +242,7 @@ async def test_a_wait_inside_a_step_is_refused(store: SqlStore):
     "method", ["step", "sleep", "sleep_until", "wait_signal", "wait_for", "fan_out", "version"]
 )
 async def test_a_plain_handler_is_told_at_once_to_be_async(store: SqlStore, method: str):
-    """And not by a coroutine that nobody awaits."""
+    """And not by a coroutine that is never awaited."""
 
     def work(ctx: Context) -> None:
         arguments: dict[str, tuple[Any, ...]] = {

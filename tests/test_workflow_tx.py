@@ -304,7 +304,7 @@ async def test_a_connection_that_opens_too_late_is_closed():
 async def test_one_whose_thread_does_not_end_keeps_nobody_from_writing(
     store: SqlStore, effects: Any
 ):
-    """On SQLite everybody waits for it; it has had its time, and cannot write any more."""
+    """On SQLite all writers wait for it; after its timeout it cannot write any more."""
     began, go_on, refused = threading.Event(), threading.Event(), threading.Event()
 
     def endless(connection: Any) -> None:

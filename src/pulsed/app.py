@@ -25,6 +25,7 @@ from typing import (
     overload,
 )
 
+from pulsed.client.around import CodeAround
 from pulsed.client.audit import AuditLog
 from pulsed.client.job import Client, Job, JobId, checked_id
 from pulsed.client.jobs import Jobs
@@ -46,7 +47,6 @@ from pulsed.model.schedule import ScheduleSpec
 from pulsed.rpc.open import open_store
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
-from pulsed.store.event_bus import Events
 from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import URL_VARIABLE, StoreSettings
 
@@ -63,7 +63,7 @@ _setup = threading.RLock()
 """Guards the first use of an app: two stores on one SQLite file would be two writers."""
 
 
-class Pulse:
+class Pulse(CodeAround):
     """Your jobs, and the database that stores them.
 
     Args:
@@ -72,6 +72,7 @@ class Pulse:
         imports: Modules that declare jobs; loaded when a worker starts or a topic is looked up.
         retention: When workers remove finished jobs: by default, seven days after their end. Dead
             letters are kept. ``Retention.forever()`` keeps everything.
+        stats: Whether workers record statistics of their runs, for ``app.stats``.
         retry: How database operations are retried. ``RetryPolicy.disabled()`` turns retries off,
             those of claims as well unless you give ``dequeue_retry``.
         retry_attempts: A shorthand for the default ``retry`` with this number of attempts.
@@ -93,6 +94,7 @@ class Pulse:
         name: str = "default",
         imports: Iterable[str] = (),
         retention: Retention | None = None,
+        stats: bool = True,
         retry: RetryPolicy | None = None,
         retry_attempts: int | None = None,
         dequeue_retry: RetryPolicy | None = None,
@@ -105,10 +107,12 @@ class Pulse:
         prepared_statements: bool = True,
         listen_url: str | None = None,
     ) -> None:
+        super().__init__()
         self.name = checked_name("name of the app", name)
         self._url = url
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self._retention = checked_retention(retention)
+        self._records_stats = stats
         storage = storage_retry(retry, retry_attempts)
         self._settings = StoreSettings(
             retry=storage or RetryPolicy(),
@@ -123,11 +127,10 @@ class Pulse:
             listen_url=listen_url,
         )
         self._registry = Registry()
-        self._events = Events()
         self._store: Store | None = None
         self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
-        self._client = Client(lambda: self.store, lambda: self.registry)
+        self._client = Client(lambda: self.store, lambda: self.registry, self._arounds)
         self.jobs = Jobs(self._client, lambda: self._retention)
         self.audit = AuditLog(self._client)
         self.stats = Statistics(self._client)
@@ -238,8 +241,11 @@ class Pulse:
         handler = self._handler_for(topic, unknown=unknown)
         text = _encoded(topic, {} if payload is None else payload, handler)
         job = new_job(topic, text, handler, checked, job_id)
-        await submit(self.store, [job], connection)
-        return Job(self._client, job, handler)
+        arounds = self._arounds.enqueues
+        (stored,), done = await submit(
+            self.store, [job], connection, arounds, fresh_ids=job_id is None
+        )
+        return Job(self._client, stored, handler, is_new=done.is_new(0))
 
     enqueue = blocking(aenqueue)
 
@@ -295,6 +301,7 @@ class Pulse:
         for name in options.get("queues") or ():
             checked_name("queue", name)
         options["retention"] = checked_retention(options.get("retention") or self._retention)
+        options.setdefault("stats", self._records_stats)
         registry = self.registry
         declared = self._declared_schedules()  # an invalid one raises before the start
         return Worker(
@@ -303,6 +310,7 @@ class Pulse:
             WorkerOptions(**options),
             lifespan=self._lifespan,
             declare=self._write_schedules if declared else None,
+            arounds=self._arounds,
         )
 
     @contextlib.asynccontextmanager
@@ -310,6 +318,8 @@ class Pulse:
         async with contextlib.AsyncExitStack() as stack:
             for lifespan in self._lifespans:
                 await stack.enter_async_context(lifespan(self))
+            self._hooks.settle_in()
+            stack.push_async_callback(self._hooks.drain)
             yield
 
     async def _write_schedules(self) -> None:

@@ -35,7 +35,7 @@ from tools.browser import axe_script, find_chromium
 PATIENCE = 10.0  # seconds; for everything a page is waited for
 
 ARGUMENTS = (
-    "--no-sandbox",  # root has none, nor has a container; only our own pages are opened
+    "--no-sandbox",  # root has none, nor has a container; only pages of the test are opened
     # No name is resolved: what a page or the browser itself asks of another host stays here.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
@@ -72,7 +72,7 @@ async def running_chromium() -> AsyncIterator[Browser]:
 
 
 class PageProblems(AssertionError):
-    """Something was wrong with a page, whatever the test looked at."""
+    """Something was wrong with a page, whatever the test checked."""
 
 
 class Problems:
@@ -176,7 +176,7 @@ async def settle(page: Page, problems: Problems) -> None:
             raise
 
 
-# Looking at a page
+# Views of a page
 
 
 async def dark(page: Page) -> None:
@@ -190,7 +190,7 @@ async def mobile(page: Page, width: int = 360) -> None:
 
 
 async def screenshot(page: Page, path: Path) -> Path:
-    """A picture of the whole page, with nothing that moves or blinks in it."""
+    """A picture of the whole page, with no animation or cursor in it."""
     await page.screenshot(path=path, full_page=True, animations="disabled", caret="hide")
     return path
 

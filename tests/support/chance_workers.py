@@ -77,7 +77,7 @@ def _assignment(lease: Lease, queue: str) -> Assignment:
 
 
 class NumberedStream(Stream):
-    """Lies in a set where its number says, so that a seed tells the same story every time."""
+    """Hashes by its number, so that a seed gives the same run every time."""
 
     def __hash__(self) -> int:
         return hash(self.worker_id)
@@ -149,7 +149,7 @@ class Worker:
             self.slot_freed.clear()
             await self.slot_freed.wait()
         self.woken.clear()
-        if self.withdrew:  # nothing is under way; it begins anew
+        if self.withdrew:  # nothing is in flight; it starts again
             self.withdrew = False
             self.quiet.clear()
         for queue in self.chance.sample(self.queues, len(self.queues)):
@@ -231,7 +231,7 @@ class Worker:
             answer.set_result(0)
         self.asked.clear()
         self.quiet.clear()
-        self.withdrew = False  # the new stream has heard nothing of it
+        self.withdrew = False  # the new stream does not know of it
         self.stream = self.opened()
         self.woken.set()
 

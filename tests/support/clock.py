@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """Pass it as ``clock=``: the store then asks it, and nobody else, what time it is."""
+    """Pass it as ``clock=``: the store then reads the time from it alone."""
 
     def __init__(self) -> None:
         self.now = datetime(2030, 1, 1, tzinfo=UTC)

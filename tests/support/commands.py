@@ -126,7 +126,7 @@ class Command:
 
 
 def until(condition: Callable[[], T], complaint: Callable[[], str] = lambda: "") -> T:
-    """Look again and again until ``condition`` is true."""
+    """Poll until ``condition`` is true."""
     give_up_at = time.monotonic() + PATIENCE
     pause = pauses()
     while not (answer := condition()):
@@ -135,7 +135,7 @@ def until(condition: Callable[[], T], complaint: Callable[[], str] = lambda: "")
     return answer
 
 
-# -- short words for a database that commands then look at --------------------------------------
+# -- helpers that fill a database for commands to read ------------------------------------------
 
 
 def a_dead_job(store: Store, error: str = "boom", **options: Any) -> UUID:

@@ -55,7 +55,7 @@ class Journal:
 
     @property
     def pipe(self) -> Path:
-        """Whoever opens it to read waits in the kernel until somebody writes."""
+        """Opening it for reading blocks in the kernel until a writer opens it."""
         return Path(f"{self.path}.pipe")
 
     @property
@@ -162,7 +162,7 @@ async def neighbour() -> None:
 async def hold_interpreter(ctx: Context, seconds: float | None = None) -> int:
     """Let no other thread run, the heartbeat's included; in the first attempt only.
 
-    Without ``seconds`` for as long as nobody opens the pipe that lies beside the journal.
+    Without ``seconds``, until a process opens the pipe beside the journal.
     """
     journal.note("holding", ctx.attempt)
     if ctx.attempt == 1:

@@ -78,5 +78,5 @@ async def a_self_zombie(store: Store) -> Lease:
 
 
 async def somebody_with_anothers_token(store: Store) -> Lease:
-    """A worker that has the right token of somebody else's job."""
+    """A worker that has the right token of another worker's job."""
     return (await running(store, ALICE)).lease._replace(worker_id=BOB)

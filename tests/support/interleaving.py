@@ -97,7 +97,7 @@ class Explorer:
     def __init__(self, backend: PostgresBackend, threads: ThreadPoolExecutor) -> None:
         self.backend = backend
         self.calm = backend.open()
-        """To prepare and to look."""
+        """To prepare and to check."""
         self.actors = [Actor(backend.open()), Actor(backend.open())]
         self._threads = threads
         self._looking = backend.connect()
@@ -141,7 +141,7 @@ class Explorer:
         return chosen, free
 
     def _settled(self) -> list[int]:
-        """Wait until each actor is at its gate, has ended, or waits for a lock; who can go on?"""
+        """Wait until each actor is at its gate, has ended, or waits for a lock; who can run?"""
         give_up_at = time.monotonic() + PATIENCE
         while True:
             busy = [a for a in self.actors if not (a.at_gate or a.done)]

@@ -40,7 +40,7 @@ POLICIES = [a_policy()]
 async def submitted(store: Store, **options: Any) -> UUID:
     """Submit one job and return its id."""
     job = a_job(**options)
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     return job.id
 
 
@@ -82,7 +82,7 @@ async def row(store: Store, job_id: UUID) -> JobRow:
 
 
 async def reap(store: Store, limit: int = 500) -> list[UUID]:
-    """Let a watchdog look that has never been away; returns what it reaped."""
+    """Let a watchdog scan that never had a gap; returns what it reaped."""
     await never_away(store)
     tick = await store.watchdog(limit=limit)
     assert not tick.in_grace
@@ -90,7 +90,7 @@ async def reap(store: Store, limit: int = 500) -> list[UUID]:
 
 
 async def never_away(store: Any) -> None:
-    """Make it so that a watchdog has just looked, and that there was never a gap between two."""
+    """Record that a watchdog has just scanned, and that there was never a gap."""
     d: Dialect = store.dialect
 
     def script() -> Script[None]:

@@ -115,7 +115,7 @@ class Model:
         self.clock = clock
         self.jobs: dict[UUID, ModelJob] = {}
         self.looks: list[datetime] = []
-        """Of watchdogs; the first came when nobody knew of one before it."""
+        """Of watchdogs; the first had no tick before it."""
 
     def submit(self, job: NewJob) -> int:
         if job.id in self.jobs:
@@ -139,7 +139,7 @@ class Model:
     def claim(
         self, worker: UUID, queue: str, topics: list[TopicPolicy], limit: int, *, looks: bool
     ) -> list[tuple[UUID, int, int]]:
-        """Claim as a store does. Whether it ``looks`` for a suspect is its own affair, but not
+        """Claim as a store does. A store may scan for a suspect at any time (``looks``), and must
         when there is nothing else to claim."""
         policies = {policy.topic: policy for policy in topics}
         due = [
@@ -214,7 +214,7 @@ class Model:
         return {job.id for job in reaped[:limit]}, len(reaped) < len(expired)
 
     def _is_spared(self, job: ModelJob) -> bool:
-        """Whether its worker may have been cut off: by the whole history of looks."""
+        """Whether its worker may have been cut off: by the whole history of scans."""
         lease = timedelta(seconds=job.lease_seconds or 0)
         gaps = [(None, self.looks[0]), *pairwise(self.looks)]
         ends = [end for begin, end in gaps if begin is None or end - begin > lease / 3]

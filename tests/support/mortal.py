@@ -57,7 +57,7 @@ class Process:
         self.id = uuid4()
         self.dead = False
         self.woken = 0
-        """How many parents its calls have woken; through a server, nobody tells."""
+        """How many parents its calls have woken; unknown through a server."""
         self.store = store
         self._fate = fate
         self._registry = registry
@@ -121,7 +121,7 @@ class Process:
         return await self._over_the_network(name, lambda: self._call(name, request, **options))
 
     async def _over_the_network(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call; one whose answer was lost is made again, as the client does by itself."""
+        """Make a call; repeat one whose answer was lost, as the client does."""
         self._check()
         strikes = self._fate.strikes(name)
         blinks = self._fate.when.startswith("blinks")

@@ -44,7 +44,7 @@ def leave_root() -> None:
 
 
 def enter_namespace() -> bool:
-    """Enter a user namespace in which root is nobody; false where that is forbidden."""
+    """Enter a user namespace in which root is uid 65534; false where that is forbidden."""
     if not LINUX or ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
         return False
     try:

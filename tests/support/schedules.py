@@ -50,7 +50,7 @@ async def tick(store: Store) -> list[NewJob]:
 
 
 async def decided(store: Store, name: str = "s") -> Fire:
-    """Return what a scheduler that looks now would do, without doing it."""
+    """Return what a scheduler that polls now would do, without doing it."""
     return decide(await read(store, name), await store.now())
 
 

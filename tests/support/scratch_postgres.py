@@ -192,7 +192,7 @@ class ScratchPostgres:
         while not self._launch(self.port or free_port(), deadline):
             if time.monotonic() > deadline or "could not bind" not in self.log:
                 raise ScratchPostgresError(f"{self.binaries} did not start:\n{self.log[-4000:]}")
-            time.sleep(0.1)  # somebody has our port: ask for another, or wait if clients know it
+            time.sleep(0.1)  # the port is taken: ask for another, or wait if clients know it
 
     def stop(self) -> None:
         """Shut down, disconnecting clients, and remove the data unless it is to be kept."""
@@ -329,7 +329,7 @@ class ScratchPostgres:
             # -I -S: nothing from the environment or site-packages.
             [sys.executable, "-I", "-S", str(SUPERVISOR), *arguments],
             cwd=self.directory,
-            env={**os.environ, "LC_ALL": "C"},  # we look for words in the log
+            env={**os.environ, "LC_ALL": "C"},  # the launcher searches the log for English messages
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -338,7 +338,7 @@ class ScratchPostgres:
         )
 
     def _ready(self) -> bool:
-        """Whether the server says that it takes connections; pg_ctl looks at the same line."""
+        """Whether the server says that it accepts connections; pg_ctl reads the same line."""
         try:
             lines = (self.directory / "data" / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -350,7 +350,7 @@ class ScratchPostgres:
     def _end(self, how: signal.Signals) -> None:
         if self.running:
             _signal(self.pid, how)
-            self.thaw()  # a frozen one hears nothing
+            self.thaw()  # a frozen one does not react
             self._wait_for_the_end()
 
     def _wait_for_the_end(self) -> None:
@@ -376,7 +376,7 @@ class ScratchPostgres:
 
 
 def free_port() -> int:
-    """A port on the loopback address that nobody listens on just now."""
+    """A port on the loopback address that is free at the moment."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 class NoSharedPollerNoise(logging.Filter):
-    """Drops a complaint of grpc's: two event loops of one process read the same wake-up socket."""
+    """Drops a grpc warning: two event loops of one process read the same wake-up socket."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "PollerCompletionQueue" not in record.getMessage()

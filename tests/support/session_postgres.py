@@ -50,7 +50,7 @@ class SessionPostgres:
             return str(error)
 
     def url(self) -> str:
-        """The URL of its maintenance database; starts the server if nobody has."""
+        """The URL of its maintenance database; starts the server if it does not run yet."""
         if given := os.environ.get("PULSED_TEST_POSTGRES"):
             return given
         with self._lock():

@@ -49,7 +49,7 @@ class SlowProxy(Relay):
         self._now = _Changing(Pace())
 
     def hold(self) -> None:
-        """Keep what is under way until ``let_go()``."""
+        """Keep what is in flight until ``let_go()``."""
         self._now.flows.clear()
 
     def let_go(self) -> None:

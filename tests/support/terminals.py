@@ -66,7 +66,7 @@ class Terminal:
 
     def close(self) -> None:
         """Close the terminal."""
-        self._shell.kill()  # what it runs hears that its terminal was closed
+        self._shell.kill()  # its processes get SIGHUP
         self._shell.wait()
         self._reading.join(PATIENCE)
         os.close(self._keyboard)

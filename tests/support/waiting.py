@@ -8,9 +8,9 @@ PATIENCE = 60.0
 
 
 def pauses() -> Iterator[float]:
-    """Yield how long to sleep between two looks: short at first, since most things happen soon.
+    """Yield how long to sleep between two polls: short at first, since most things happen soon.
 
-    Looking costs a processor that those who are waited for need: a process that starts takes 0.2 s.
+    Polling takes processor time from what is waited for: a process start takes 0.2 s.
     """
     pause = 0.001
     while True:

@@ -63,12 +63,12 @@ class Working:
         self.task = asyncio.create_task(worker.run())
 
     async def ended(self) -> Exit:
-        """Wait until the worker has ended by itself, or was told to."""
+        """Wait until the worker has ended by itself, or was stopped."""
         async with asyncio.timeout(PATIENCE):
             return await self.task
 
     async def stop(self, *, abort: bool = False) -> Exit:
-        """Tell it to stop and wait for it."""
+        """Stop it and wait for it."""
         self.worker.stop(abort=abort)
         return await self.ended()
 
@@ -98,7 +98,7 @@ async def submit_with(
 ) -> UUID:
     """Submit a job with options and arguments; returns its id."""
     job = NewJob(id=new_job_id(), topic=topic, payload=json.dumps(arguments), **options)
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     return job.id
 
 
@@ -108,12 +108,12 @@ async def submit_many(store: Store, topic: str, count: int, /, **options: Any) -
         NewJob(id=new_job_id(), topic=topic, payload=json.dumps({"n": n}), **options)
         for n in range(count)
     ]
-    assert await store.submit(jobs) == count
+    assert (await store.submit(jobs)).new == count
     return [job.id for job in jobs]
 
 
 async def until(condition: Callable[[], Any], *, within: float = PATIENCE, what: str = "") -> None:
-    """Look until ``condition()``, plain or async, is true."""
+    """Poll until ``condition()``, plain or async, is true."""
     deadline = time.monotonic() + within
     for pause in pauses():
         found = condition()
@@ -174,7 +174,7 @@ async def outcome(store: Store, fn: Callable[..., Any], /, **arguments: Any) -> 
 
 
 async def beat(it: Working) -> dict[Lease, Beat]:
-    """Let the worker beat now."""
+    """Let the worker send a heartbeat now."""
     return await asyncio.to_thread(it.worker._leases.tick)
 
 
@@ -185,5 +185,5 @@ async def expire_leases(backend: Backend, store: Store) -> None:
 
 
 async def first_tick(backend: Backend) -> None:
-    """Wait until the worker's watchdog has looked; it will not look again."""
+    """Wait until the worker's watchdog has scanned; it will not scan again."""
     await until(lambda: backend.execute("SELECT 1 FROM pulse_ticks"))

@@ -7,6 +7,7 @@ after an answer of 403.
 
 One browser serves all tests of a process, and lives in the event loop of the session. So do these
 tests: let them use an app's ``a…`` methods, and no fixture that has the event loop of one test.
+Take ``app`` before ``page``, so that pages and servers are closed before it.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator

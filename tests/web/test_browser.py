@@ -267,7 +267,7 @@ def test_a_problem_that_is_expected_and_absent_fails_the_test():
         problems.check()
 
 
-# -- ways to look at a page -----------------------------------------------------------------------
+# -- views of a page ------------------------------------------------------------------------------
 
 
 async def test_axe_passes_a_page_that_everyone_can_use(page: Page, serve: Any):

@@ -12,6 +12,7 @@ import msgspec
 
 from pulsed.client.refusals import why_not_deleted
 from pulsed.client.signals import not_found, send_signal
+from pulsed.engine.around import Arounds
 from pulsed.engine.why import explain
 from pulsed.errors import (
     InvalidOption,
@@ -44,6 +45,8 @@ class Client(NamedTuple):
 
     store: Callable[[], Store]
     registry: Callable[[], Registry]
+    arounds: Arounds
+    """What surrounds an enqueue."""
 
 
 class Job(Generic[R_co]):
@@ -53,12 +56,23 @@ class Job(Generic[R_co]):
     its submission, known without reading it back; ``refresh()`` reads the row.
     """
 
-    __slots__ = ("_client", "_handler", "_snapshot", "id")
+    __slots__ = ("_client", "_handler", "_snapshot", "id", "is_new")
 
     def __init__(
-        self, client: Client, snapshot: JobRow | NewJob, handler: Handler[R_co] | None = None
+        self,
+        client: Client,
+        snapshot: JobRow | NewJob,
+        handler: Handler[R_co] | None = None,
+        *,
+        is_new: bool | None = False,
     ) -> None:
         self.id: UUID = snapshot.id
+        self.is_new = is_new
+        """Whether the enqueue that returned this ``Job`` stored it.
+
+        False if a job with this id was stored before; what is stored stays as it is, and
+        ``refresh()`` reads it. None if that is not known: the enqueue was retried after an answer
+        of the database was lost, and then found the job."""
         self._client = client
         self._snapshot = snapshot
         self._handler = handler
@@ -315,11 +329,34 @@ async def retry_one(
     store: Store, job_id: UUID, by: Operator | None = None, *, fresh: bool = False
 ) -> Status:
     """Send a dead-lettered or cancelled job back to PENDING."""
-    done, status = _found(job_id, await store.replay([job_id], fresh=fresh, by=by))
+    return _replayed(job_id, await store.replay([job_id], fresh=fresh, by=by))
+
+
+async def edit_and_retry_one(
+    store: Store, job_id: UUID, payload: str, by: Operator | None = None, *, fresh: bool = False
+) -> Status:
+    """Replace the payload of a dead-lettered or cancelled job, and send it back to PENDING."""
+    return _replayed(job_id, await store.edit_and_replay(job_id, payload, fresh=fresh, by=by))
+
+
+def _replayed(job_id: UUID, answer: Mapping[UUID, tuple[bool, Status]]) -> Status:
+    done, status = _found(job_id, answer)
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
             f"{_INSTEAD_OF_RETRY.get(status, 'It runs when it is due.')}",
+            job_id=job_id,
+        )
+    return status
+
+
+async def run_one_now(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
+    """Make a job due that waits for its time."""
+    is_due, status = _found(job_id, await store.expedite([job_id], by=by))
+    if not is_due:
+        raise InvalidTransition(
+            f"Job {job_id} is {status}, and does not wait for its time. "
+            f"{_INSTEAD_OF_RUNNING.get(status, 'Retry it, or enqueue a new one.')}",
             job_id=job_id,
         )
     return status
@@ -340,6 +377,13 @@ async def delete_one(store: Store, job_id: UUID, by: Operator | None = None) -> 
 _INSTEAD_OF_RETRY = {
     Status.SUCCEEDED: "Enqueue a new one to do the work again.",
     Status.RUNNING: "Wait for its run to end, or cancel it first.",
+}
+
+
+_INSTEAD_OF_RUNNING = {
+    Status.WAITING: "It goes on when what it waits for has happened.",
+    Status.RUNNING: "It is running already.",
+    Status.SUCCEEDED: "Enqueue a new one to do the work again.",
 }
 
 

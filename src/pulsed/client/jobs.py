@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Unpack
 
-from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching, pages
+from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RUN_NOW, Act, act_on_matching, pages
 from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
 from pulsed.client.job import (
     Client,
@@ -16,12 +16,15 @@ from pulsed.client.job import (
     cancel_one,
     checked_id,
     delete_one,
+    edit_and_retry_one,
     read_one,
     retry_one,
+    run_one_now,
 )
 from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
 from pulsed.engine.upkeep.pruner import prune_all
+from pulsed.handler import encode_by_name
 from pulsed.handler.options import checked_count
 from pulsed.model.audit import of_ages
 from pulsed.model.job import Failure, JobRow, Status
@@ -85,9 +88,30 @@ class Jobs:
         """
         return await retry_one(self._store, checked_id(job_id), operator(), fresh=fresh)
 
+    async def aedit_and_retry(
+        self, job_id: JobId, payload: Mapping[str, Any], *, fresh: bool = False
+    ) -> Status:
+        """Replace the arguments of a dead-lettered or cancelled job, and retry it.
+
+        If this app has the job's handler, the arguments must fit it. A workflow continues from its
+        checkpoints, whose steps saw the old arguments; ``fresh=True`` restarts it.
+        """
+        checked = checked_id(job_id)
+        topic = (await read_one(self._store, checked)).topic
+        handler = self._client.registry().find(topic)
+        text = handler.encode_json(payload) if handler else encode_by_name(topic, payload)
+        return await edit_and_retry_one(self._store, checked, text, operator(), fresh=fresh)
+
     async def adelete(self, job_id: JobId) -> Status:
         """Remove a job that is not running; returns the status it had."""
         return await delete_one(self._store, checked_id(job_id), operator())
+
+    async def arun_now(self, job_id: JobId) -> Status:
+        """Make a job due that waits for its time: a delayed one, a retry, a sleeping workflow.
+
+        Returns its status, which does not change: it starts as soon as a worker is free.
+        """
+        return await run_one_now(self._store, checked_id(job_id), operator())
 
     async def aretry_matching(self, **where: Unpack[Filter]) -> int:
         """Retry every dead-lettered or cancelled job that matches; returns how many."""
@@ -100,6 +124,10 @@ class Jobs:
     async def adelete_matching(self, **where: Unpack[Filter]) -> int:
         """Remove every matching job that is not running; returns how many."""
         return await self._act(DELETE, where)
+
+    async def arun_matching_now(self, **where: Unpack[Filter]) -> int:
+        """Make every matching job due that waits for its time; returns how many are due."""
+        return await self._act(RUN_NOW, where)
 
     async def aprune(
         self, *, older_than: timedelta | float | None = None, status: StatusFilter | None = None
@@ -117,10 +145,13 @@ class Jobs:
     failures = blocking(afailures)
     cancel = blocking(acancel)
     retry = blocking(aretry)
+    edit_and_retry = blocking(aedit_and_retry)
     delete = blocking(adelete)
+    run_now = blocking(arun_now)
     retry_matching = blocking(aretry_matching)
     cancel_matching = blocking(acancel_matching)
     delete_matching = blocking(adelete_matching)
+    run_matching_now = blocking(arun_matching_now)
     prune = blocking(aprune)
 
     def iterate(self, **where: Unpack[Filter]) -> Iterator[Job[Any]]:

@@ -23,7 +23,7 @@ from pulsed.client.schedule_spec import (
     make_spec,
     options_of,
 )
-from pulsed.engine.enqueued import publish_enqueued
+from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.engine.upkeep.scheduler import template
 from pulsed.errors import ScheduleChanged, ScheduleNotFound
 from pulsed.handler import Registry
@@ -259,10 +259,12 @@ class Schedules:
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, by hand; its next occurrence stays as it is."""
         schedule = await self.aget(name)
-        job = template(schedule.row, schedule.spec, new_job_id())
-        await self._store.schedules.run_now(self._app, name, job, by=operator())
+        made = template(schedule.row, schedule.spec, new_job_id())
+        with enqueuing(self._client.arounds.enqueues, [made]) as (job,):
+            await self._store.schedules.run_now(self._app, name, job, by=operator())
         publish_enqueued(self._store.events, [job])
-        return Job(self._client, job, self._client.registry().find(job.topic))
+        handler = self._client.registry().find(job.topic)
+        return Job(self._client, job, handler, is_new=True)
 
     async def afires(
         self, name: str, *, limit: int = 50, before: datetime | None = None

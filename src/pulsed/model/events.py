@@ -100,7 +100,11 @@ class LeaseLost(RunEnded, frozen=True, gc=False):
     """A run lost its lease, so its outcome does not count: another run decides."""
 
 
-class Claimed(msgspec.Struct, frozen=True, gc=False):
+class EngineEvent(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened to a process, not to one job."""
+
+
+class Claimed(EngineEvent, frozen=True, gc=False):
     """A worker asked for jobs; there may have been none."""
 
     worker_id: UUID
@@ -110,13 +114,13 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     """How long the store took to answer, with all storage retries."""
 
 
-class LeasesExpired(msgspec.Struct, frozen=True, gc=False):
+class LeasesExpired(EngineEvent, frozen=True, gc=False):
     """A watchdog ended the runs of workers that went silent."""
 
     count: int
 
 
-class StorageRetried(msgspec.Struct, frozen=True, gc=False):
+class StorageRetried(EngineEvent, frozen=True, gc=False):
     """An operation of the database failed, and is tried again."""
 
     operation: str
@@ -124,7 +128,7 @@ class StorageRetried(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
-class ListenerChanged(msgspec.Struct, frozen=True, gc=False):
+class ListenerChanged(EngineEvent, frozen=True, gc=False):
     """Notifications of new jobs arrive again, or no longer; without them, workers poll."""
 
     connected: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import jinja2
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pulsed.model.job import Status
 from pulsed.wording import counted, format_duration
@@ -44,9 +45,15 @@ def templates() -> jinja2.Environment:
         number=lambda value: f"{value:,}",
         compact=compact,
         iso=iso,
+        local=local,
+        maybe_duration=maybe_duration,
+        percent=percent,
         pretty=pretty,
+        prose=prose,
+        rate=rate,
         short_id=short_id,
         since=since,
+        sparkline=sparkline,
         status=status,
         utc=utc,
     )
@@ -84,6 +91,24 @@ def since(instant: datetime | None, now: datetime) -> Markup:
     )
 
 
+def local(instant: datetime | None) -> Markup:
+    """Return an instant that the reader's browser writes in its own time zone."""
+    if instant is None:
+        return Markup("&ndash;")
+    return Markup('<time data-local datetime="{}" title="{}">{}</time>').format(
+        iso(instant), utc(instant), utc(instant)
+    )
+
+
+def prose(text: str) -> Markup:
+    """Return a sentence: it begins with a capital, and what is between backticks is code."""
+    parts = re.split(r"`([^`]+)`", text[:1].upper() + text[1:])
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part)
+        for index, part in enumerate(parts)
+    )
+
+
 def iso(instant: datetime) -> str:
     """Return an instant for machines."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -103,6 +128,31 @@ def compact(value: float) -> str:
             scaled = value / (1_000 if unit == "k" else 1_000_000)
             return f"{scaled:.1f} {unit}" if scaled < 99.5 else f"{scaled:.0f} {unit}"
     return f"{value / 1e9:.1f} G"
+
+
+def rate(value: float) -> str:
+    """Return a number of jobs per minute, exact where it is small."""
+    return f"{value:.1f}".removesuffix(".0") if value < 10 else compact(value)
+
+
+def percent(share: float | None) -> str:
+    """Return a share of one in percent."""
+    if share is None:
+        return "\N{EN DASH}"
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def maybe_duration(seconds: float | None) -> str:
+    """Return a duration that may be unknown."""
+    return "\N{EN DASH}" if seconds is None else format_duration(seconds)
+
+
+def sparkline(path: str, label: str) -> Markup:
+    """Return the picture of small bars whose path is given."""
+    return Markup(
+        '<svg class="bars" viewBox="0 0 120 18" width="120" height="18" role="img" '
+        'aria-label="{}"><path d="{}"/></svg>'
+    ).format(label, path)
 
 
 def pretty(text: str | None) -> str:

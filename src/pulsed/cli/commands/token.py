@@ -30,6 +30,7 @@ examples:
 \b
 roles:
   read      read jobs, workers and schedules, and change nothing
+  operate   the same, and retry, cancel and signal jobs, pause and run schedules
   produce   enqueue, read and cancel jobs
   work      run jobs
   admin     everything, schedules included
@@ -38,7 +39,7 @@ roles:
 environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
 
-ROLES = ("read", "produce", "work", "admin")
+ROLES = ("read", "operate", "produce", "work", "admin")
 
 
 @click.group(cls=Group, epilog=EXAMPLES)

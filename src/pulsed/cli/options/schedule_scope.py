@@ -17,6 +17,7 @@ from pulsed.cli.variables import APP_VARIABLE
 from pulsed.cli.view.output import joined
 from pulsed.client.job import Client
 from pulsed.client.schedules import Schedules
+from pulsed.engine.around import Arounds
 from pulsed.errors import ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_name
@@ -56,7 +57,7 @@ class Scope:
             name, registry = self.app_name or app.name, lambda: app.registry
         database = dataclasses.replace(self.database, app=module)
         with database.store(create=create) as store:
-            schedules = Schedules(Client(lambda: store, registry), name, dict)
+            schedules = Schedules(Client(lambda: store, registry, Arounds()), name, dict)
             try:
                 yield schedules, store
             except ScheduleNotFound:

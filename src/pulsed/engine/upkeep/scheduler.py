@@ -18,7 +18,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, batches, halves
-from pulsed.engine.enqueued import publish_enqueued
+from pulsed.engine.enqueuing import publish_enqueued
 from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text

@@ -8,15 +8,18 @@ they await is ready. Those have ended by then, and cost no task. One that suspen
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, ExitStack
 from contextvars import Context as Variables
 from contextvars import copy_context
 from enum import Enum
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeAlias
 
 from pulsed.engine import context as contexts
+from pulsed.engine.around import NOTHING_AROUND, RunArounds, enter_all, enter_plain
 from pulsed.engine.context import Context
 from pulsed.engine.error_text import describe, message, trace
 from pulsed.engine.workflow.calling import awaiting
@@ -48,6 +51,7 @@ class Run:
     """One execution of a claimed job in this worker."""
 
     __slots__ = (
+        "arounds",
         "assignment",
         "began",
         "context",
@@ -63,8 +67,15 @@ class Run:
         "waited",
     )
 
-    def __init__(self, assignment: Assignment, handler: Handler[Any], context: Context) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        handler: Handler[Any],
+        context: Context,
+        arounds: RunArounds = NOTHING_AROUND,
+    ) -> None:
         self.assignment = assignment
+        self.arounds = arounds
         self.lease = assignment.lease
         self.handler = handler
         self.context = context
@@ -82,6 +93,11 @@ class Run:
         self.waited: float | None = None
         self.ran: float | None = None
         self.error_type = ""
+
+    @property
+    def starts_on_loop(self) -> bool:
+        """Whether it starts on the event loop, if only to enter what surrounds its thread."""
+        return self.handler.is_async or bool(self.arounds.on_loop)
 
     def tell_to_stop(self, why: StopReason) -> None:
         """Cancel an async handler; set the flag that a plain function can check.
@@ -141,14 +157,18 @@ class Suspended:
             return returned.value
 
 
-def start(run: Run) -> Outcome | Suspended | None:
-    """Run an async handler until it suspends or ends; None: lease lost. Never raises."""
+InThread: TypeAlias = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+"""Calls a function in a thread, and returns what it returns."""
+
+
+def start(run: Run, in_thread: InThread) -> Outcome | Suspended | None:
+    """Start a run on the event loop, until it suspends or ends; None: lease lost. Never raises."""
     if run.stop is not None:
         return outcome_of_stop(run)
     run.began = time.monotonic()
     variables = copy_context()
     try:
-        coroutine, awaited = variables.run(_first_step, run)
+        coroutine, awaited = variables.run(_first_step, run, in_thread)
     except StopIteration as returned:
         return _after_return(run, returned.value)
     except BaseException as error:  # noqa: BLE001 - also SystemExit: a job must not end its worker
@@ -157,7 +177,7 @@ def start(run: Run) -> Outcome | Suspended | None:
 
 
 async def finish(run: Run, rest: Suspended) -> Outcome | None:
-    """Run an async handler that has suspended to its end. Never raises."""
+    """Finish a run that has suspended. Never raises."""
     try:
         value = await rest
     except BaseException as error:  # noqa: BLE001 - see above
@@ -180,23 +200,65 @@ def call(run: Run) -> Outcome | None:
     run.began = time.monotonic()
     contexts.enter(run.context)
     try:
-        value = _called(run)
-        if type(value) is CoroutineType:
-            value.close()
-            raise NoRetry(  # noqa: TRY301 - it ends like any other error
-                f"{run.handler.location} returned a coroutine that nothing awaits. A decorator of "
-                "an async function must be written with `async def` and await it; on a plain "
-                "function, leave `async` out."
-            )
+        value = _called_in_thread(run)
     except BaseException as error:  # noqa: BLE001 - see above
         return _after_error(run, error)
     return _after_return(run, value)
 
 
-def _first_step(run: Run) -> tuple[Coroutine[Any, Any, Any], Any]:
+def _called_in_thread(run: Run) -> Any:
+    """Call a plain handler, inside of what surrounds it in its thread."""
+    if not run.arounds.in_thread:
+        return _checked(run, _called(run))
+    with ExitStack() as stack:
+        enter_plain(stack, run.arounds.in_thread, run.context)
+        return _checked(run, _called(run))
+    return None  # one of them caught the handler's error
+
+
+def _checked(run: Run, value: Any) -> Any:
+    """Return what a plain handler returned, unless that is a coroutine."""
+    if type(value) is CoroutineType:
+        value.close()
+        raise NoRetry(
+            f"{run.handler.location} returned a coroutine that nothing awaits. A decorator of "
+            "an async function must be written with `async def` and await it; on a plain "
+            "function, leave `async` out."
+        )
+    return value
+
+
+async def _called_around(run: Run) -> Any:
+    """Call an async handler, inside of what surrounds it."""
+    async with AsyncExitStack() as stack:
+        await enter_all(stack, run.arounds.all, run.context)
+        return await _called(run)
+    return None  # one of them caught the handler's error
+
+
+async def _called_around_thread(run: Run, in_thread: InThread) -> Any:
+    """Call a plain handler in a thread, inside of what surrounds that on the event loop."""
+    async with AsyncExitStack() as stack:
+        await enter_all(stack, run.arounds.on_loop, run.context)
+        return await in_thread(functools.partial(_called_unless_stopped, run))
+    return None  # one of them caught the handler's error
+
+
+def _called_unless_stopped(run: Run) -> Any:
+    if run.stop is not None:
+        raise asyncio.CancelledError(run.stop.value)
+    return _called_in_thread(run)
+
+
+def _first_step(run: Run, in_thread: InThread) -> tuple[Coroutine[Any, Any, Any], Any]:
     contexts.enter(run.context)
     try:
-        coroutine = _called(run)
+        if not run.handler.is_async:
+            coroutine: Any = _called_around_thread(run, in_thread)
+        elif run.arounds.all:
+            coroutine = _called_around(run)
+        else:
+            coroutine = _called(run)
         if type(coroutine) is not CoroutineType:  # a decorator may return another awaitable
             coroutine = awaiting(coroutine)
     except StopIteration as error:  # would look like a return

@@ -8,11 +8,21 @@ and one which does can be cancelled without touching its siblings.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
 
-from pulsed.engine.worker.run import Run, StopReason, Suspended, finish, outcome_of_stop, start
+from pulsed.engine.worker.run import (
+    Run,
+    StopReason,
+    Suspended,
+    call,
+    finish,
+    outcome_of_stop,
+    start,
+)
 from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Outcome
@@ -46,7 +56,7 @@ class Runner:
         self._on_outcome = on_outcome
         self._on_free_slot = on_free_slot
         self._on_stuck = on_stuck
-        self._threads = HandlerThreads(self._end)
+        self._threads = HandlerThreads()
         self._idle = asyncio.Event()
         self._ready: deque[Run] = deque()
         self.runs: set[Run] = set()
@@ -54,15 +64,15 @@ class Runner:
         """Runs whose handler does not stop: reported, but their slot stays taken."""
 
     def start(self, runs: Iterable[Run]) -> None:
-        """Start runs: async handlers on the loop, plain ones in threads."""
+        """Start runs: on the loop or, if neither handler nor surroundings are async, in threads."""
         plain = []
         now = asyncio.get_running_loop().time()
         for run in runs:
             self.runs.add(run)
-            if run.handler.is_async:
+            if run.starts_on_loop:
                 self._ready.append(run)
             else:
-                plain.append(run)
+                plain.append(functools.partial(self._call, run))
                 self._arm(run, now)
         self._begin_ready()
         if plain:
@@ -107,6 +117,25 @@ class Runner:
                 run.task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
                 asyncio._unregister_task(run.task)  # noqa: SLF001 - documented for such uses
 
+    # -- plain handlers ---------------------------------------------------------------------------
+
+    def _call(self, run: Run) -> Callable[[], None]:
+        return functools.partial(self._end, run, call(run))
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        """Call a function in a thread of the handlers, and return what it returns."""
+        ended: asyncio.Future[Callable[[], Any]] = asyncio.get_running_loop().create_future()
+
+        def in_thread() -> Callable[[], None]:
+            try:
+                value = function()
+            except BaseException as error:  # noqa: BLE001 - the run's to deal with
+                return functools.partial(_resolve, ended, functools.partial(_raise, error))
+            return functools.partial(_resolve, ended, lambda: value)
+
+        self._threads.put([in_thread])
+        return (await ended)()
+
     # -- async handlers ---------------------------------------------------------------------------
 
     def _begin_ready(self) -> None:
@@ -122,9 +151,10 @@ class Runner:
         until, left = now + SLICE, self._turn
         while self._ready:
             run = self._ready.popleft()
-            begun = start(run)
+            begun = start(run, self._in_thread)
             if isinstance(begun, Suspended):
-                run.task = run.context._task = task  # noqa: SLF001 - the context is the run's own
+                if run.handler.is_async:  # otherwise it waits for a thread, which cannot be stopped
+                    run.task = run.context._task = task  # noqa: SLF001 - the context is its own
                 self._arm(run, now)
                 self._begin_ready()
                 self._end(run, await finish(run, begun))
@@ -171,3 +201,13 @@ class Runner:
         if not run.reported:
             run.reported = True
             self._on_outcome(run, outcome)
+
+
+def _resolve(future: asyncio.Future[Callable[[], Any]], result: Callable[[], Any]) -> None:
+    """Pass on what a thread's call returned or raised, unless its task was ended meanwhile."""
+    if not future.done():
+        future.set_result(result)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -19,12 +19,10 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from pulsed.engine.worker.run import Run, call
-from pulsed.model.outcome import Outcome
-
 log = logging.getLogger("pulsed.worker")
 
-EndedRun: TypeAlias = tuple[Run, Outcome | None]
+Call: TypeAlias = Callable[[], Callable[[], object]]
+"""What to do in a thread; it returns what to do on the event loop after that. It never raises."""
 
 FEW = 2
 """Threads woken at once for waiting runs: with more, short handlers contend for the GIL."""
@@ -36,11 +34,10 @@ RECHECK_AFTER = 0.001
 class HandlerThreads:
     """A pool of as many threads as runs ever needed. Used from the event loop's thread."""
 
-    def __init__(self, on_end: Callable[[Run, Outcome | None], None]) -> None:
-        self._on_end = on_end
+    def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: deque[tuple[Run, contextvars.Context]] = deque()
-        self._ended: deque[EndedRun] = deque()
+        self._waiting: deque[tuple[Call, contextvars.Context]] = deque()
+        self._ended: deque[Callable[[], object]] = deque()
         self._collecting = False
         self._wake_ups: SimpleQueue[bool] = SimpleQueue()
         self._lock = threading.Lock()
@@ -48,11 +45,11 @@ class HandlerThreads:
         self._asleep = 0
         self._watching = False
 
-    def put(self, runs: Iterable[Run]) -> None:
-        """Queue runs for the threads."""
+    def put(self, calls: Iterable[Call]) -> None:
+        """Queue calls for the threads, each with a copy of the current context variables."""
         self._loop = asyncio.get_running_loop()
         variables = contextvars.copy_context()
-        self._waiting.extend((run, variables.copy()) for run in runs)
+        self._waiting.extend((call, variables.copy()) for call in calls)
         with self._lock:
             awake = self._threads - self._asleep
         self._wake(min(FEW - awake, len(self._waiting)))
@@ -110,11 +107,11 @@ class HandlerThreads:
     def _run_waiting(self) -> None:
         while self._waiting:
             try:
-                run, variables = self._waiting.popleft()
+                call, variables = self._waiting.popleft()
             except IndexError:  # another thread was faster
                 return
-            self._ended.append((run, variables.run(call, run)))
-            del run, variables  # an idle thread must not keep a job's objects alive
+            self._ended.append(variables.run(call))
+            del call, variables  # an idle thread must not keep a job's objects alive
             self._call_loop()
 
     def _call_loop(self) -> None:
@@ -128,4 +125,4 @@ class HandlerThreads:
     def _collect(self) -> None:
         self._collecting = False  # first, so that runs which end from now on call again
         while self._ended:
-            self._on_end(*self._ended.popleft())
+            self._ended.popleft()()

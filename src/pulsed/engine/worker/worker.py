@@ -32,9 +32,11 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from pulsed.engine.around import Arounds, RunArounds
 from pulsed.engine.context import Context
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.process.stop_signals import on_stop_signals
+from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
@@ -96,6 +98,7 @@ class Worker:
         *,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         declare: Callable[[], Awaitable[None]] | None = None,
+        arounds: Arounds | None = None,
     ) -> None:
         self.id: UUID = uuid.uuid4()
         self.store = store
@@ -103,6 +106,8 @@ class Worker:
         self.options = options or WorkerOptions()
         self._lifespan = lifespan or contextlib.nullcontext
         self._declare = declare
+        self._arounds = arounds or Arounds()
+        self._around_runs = RunArounds(self._arounds.runs)
         self._runner = Runner(
             self.options.concurrency,
             on_outcome=self._report,
@@ -192,10 +197,15 @@ class Worker:
         self._cancel_watch = CancelWatch(
             self.store, self.id, poll=options.poll, runs=self._runner.by_lease
         )
-        self._workflows = Workflows(self.store, self.registry)
+        self._workflows = Workflows(self.store, self.registry, self._arounds)
         self._scheduler = Scheduler(self.store, declare=self._declare)
+        self._recorder = StatsRecorder(self.store, self.id) if options.stats else None
         upkeep = Watchdog(
-            self.store, tick=self._tick(), describe=self.describe, now=self._clock.now
+            self.store,
+            tick=self._tick(),
+            describe=self.describe,
+            on_reaped=self._recorder.count if self._recorder else None,
+            now=self._clock.now,
         )
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
@@ -225,6 +235,9 @@ class Worker:
             background.append(firing)
         pruner = Pruner(self.store, self.options.retention)
         background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
+        if self._recorder is not None:
+            self._recorder.start()
+            background.append(asyncio.create_task(self._recorder.run(), name="pulsed-stats"))
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:
@@ -237,6 +250,8 @@ class Worker:
                     task.result()
         finally:
             await _end(asked, *background)
+            if self._recorder is not None:
+                await self._recorder.close()
             with contextlib.suppress(StorageError, TimeoutError):
                 async with asyncio.timeout(LAST_WRITES):
                     await self.store.retire(self.id)
@@ -327,8 +342,9 @@ class Worker:
             if waited > assignment.lease_seconds:
                 self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
+        arounds = self._around_runs
         runs = [
-            Run(assignment, find(assignment.topic), Context(assignment, store, workflows))
+            Run(assignment, find(assignment.topic), Context(assignment, store, workflows), arounds)
             for assignment in assignments
             if waited <= assignment.lease_seconds
         ]

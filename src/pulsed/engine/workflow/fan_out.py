@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.batches import TRANSACTION, Limits, batches, text_size
-from pulsed.engine.enqueued import publish_enqueued
+from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.engine.workflow.flow import Place, Workflow, checked_step_name
 from pulsed.engine.workflow.waits import checked_wait, is_over
 from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowError
@@ -162,9 +162,9 @@ class _FanOut(Generic[R]):
         flow, children = self._flow, self._new_jobs()
         for part in (islice(children, FIRST_BATCH), children):
             for jobs in batches(part, _size_of, CHILDREN):
-                add = partial(flow.store.workflows.add_children, flow.lease, jobs)
-                await flow.ask(add)
-                publish_enqueued(flow.store.events, jobs)
+                with enqueuing(flow.arounds.enqueues, jobs) as ready:
+                    await flow.ask(partial(flow.store.workflows.add_children, flow.lease, ready))
+                publish_enqueued(flow.store.events, ready)
 
     def _new_jobs(self) -> Iterator[NewJob]:
         options = self._options

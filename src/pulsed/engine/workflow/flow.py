@@ -72,6 +72,7 @@ class Workflow:
         self.topic = assignment.topic
         self.lease_seconds = assignment.lease_seconds
         self.store = shared.store
+        self.arounds = shared.arounds
         self.interrupted: Suspension | NonDeterministic | None = None
         """Why the handler has to unwind; if it does not, every later call raises this again."""
         self.repeated: BaseException | None = None

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 
+from pulsed.engine.around import Arounds
 from pulsed.engine.workflow.recorder import Recorder
 from pulsed.handler import Registry
 from pulsed.store.base import Store
 
 
 class Workflows:
-    """Their event loop, their store, the writer of their checkpoints, and their registry."""
+    """Their event loop, store and registry, what surrounds them, and what writes checkpoints."""
 
-    def __init__(self, store: Store, registry: Registry | None = None) -> None:
+    def __init__(
+        self, store: Store, registry: Registry | None = None, arounds: Arounds | None = None
+    ) -> None:
         self.store = store
+        self.arounds = arounds or Arounds()
         self.loop = asyncio.get_running_loop()
         self._registry = registry
 

@@ -7,15 +7,19 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from pulsed.engine.around import enter_all
 from pulsed.engine.error_text import describe
 from pulsed.engine.workflow.calling import Function, Returned, call, outlast, without_partial
 from pulsed.engine.workflow.flow import Place, Workflow, checked_step_name
 from pulsed.engine.workflow.step_value import ValueCodec, codec_of
 from pulsed.errors import (
+    ConfigError,
     InvalidOption,
     JobError,
     NoRetry,
@@ -39,6 +43,17 @@ pause = asyncio.sleep
 
 MOST_LOSSES = 5
 """Sessions that a step in a transaction may lose before it counts as the cause itself."""
+
+
+class StepCall(NamedTuple):
+    """A call of a step's function; a stored result needs none."""
+
+    job_id: UUID
+    topic: str
+    name: str
+    """The step's name."""
+    tries: int
+    """1 for the first try in this run."""
 
 
 class StepOptions(NamedTuple):
@@ -137,10 +152,23 @@ class _Step:
         return text
 
     async def _try(self, codec: ValueCodec, tries: int, began: float) -> _Tried:
+        arounds = self._flow.arounds.steps
+        if not arounds:
+            return await self._try_alone(codec, tries, began)
+        step = StepCall(self._flow.job_id, self._flow.topic, self._function.name, tries)
+        async with AsyncExitStack() as stack:
+            await enter_all(stack, arounds, step)
+            return await self._try_alone(codec, tries, began)
+        raise ConfigError(f"{self}: @app.around_step caught its error; let it pass, or raise.")
+
+    async def _try_alone(self, codec: ValueCodec, tries: int, began: float) -> _Tried:
         if self._options.tx:
             again = functools.partial(self._in_transaction, codec, tries, began)
             try:
-                return await self._flow.ask(lambda: retrying(RetryPolicy(), again, what=str(self)))
+                events = self._flow.store.events
+                return await self._flow.ask(
+                    lambda: retrying(RetryPolicy(), again, what=str(self), events=events)
+                )
             except _OwnError as own:
                 raise own.error from own.error.__cause__
         returned = await call(self._function, within=self._options.timeout)

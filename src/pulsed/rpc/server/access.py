@@ -15,9 +15,10 @@ from pulsed.rpc.messages.errors import Refusal
 
 
 class Role(StrEnum):
-    """A permission that a token grants. Admin includes the others; read changes nothing."""
+    """A permission that a token grants. Admin includes the others, operate includes read."""
 
     READ = "read"
+    OPERATE = "operate"
     PRODUCE = "produce"
     WORK = "work"
     ADMIN = "admin"
@@ -27,8 +28,8 @@ ANY = frozenset(Role)
 PRODUCE = frozenset({Role.PRODUCE, Role.ADMIN})
 WORK = frozenset({Role.WORK, Role.ADMIN})
 ADMIN = frozenset({Role.ADMIN})
-PRODUCE_OR_WORK = PRODUCE | WORK
-READ = frozenset({Role.READ, Role.ADMIN})
+OPERATE = frozenset({Role.OPERATE, Role.ADMIN})
+READ = frozenset({Role.READ}) | OPERATE
 PRODUCE_OR_READ = PRODUCE | READ
 WORK_OR_READ = WORK | READ
 
@@ -39,9 +40,11 @@ ROLES: dict[str, frozenset[Role]] = {
     "ListJobs": PRODUCE_OR_READ,
     "CountJobs": PRODUCE_OR_READ,
     "ListFailures": PRODUCE_OR_READ,
-    "CancelJobs": PRODUCE_OR_WORK,
-    "ReplayJobs": ADMIN,
+    "CancelJobs": PRODUCE | WORK | OPERATE,
+    "ReplayJobs": OPERATE,
+    "EditJob": ADMIN,
     "DeleteJobs": ADMIN,
+    "ExpediteJobs": ADMIN,
     "ListWorkers": READ,
     "GetBacklog": READ,
     "Audit": READ,
@@ -63,17 +66,17 @@ ROLES: dict[str, frozenset[Role]] = {
     "FanOut": WORK,
     "GetOutcomes": WORK,
     "Watch": WORK,
-    "Signal": PRODUCE,
+    "Signal": PRODUCE | OPERATE,
     "TakeSignal": WORK,
     "PutSchedule": ADMIN,
     "EditSchedule": ADMIN,
     "SyncSchedules": ADMIN,
     "GetSchedule": READ,
     "ListSchedules": READ,
-    "PauseSchedule": ADMIN,
-    "ResumeSchedule": ADMIN,
+    "PauseSchedule": OPERATE,
+    "ResumeSchedule": OPERATE,
     "DeleteSchedule": ADMIN,
-    "RunScheduleNow": ADMIN,
+    "RunScheduleNow": OPERATE,
     "ListScheduleJobs": READ,
     "ListScheduleFires": READ,
     "Watchdog": ADMIN,

@@ -31,7 +31,16 @@ from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import CANCELS, Accepted, Audit, Backlog, Pruned, Store, WatchdogTick
+from pulsed.store.base import (
+    CANCELS,
+    Accepted,
+    Audit,
+    Backlog,
+    Pruned,
+    Store,
+    Submitted,
+    WatchdogTick,
+)
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
@@ -158,12 +167,12 @@ class SqlStore(Store):
 
     # -- verbs ----------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
-        inserted = await self.run(submit.submit(self.engine, jobs))
+            return Submitted(0)
+        submitted = await self.run(submit.submit(self.engine, jobs))
         await self.hint_at(jobs)
-        return inserted
+        return submitted
 
     async def hint_at(self, jobs: Sequence[NewJob]) -> None:
         """Notify the listeners of new jobs that are due soon."""
@@ -333,6 +342,14 @@ class SqlStore(Store):
             ids, partial(operators.replay, self.engine, fresh=fresh), by, "retry jobs"
         )
 
+    async def edit_and_replay(
+        self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if fresh:
+            await self._tell_children()
+        replay = partial(operators.replay, self.engine, fresh=fresh, payload=payload)
+        return await self._change([job_id], replay, by, "edit and retry job")
+
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
@@ -350,6 +367,22 @@ class SqlStore(Store):
             return {}
         (answers, queues), left = await self._act_on(
             ids, act, by, name, lambda done: _done(done[0])
+        )
+        await self.hint_some(queues)
+        _check_locked(left, len(ids))
+        return answers
+
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        (answers, queues), left = await self._act_on(
+            ids,
+            lambda some: operators.expedite(self.engine, some),
+            by,
+            "run jobs now",
+            lambda done: _done(done[0]),
         )
         await self.hint_some(queues)
         _check_locked(left, len(ids))

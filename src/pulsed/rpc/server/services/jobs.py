@@ -20,6 +20,7 @@ from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
+from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
 from pulsed.rpc.server.sized_page import SizedPage
 
@@ -39,7 +40,7 @@ class JobService:
         jobs = await self._converted(checks.new_job, request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_parents(jobs, caller)
-        return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
+        return to.submitted_message(await self._store.submit(jobs))
 
     async def get_job(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:
         job_id = checks.job_id_of(request.job_id)
@@ -76,7 +77,12 @@ class JobService:
         jobs = SizedPage(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
         searched = "" if jobs.is_cut else values.maybe_text(searched_to)
-        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
+        return pb.ListJobsResponse(
+            jobs=jobs.messages,
+            cut=jobs.is_cut,
+            searched_to=searched,
+            conditions=where.conditions,
+        )
 
     async def count_jobs(
         self, request: pb.CountJobsRequest, caller: Caller
@@ -84,7 +90,7 @@ class JobService:
         where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
         counts = await self._store.counts(where)
-        return counts_message(counts, counts.at_least)
+        return counts_message(counts, counts.at_least, counts.due, where.conditions)
 
     async def list_failures(
         self, request: pb.ListFailuresRequest, caller: Caller
@@ -116,9 +122,22 @@ class JobService:
         by = operator_of(request, caller)
         return _acts(await self._store.replay(ids, fresh=request.fresh, by=by))
 
+    async def edit_job(self, request: pb.EditJobRequest, caller: Caller) -> pb.JobActs:
+        job_id = checks.job_id_of(request.job_id)
+        await self._scopes.check_readable([job_id], caller)
+        checked_json("The payload", request.payload, is_object=True)
+        by = operator_of(request, caller)
+        return _acts(
+            await self._store.edit_and_replay(job_id, request.payload, fresh=request.fresh, by=by)
+        )
+
     async def delete_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
         return _acts(await self._store.delete(ids, by=operator_of(request, caller)))
+
+    async def expedite_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
+        ids = await self._ids(request, caller)
+        return _acts(await self._store.expedite(ids, by=operator_of(request, caller)))
 
     async def list_workers(
         self, request: pb.ListWorkersRequest, caller: Caller

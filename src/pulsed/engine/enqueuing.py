@@ -1,0 +1,80 @@
+"""What happens around storing new jobs: the app's own code before it, an event after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from pulsed.engine.around import Around, enter_plain
+from pulsed.errors import ConfigError
+from pulsed.handler.options import checked_option
+from pulsed.model.events import Enqueued
+from pulsed.model.job import NewJob
+from pulsed.store.event_bus import Events
+
+
+class OutgoingJob:
+    """A job that is about to be stored. You may change its ``headers``, and nothing else."""
+
+    __slots__ = ("_job", "headers")
+
+    def __init__(self, job: NewJob) -> None:
+        self._job = job
+        self.headers: dict[str, str] = dict(job.headers or {})
+        """Texts by name, which the handler gets as ``ctx.headers``."""
+
+    @property
+    def id(self) -> UUID:
+        """The job's id."""
+        return self._job.id
+
+    @property
+    def topic(self) -> str:
+        """The name of its handler."""
+        return self._job.topic
+
+    @property
+    def queue(self) -> str:
+        """The queue that it goes to."""
+        return self._job.queue
+
+    @property
+    def parent_id(self) -> UUID | None:
+        """The workflow whose fan-out makes it, if one does."""
+        return self._job.parent_id
+
+    def to_submit(self) -> NewJob:
+        """Return the job with its headers, which are checked like those of a caller."""
+        if self.headers == (self._job.headers or {}):
+            return self._job
+        return replace(self._job, headers=checked_option("headers", self.headers))
+
+    def __repr__(self) -> str:
+        return f"<OutgoingJob {self.id} ({self.topic})>"
+
+
+@contextmanager
+def enqueuing(arounds: Sequence[Around], jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Store jobs inside of ``@app.around_enqueue``: gives them with the headers added there."""
+    if not arounds:
+        yield jobs
+        return
+    outgoing = [OutgoingJob(job) for job in jobs]
+    stored = False
+    with ExitStack() as stack:
+        enter_plain(stack, arounds, outgoing)
+        yield [each.to_submit() for each in outgoing]
+        stored = True
+    if not stored:
+        raise ConfigError("@app.around_enqueue caught the error of an enqueue; let it pass.")
+
+
+def publish_enqueued(events: Events, jobs: Iterable[NewJob]) -> None:
+    """Publish that jobs were stored, with the time of this process."""
+    if Enqueued in events.wanted:
+        at = datetime.now(UTC)
+        events.publish([Enqueued(job.id, job.topic, job.queue, at) for job in jobs])

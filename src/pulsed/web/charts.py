@@ -1,0 +1,51 @@
+"""Pictures of numbers over time: data for the charts, and small bars drawn by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pulsed.model.rollup import Series
+
+MOST_BARS = 30
+BAR_HEIGHT = 18
+BAR_STEP = 4
+
+
+def chart_data(series: Series) -> str:
+    """Return a series for the charts, as JSON: columns of equal length.
+
+    Rates are per minute; durations are seconds, null where nothing ran.
+    """
+    minutes = series.step / 60
+    points = [(point.at.timestamp(), point.stats) for point in series.points]
+    columns = {
+        "at": [at for at, _ in points],
+        "succeeded": [stats.succeeded / minutes for _, stats in points],
+        "failed": [(stats.failed + stats.dead_lettered) / minutes for _, stats in points],
+        "submitted": [stats.submitted / minutes for _, stats in points],
+        "wait_p50": [stats.wait.p50 for _, stats in points],
+        "wait_p95": [stats.wait.p95 for _, stats in points],
+        "run_p50": [stats.run.p50 for _, stats in points],
+        "run_p95": [stats.run.p95 for _, stats in points],
+    }
+    return msgspec.json.encode(columns).decode()
+
+
+def bars(values: Sequence[float]) -> str:
+    """Return the path of an SVG picture with one bar per value, the highest at full height."""
+    grouped = _grouped(values)
+    top = max(grouped, default=0) or 1
+    drawn = []
+    for number, value in enumerate(grouped):
+        height = max(1.0, value / top * BAR_HEIGHT) if value else 0.0
+        if height:
+            drawn.append(f"M{number * BAR_STEP} {BAR_HEIGHT}v-{height:.1f}h3v{height:.1f}z")
+    return "".join(drawn)
+
+
+def _grouped(values: Sequence[float]) -> list[float]:
+    """Return the sums of neighbours, so that there are at most so many bars."""
+    size = -(-len(values) // MOST_BARS) or 1
+    return [sum(values[at : at + size]) for at in range(0, len(values), size)]
