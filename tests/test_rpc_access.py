@@ -123,6 +123,7 @@ class World:
             "DeleteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
+            "GetRunning": pb.GetRunningRequest(),
             "Audit": pb.AuditRequest(),
             "ListAuditLog": pb.ListAuditLogRequest(limit=5),
             "GetTime": pb.GetTimeRequest(),

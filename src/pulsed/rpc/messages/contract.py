@@ -47,6 +47,7 @@ VERBS = {
     "DeleteJobs": "delete",
     "ListWorkers": "workers",
     "GetBacklog": "backlog",
+    "GetRunning": "running",
     "Audit": "audit",
     "ListAuditLog": "audit_log",
     "GetTime": "now",

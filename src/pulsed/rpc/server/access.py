@@ -45,6 +45,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "DeleteJobs": ADMIN,
     "ListWorkers": READ,
     "GetBacklog": READ,
+    "GetRunning": READ,
     "Audit": READ,
     "ListAuditLog": READ,
     "GetTime": ANY,
@@ -96,7 +97,7 @@ ROLES: dict[str, frozenset[Role]] = {
 
 WHOLE_DATABASE = frozenset(
     {
-        "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
+        "ListWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
         "FoldStats",

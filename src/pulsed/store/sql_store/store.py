@@ -31,7 +31,16 @@ from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import CANCELS, Accepted, Audit, Backlog, Pruned, Store, WatchdogTick
+from pulsed.store.base import (
+    CANCELS,
+    Accepted,
+    Audit,
+    Backlog,
+    Pruned,
+    Running,
+    Store,
+    WatchdogTick,
+)
 from pulsed.store.event_bus import Events
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
@@ -379,6 +388,9 @@ class SqlStore(Store):
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(reads.backlog(self.engine))
+
+    async def running(self) -> list[Running]:
+        return await self.run(reads.running(self.engine))
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
         return await self.run(reads.due_queues(self.engine, besides))
