@@ -16,7 +16,7 @@ from tests.support.commands import (
     run,
     status_of,
 )
-from tests.support.jobs import a_job, running
+from tests.support.jobs import a_job, claim, running
 
 NOBODY = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
 
@@ -246,6 +246,18 @@ class TestActs:
         assert result.stdout == ids
         assert "retried 3 jobs" in result.stderr
         assert {status_of(live, job_id) for job_id in dead} == {Status.PENDING}
+
+    def test_run_now_by_what_the_payload_has(self, url, live):
+        jobs = [a_job(payload=f'{{"user": {user}}}', delay=3600) for user in (7, '"7"')]
+        run_blocking(live.submit(jobs))
+        where = ("--payload", "user=7", "--topic", "em*")
+        listed = run("jobs", "list", "--ids", *where, PULSED_URL=url).stdout
+        result = run("jobs", "run-now", "--all-matching", "--yes", *where, PULSED_URL=url)
+        assert result.stdout == listed == f"{jobs[0].id}\n"
+        assert "made due 1 job" in result.stderr
+        assert [run.job_id for run in run_blocking(claim(live))] == [jobs[0].id]
+        result = run("jobs", "list", "--payload", "user", PULSED_URL=url)
+        assert (result.exit_code, "such as user.id=7" in result.stderr) == (2, True)
 
     def test_cancel_and_delete_by_id(self, url, live):
         job_id = a_waiting_job(live)

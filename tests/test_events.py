@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -469,6 +469,18 @@ async def test_a_stored_job_is_enqueued(app: Pulse):
     assert {(each.topic, each.queue) for each in seen.all if isinstance(each, Enqueued)} == {
         ("send", "mail")
     }
+
+
+async def test_a_job_that_existed_is_not_enqueued_again(app: Pulse):
+    @app.job
+    def add(a: int) -> int:
+        return a
+
+    seen = Seen(app.store)
+    call = add.using(id=uuid4())
+    await call.aenqueue(1)
+    await call.aenqueue(1)
+    assert [len(batch) for batch in seen.batches] == [1]
 
 
 def test_every_kind_is_an_end_or_something_else():

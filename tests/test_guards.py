@@ -12,6 +12,7 @@ import pytest
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Beat, Failed, Snoozed, Succeeded
+from pulsed.store.sql.operators import WAITS_FOR_TIME
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.guards import (
     STILL_CLAIMABLE,
@@ -169,6 +170,29 @@ async def test_an_act_is_refused_where_the_state_does_not_allow_it(backend, stat
         assert [backend.row(run.job_id) for run in (done, live)] == before
 
     await check(backend, scenario, statement, guard)
+
+
+@pytest.mark.parametrize(
+    "guard, instead",
+    [(f"AND {WAITS_FOR_TIME}", ""), ("AND j.next_run_at > ", "AND j.next_run_at <> ")],
+    ids=["waits for time", "not due"],
+)
+async def test_only_what_waits_for_its_time_and_is_not_due_is_made_due(backend, guard, instead):
+    async def scenario(store, backend):
+        signal, ended, due = a_job(delay=60), a_job(delay=60), a_job()
+        await store.submit([signal, ended, due])
+        for job, status in ((signal, "WAITING"), (ended, "SUCCEEDED")):
+            backend.execute(
+                f"UPDATE pulse_jobs SET status = '{status}', wait_kind = 'SIGNAL' "
+                f"WHERE id = {backend.literal(job.id)}"
+            )
+        backend.clock.advance(1)
+        before = [backend.row(job.id) for job in (signal, ended, due)]
+        answers = await store.expedite([signal.id, ended.id, due.id])
+        assert [answers[job.id][0] for job in (signal, ended, due)] == [False, False, True]
+        assert [backend.row(job.id) for job in (signal, ended, due)] == before
+
+    await check(backend, scenario, "expedite", guard, instead=instead)
 
 
 # -- claim and reap -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class TestJobs:
         assert str(job.id) in repr(job)
         assert "add PENDING" in repr(job)
 
-    @pytest.mark.parametrize("verb", ["get", "cancel", "retry", "delete", "failures"])
+    @pytest.mark.parametrize("verb", ["get", "cancel", "retry", "run_now", "delete", "failures"])
     def test_a_missing_job_is_said_to_be_missing(self, app: Pulse, verb: str) -> None:
         with pytest.raises(JobNotFound, match=NOBODY):
             getattr(app.jobs, verb)(NOBODY)
@@ -86,6 +86,15 @@ class TestJobs:
             app.jobs.retry(waiting.id)
         with pytest.raises(InvalidTransition, match="SUCCEEDED already"):
             app.jobs.cancel(done.id)
+
+    def test_run_now_makes_delayed_jobs_due(self, app: Pulse) -> None:
+        add = declare_add(app)
+        first, second = (add.using(delay=3600).enqueue(1) for _ in range(2))
+        assert app.jobs.run_now(first.id) == Status.PENDING
+        assert app.jobs.run_matching_now(topic="a*", payload={"a": 1}) == 2
+        work_off(app, first, second)
+        with pytest.raises(InvalidTransition, match=r"is SUCCEEDED.*Enqueue a new one"):
+            app.jobs.run_now(first.id)
 
     def test_delete_removes(self, app: Pulse) -> None:
         job = declare_add(app).enqueue(1)

@@ -23,7 +23,7 @@ def store(request, postgres_url):
 
 
 def submit(store, *jobs):
-    return run_blocking(store.submit(jobs))
+    return run_blocking(store.submit(jobs)).new
 
 
 def payloads(store, *jobs):

@@ -68,8 +68,8 @@ async def test_a_restarted_server_costs_one_try(postgres_server, mode):
     with pytest.raises(TransientStorageError):
         await perform(store, mode, a_verb("SELECT 1"))
     postgres_server.start()
-    assert await asyncio.to_thread(lambda: run_blocking(store.submit([a_job()]))) == 1
-    assert await store.submit([a_job()]) == 1
+    assert await asyncio.to_thread(lambda: run_blocking(store.submit([a_job()])).new) == 1
+    assert (await store.submit([a_job()])).new == 1
     await store.aclose()
 
 
@@ -197,9 +197,9 @@ async def test_a_schema_that_is_there_takes_no_right_to_create_schemas(restricte
     admin.execute(f"GRANT USAGE, CREATE ON SCHEMA {role} TO {role}")
     store = PostgresStore(url, PostgresOptions(schema=role, retry=ONCE))
     if mode == "async":
-        assert await store.submit([a_job()]) == 1
+        assert (await store.submit([a_job()])).new == 1
     else:
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([a_job()]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([a_job()])).new) == 1
     await store.aclose()
 
 

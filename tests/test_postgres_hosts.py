@@ -51,9 +51,9 @@ async def test_a_host_that_hangs_is_passed_over(
     store = a_store(url_of(*ports, database=real.path[1:], user=real.username or "postgres"))
     job = a_job()
     if how == "async":
-        assert await store.submit([job]) == 1
+        assert (await store.submit([job])).new == 1
     else:
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job])).new) == 1
     assert proxy.accepted > 0
     await store.aclose()
 
@@ -68,9 +68,9 @@ async def test_a_host_that_hangs_up_is_passed_over(postgres_url: str, how: str):
     store = a_store(f"{url}?sslmode=disable")
     job = a_job()
     if how == "async":
-        assert await store.submit([job]) == 1
+        assert (await store.submit([job])).new == 1
     else:
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job])).new) == 1
     await store.aclose()
     proxy.close()
 
@@ -78,9 +78,9 @@ async def test_a_host_that_hangs_up_is_passed_over(postgres_url: str, how: str):
 async def test_a_standby_is_passed_over():
     with ScratchPostgres() as primary, primary.standby() as standby:
         store = a_store(url_of(standby.port, primary.port))
-        assert await store.submit([a_job()]) == 1
+        assert (await store.submit([a_job()])).new == 1
         job = a_job()
-        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job]))) == 1
+        assert await asyncio.to_thread(lambda: run_blocking(store.submit([job])).new) == 1
         await store.aclose()
 
 
@@ -150,7 +150,7 @@ async def test_a_submit_on_a_host_that_goes_silent_is_stored_once(silent: Any):
     proxy.silence(also_new=True)
     job = a_job()
     async with asyncio.timeout(60):
-        assert await store.submit([job]) == 1
+        assert (await store.submit([job])).new == 1
     assert set(await store.get([job.id])) == {job.id}
     await store.aclose()
 

@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 
 from pulsed.errors import ConfigError, StorageError
 from pulsed.model.job import Status
+from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresStore
 from tests.support.clock import Clock
@@ -47,8 +48,8 @@ class Psycopg:
             url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor, **options
         )
 
-    async def submit(self, store, connection, job):
-        return run_blocking(store.joined(connection).submit([job]))
+    async def submit(self, store, connection, *jobs):
+        return run_blocking(store.joined(connection).submit(jobs))
 
     async def end(self, connection, how):
         getattr(connection, how)()
@@ -61,8 +62,8 @@ class AsyncPsycopg(Psycopg):
     async def open(self, url, **options):
         return await psycopg.AsyncConnection.connect(url, row_factory=dict_row, **options)
 
-    async def submit(self, store, connection, job):
-        return await store.joined(connection).submit([job])
+    async def submit(self, store, connection, *jobs):
+        return await store.joined(connection).submit(jobs)
 
     async def end(self, connection, how):
         await getattr(connection, how)()
@@ -105,7 +106,7 @@ def caller(request):
 async def test_a_job_appears_when_the_caller_commits(store, postgres_url, caller):
     job = a_job(**FULL, at=store.clock() + timedelta(days=1))
     connection = await caller.open(postgres_url)
-    assert await caller.submit(store, connection, job) == 1
+    assert (await caller.submit(store, connection, job)).new == 1
     assert not await exists(store, job)
     await caller.end(connection, "commit")
     await caller.close(connection)
@@ -119,10 +120,38 @@ async def test_a_job_appears_when_the_caller_commits(store, postgres_url, caller
 async def test_a_job_never_was_when_the_caller_rolls_back(store, postgres_url, caller):
     job = a_job()
     connection = await caller.open(postgres_url)
-    assert await caller.submit(store, connection, job) == 1
+    assert (await caller.submit(store, connection, job)).new == 1
     await caller.end(connection, "rollback")
     await caller.close(connection)
     assert not await exists(store, job)
+
+
+async def test_each_job_of_a_batch_is_new_or_exists(store, postgres_url, caller):
+    """Stored before, by this very transaction, or further to the front of the batch."""
+    known, ours, new = a_job(), a_job(), a_job()
+    await store.submit([known])
+    connection = await caller.open(postgres_url)
+    assert await caller.submit(store, connection, ours, a_job()) == Submitted(2)
+    again = await caller.submit(store, connection, new, known, ours, new)
+    assert again == Submitted(4, existing=frozenset([1, 2, 3]))
+    assert (await caller.submit(store, connection, known, ours)).new == 0
+    assert (await caller.submit(store, connection, known)).is_new(0) is False
+    await caller.end(connection, "commit")
+    await caller.close(connection)
+    assert set(await store.get([known.id, ours.id, new.id])) == {known.id, ours.id, new.id}
+
+
+async def test_ids_are_read_whatever_the_connection_makes_of_a_uuid(store, postgres_url):
+    known, new = a_job(), a_job()
+    await store.submit([known])
+    connection = await asyncpg.connect(postgres_url)
+    await connection.set_type_codec(
+        "uuid", schema="pg_catalog", encoder=str, decoder=lambda text: f"<{text}>"
+    )
+    async with connection.transaction(), connection.transaction():  # a savepoint
+        answer = await store.joined(connection).submit([known, new])
+    assert answer == Submitted(2, existing=frozenset([0]))
+    await connection.close()
 
 
 async def test_a_connection_outside_a_transaction_is_refused(store, postgres_url, caller):
@@ -165,7 +194,7 @@ async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres
     monkeypatch.setattr(store._notifier, "announce", announce)
     connection = await asyncpg.connect(postgres_url)
     async with connection.transaction():
-        assert await store.joined(connection).submit([a_job()]) == 1
+        assert (await store.joined(connection).submit([a_job()])).new == 1
     await connection.close()
     assert announced == []
     await store.submit([a_job()])
@@ -176,7 +205,7 @@ async def test_only_submit_can_join(store, postgres_url):
     connection = await asyncpg.connect(postgres_url)
     joined = store.joined(connection)
     assert [name for name in dir(joined) if not name.startswith("_")] == ["submit"]
-    assert await joined.submit([]) == 0
+    assert (await joined.submit([])).new == 0
     await connection.close()
 
 

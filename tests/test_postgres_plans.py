@@ -266,6 +266,7 @@ WORKFLOW_PLANS: dict[str, list[tuple[str, str]]] = {
     "forget_signals": [SIGNALS],
     "forget_failed_steps": [CHECKPOINTS, CHECKPOINTS],
     "reopen_fan_outs": [CHECKPOINTS, CHECKPOINTS],
+    "end_sleeps": [CHECKPOINTS],
 }
 RARE_PLANS = {
     "untold_children": [("pulse_jobs_family", "parent_id = $"), BY_ID],

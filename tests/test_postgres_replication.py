@@ -22,6 +22,7 @@ from pulsed.model.outcome import Failed, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record, Signal
 from pulsed.store import tokens
+from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.verbs.script import Verb, VerbKind
@@ -233,15 +234,16 @@ async def test_a_retry_that_finds_its_work_done_waits_for_the_standby(
     await store.aclose()
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "batch"])
 async def test_another_caller_who_finds_the_job_waits_for_the_standby(
-    lonely: str, local: PostgresStore, admin: Any
+    lonely: str, local: PostgresStore, admin: Any, count: int
 ):
-    job = a_job()
-    await local.submit([job])
+    jobs = [a_job() for _ in range(count)]
+    await local.submit(jobs)
     store = a_store(lonely)
-    task = asyncio.create_task(store.submit([job]))
+    task = asyncio.create_task(store.submit(jobs))
     assert await waits_for_the_standby(task, admin) == 1
-    assert task.result() == 0
+    assert task.result().new == 0
     await store.aclose()
 
 
@@ -278,16 +280,16 @@ async def test_the_callers_own_commit_waits_when_the_job_is_there_already(
 
     def blocking() -> int:
         with psycopg.connect(lonely) as connection:
-            return run_blocking(store.joined(connection).submit([job]))
+            return run_blocking(store.joined(connection).submit([job])).new
 
     async def in_async_psycopg() -> int:
         async with await psycopg.AsyncConnection.connect(lonely) as connection:
-            return await store.joined(connection).submit([job])
+            return (await store.joined(connection).submit([job])).new
 
     async def in_asyncpg() -> int:
         connection = await asyncpg.connect(lonely)
         async with connection.transaction():
-            count = await store.joined(connection).submit([job])
+            count = (await store.joined(connection).submit([job])).new
         await connection.close()
         return count
 
@@ -326,7 +328,8 @@ async def test_nothing_acknowledged_is_lost_with_the_primary():
         assert len(found) == 2  # the first tries are visible, but no standby has confirmed them
         assert not any(task.done() for task in tasks)
         standby.thaw()
-        assert await asyncio.gather(*tasks) == [0, 0, True]
+        found_again = Submitted(1, unknown=frozenset([0]))
+        assert await asyncio.gather(*tasks) == [found_again, found_again, True]
         await store.aclose()
         primary.kill()
         standby.promote()

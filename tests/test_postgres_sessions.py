@@ -144,10 +144,11 @@ async def test_claims_have_connections_of_their_own_and_wait_for_the_disk_like_a
 
 async def test_a_pool_of_one_is_enough_for_many_callers(postgres_url, admin):
     store = PostgresStore(postgres_url, PostgresOptions(pool_size=1))
-    assert await asyncio.gather(*(store.submit([a_job()]) for _ in range(20))) == [1] * 20
+    answers = await asyncio.gather(*(store.submit([a_job()]) for _ in range(20)))
+    assert [answer.new for answer in answers] == [1] * 20
     assert len(sessions(admin, "work")) == 1
     threads = [asyncio.to_thread(lambda: run_blocking(store.submit([a_job()]))) for _ in range(8)]
-    assert await asyncio.gather(*threads) == [1] * 8
+    assert [answer.new for answer in await asyncio.gather(*threads)] == [1] * 8
     assert len(sessions(admin, "sync")) == 1
     await store.aclose()
     assert (await claim(store, limit=50)) != []
@@ -171,7 +172,7 @@ async def test_a_transaction_pooler_works_without_prepared_statements(postgres_u
 
         jobs = [a_job() for _ in range(6)]
         for job in jobs:
-            assert await call(store.submit([job])) == 1
+            assert (await call(store.submit([job]))).new == 1
         held = await call(store.claim(ALICE, "default", POLICIES, 4))
         assert len(held) == 4
         assert set((await call(store.beat([a.lease for a in held]))).values()) == {Beat.OK}
@@ -229,7 +230,7 @@ async def test_migrations_at_once_from_pools_of_one_all_succeed(postgres_url, ad
         done, _ = await asyncio.wait([*running, thread], timeout=0.5)
         assert not done
         other.rollback()
-        assert await asyncio.gather(*running, thread) == [1] * 5
+        assert [answer.new for answer in await asyncio.gather(*running, thread)] == [1] * 5
     for store in stores:
         await store.aclose()
     admin.execute("DROP SCHEMA crowd CASCADE")

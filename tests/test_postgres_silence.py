@@ -66,7 +66,7 @@ async def test_a_blocking_submit_recovers_and_stores_its_job_once(store, proxy):
     await blocking(store.submit([a_job()]))
     proxy.silence()
     job = a_job()
-    assert await blocking(store.submit([job])) == 1
+    assert (await blocking(store.submit([job]))).new == 1
     assert set(await blocking(store.get([job.id]))) == {job.id}
 
 

@@ -386,5 +386,5 @@ async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog
 
     store._notifier._perform = refuse
     with caplog.at_level(logging.DEBUG, logger="pulsed.store"):
-        assert await store.submit([a_job()]) == 1
+        assert (await store.submit([a_job()])).new == 1
     assert "will find the jobs by polling" in caplog.text

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from pulsed import Pulse
@@ -22,7 +23,7 @@ from pulsed.errors import (
     StorageFull,
     TransientStorageError,
 )
-from pulsed.model.job import Lease, Status
+from pulsed.model.job import JobFilter, Lease, PayloadField, Status
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client import claim_stream as claims
@@ -39,7 +40,16 @@ from pulsed.store.sqlite.store import SqliteStore
 from tests.support.apps import declare_add, work_off
 from tests.support.backends import QUICK
 from tests.support.commands import until as until_true
-from tests.support.jobs import EVERYTHING, POLICIES, a_job, claim_one, row, running, submitted
+from tests.support.jobs import (
+    EVERYTHING,
+    POLICIES,
+    TOPIC,
+    a_job,
+    claim_one,
+    row,
+    running,
+    submitted,
+)
 from tests.support.servers import ServerThread
 from tests.support.workers import (
     all_finished,
@@ -413,6 +423,29 @@ class TestWhatErrorsSay:
         assert text.startswith(f"{what} was refused by the pulsed server at {server.host}")
         assert f": {what.capitalize()} needs the role " in text
         assert not [name for name in METHODS if f"{name} " in text]
+
+
+@pytest.mark.parametrize("verb", ["list_jobs", "counts"])
+async def test_an_older_server_that_ignores_a_condition_is_not_believed(
+    database, monkeypatch, verb
+):
+    """Or a bulk act would change the jobs that it returned."""
+
+    def without_news(message: Any) -> JobFilter:
+        known = to_jobs_filter(message)
+        return msgspec.structs.replace(known, payload=())
+
+    to_jobs_filter = to.filter_of
+    with ServerThread(lambda: SqliteStore(database)) as server:
+        store = RemoteStore(server.url)
+        await submitted(store, payload='{"user": 7}')
+        newer = JobFilter(topic=TOPIC, payload=(PayloadField(("user",), 7),))
+        assert await getattr(store, verb)(newer)
+        monkeypatch.setattr(to, "filter_of", without_news)
+        with pytest.raises(ConfigError, match="cannot search by payload: upgrade it"):
+            await getattr(store, verb)(newer)
+        assert await getattr(store, verb)(JobFilter(topic=TOPIC))
+        await store.aclose()
 
 
 async def test_an_older_server_that_lists_all_leases_makes_nobody_stop(database, monkeypatch):

@@ -80,9 +80,10 @@ class TestCuts:
             far = remote(proxy.port)
             await far.now()
             proxy.arm(b"marker-of-the-payload", moment)
-            job_id = await submit_anyhow(far, "marker-of-the-payload")
+            job_id, is_new = await submit_anyhow(far, "marker-of-the-payload")
             await far.aclose()
             assert proxy.cuts == 1
+        assert is_new is not False  # nobody else has stored it
         assert (await near.get([job_id]))[job_id].status is Status.PENDING
 
     async def test_jobs_lost_on_their_way_to_the_worker_are_found_and_run(self, server, near):
@@ -107,10 +108,10 @@ class TestCuts:
         assert sorted(ran) == [0, 0, 1, 2, 3, 4]
 
 
-async def submit_anyhow(far: RemoteStore, marker: str) -> Any:
+async def submit_anyhow(far: RemoteStore, marker: str) -> tuple[UUID, bool | None]:
     job = a_job(payload=f'{{"to":"{marker}"}}')
-    await far.submit([job])  # 0 if the answer of the first try was lost
-    return job.id
+    answer = await far.submit([job])
+    return job.id, answer.is_new(0)  # None if the answer of the first attempt was lost
 
 
 class TestSilence:

@@ -121,6 +121,7 @@ class World:
             "CancelJobs": ids,
             "ReplayJobs": ids,
             "DeleteJobs": ids,
+            "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
             "GetRunning": pb.GetRunningRequest(),
@@ -674,7 +675,7 @@ class TestTLS:
             options = RemoteOptions(**AT_ONCE_OPTIONS)
             place = f"me:{secret}@{server.host}"
             store = RemoteStore(f"pulses://{place}?ca={authority.ca}", options)
-            assert await store.submit([a_job()]) == 1
+            assert (await store.submit([a_job()])).new == 1
             strangers = RemoteStore(f"pulses://{place}", options)  # the system's authorities
             with pytest.raises(TransientStorageError):
                 await strangers.now()
@@ -694,7 +695,7 @@ class TestTLS:
                 return RemoteStore(f"pulses://{server.host}?{files}", options)
 
             ops, stranger = client("ops"), client("stranger")
-            assert await ops.submit([a_job()]) == 1
+            assert (await ops.submit([a_job()])).new == 1
             with pytest.raises(AccessDenied, match="certificate's name is not known"):
                 await stranger.submit([a_job()])
             nobody = RemoteStore(f"pulses://{server.host}?ca={authority.ca}", options)

@@ -270,7 +270,7 @@ class TestGrantsThatStand:
 
         async def claim_and_hear_news(worker_id, queue, topics, limit):
             claimed = await claim(worker_id, queue, topics, limit)
-            if queue == "second" and await deaf.store.submit([job]):
+            if queue == "second" and (await deaf.store.submit([job])).new:
                 deaf.server.dispatcher.hint()
             return claimed
 

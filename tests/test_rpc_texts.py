@@ -38,6 +38,7 @@ PLAIN: dict[str, Any] = {
     "payload": "{}", "result": "1", "results": "1", "progress": "1", "value": "1",
     "spec_json": "{}", "cron": "* * * * *", "zone": "UTC", "job_ids": None, "Wait.kind": 3,
     "max_attempts": 3, "lease_seconds": 30.0, "timeout_seconds": 30.0, "factor": 2.0,
+    "id_prefix": "01", "id_suffix": "01",
 }  # fmt: skip
 """What a request says where any value would not do."""
 

@@ -18,6 +18,7 @@ from pulsed.engine.doctor import Severity, examine
 from pulsed.errors import NotADatabase, StorageError, StorageFull, StorageReadOnly
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
+from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite import store as module
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
@@ -51,7 +52,7 @@ async def test_a_full_disk_refuses_cleanly_and_recovers(database, clock):
     await small.aclose()
 
     roomy = SqliteStore(database)
-    assert await roomy.submit(batch) == 5
+    assert (await roomy.submit(batch)).new == 5
     runs = await claim(roomy, limit=1_000)
     assert {run.job_id for run in runs} == {*stored, *(job.id for job in batch)}
     await roomy.aclose()
@@ -62,8 +63,8 @@ async def test_a_full_disk_in_a_group_acknowledges_nothing_that_is_not_there(dat
     await store.counts(EVERYTHING)
     jobs = [a_job(payload='{"x":"' + "x" * 20_000 + '"}') for _ in range(60)]
     answers = await asyncio.gather(*(store.submit([job]) for job in jobs), return_exceptions=True)
-    accepted = {job.id for job, answer in zip(jobs, answers, strict=True) if answer == 1}
-    refused = [answer for answer in answers if answer != 1]
+    accepted = {job.id for job, answer in zip(jobs, answers, strict=True) if answer == Submitted(1)}
+    refused = [answer for answer in answers if answer != Submitted(1)]
     assert refused
     assert {type(answer) for answer in refused} == {StorageFull}
     assert {job.id for job in await store.list_jobs(EVERYTHING, limit=1_000)} == accepted
@@ -276,6 +277,7 @@ class TestModes:
 
 LEFT_OPEN = """
 import gc, sys
+from pulsed.store.base import Submitted
 from pulsed import Pulse
 
 def use(url):

@@ -8,6 +8,7 @@ import pytest
 
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
+from pulsed.store.base import Submitted
 from tests.support.backends import only_sqlite
 from tests.support.jobs import (
     EVERYTHING,
@@ -24,23 +25,40 @@ async def test_a_job_in_the_callers_transaction_exists_if_that_commits(backend, 
         kept, dropped = a_job(), a_job()
         connection.execute("BEGIN")
         connection.execute("INSERT INTO orders VALUES (1)")
-        assert await store.joined(connection).submit([kept]) == 1
+        assert (await store.joined(connection).submit([kept])).new == 1
         assert connection.in_transaction
         assert await store.get([kept.id]) == {}
         connection.execute("COMMIT")
         connection.execute("BEGIN")
         connection.execute("INSERT INTO orders VALUES (2)")
-        assert await store.joined(connection).submit([dropped]) == 1
+        assert (await store.joined(connection).submit([dropped])).new == 1
         connection.execute("ROLLBACK")
         assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
     assert set(await store.get([kept.id, dropped.id])) == {kept.id}
+
+
+async def test_each_job_of_a_batch_is_new_or_exists(backend, store):
+    """Stored before, by this very transaction, or further to the front of the batch."""
+    known, ours, new = a_job(), a_job(), a_job()
+    await store.submit([known])
+    with closing(sqlite3.connect(backend.path)) as connection:
+        connection.row_factory = sqlite3.Row
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        joined = store.joined(connection)
+        assert await joined.submit([ours, a_job()]) == Submitted(2)
+        connection.executemany("INSERT INTO orders VALUES (?)", [(n,) for n in range(100)])
+        assert (await joined.submit([known, ours])).new == 0
+        again = await joined.submit([new, known, ours, new])
+        assert again == Submitted(4, existing=frozenset([1, 2, 3]))
+        connection.commit()
+    assert set(await store.get([known.id, ours.id, new.id])) == {known.id, ours.id, new.id}
 
 
 async def test_the_callers_row_factory_and_isolation_are_respected(backend, store):
     await store.counts(EVERYTHING)
     with closing(sqlite3.connect(backend.path)) as connection:  # the driver begins by itself
         connection.row_factory = sqlite3.Row
-        assert await store.joined(connection).submit([a_job(), a_job()]) == 2
+        assert (await store.joined(connection).submit([a_job(), a_job()])).new == 2
         assert connection.in_transaction
         connection.rollback()
     assert await store.list_jobs(EVERYTHING) == []
@@ -74,7 +92,7 @@ async def test_inside_a_callers_transaction_only_submit_is_possible(backend, sto
     with closing(backend.connect()) as connection:
         joined = store.joined(connection)
         assert [name for name in dir(joined) if not name.startswith("_")] == ["submit"]
-        assert await joined.submit([]) == 0
+        assert (await joined.submit([])).new == 0
 
 
 async def test_inside_a_callers_transaction_nothing_is_retried(backend):

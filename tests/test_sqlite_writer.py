@@ -13,6 +13,7 @@ from pulsed.errors import StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.outcome import Beat, Succeeded
+from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.sqlite.writer import LARGEST_GROUP, QueuedVerb
@@ -44,7 +45,7 @@ async def test_a_write_lock_held_elsewhere_is_waited_for(backend):
     assert (await store.counts(EVERYTHING))[Status.PENDING] == 0  # readers do not wait
     assert not task.done()
     other.execute("COMMIT")
-    assert await task == 1
+    assert (await task).new == 1
     other.close()
     await store.aclose()
 
@@ -59,7 +60,7 @@ async def test_a_write_lock_held_too_long_is_transient_and_retried(backend):
             await store.submit([a_job()])
         other.execute("COMMIT")
     assert asked.verbs == {"submit": 3}
-    assert await store.submit([a_job()]) == 1
+    assert (await store.submit([a_job()])).new == 1
     await store.aclose()
 
 
@@ -78,7 +79,7 @@ async def test_a_busy_database_is_ridden_out_by_the_storage_retry(backend):
         return await perform(verb)
 
     setattr(store, "perform", counted)  # noqa: B010
-    assert await store.submit([a_job()]) == 1
+    assert (await store.submit([a_job()])).new == 1
     assert tries == 3
     other.close()
     await store.aclose()
@@ -130,7 +131,7 @@ async def test_one_failing_verb_of_a_group_fails_alone(backend):
     jobs = [*good[:2], bad, *good[2:]]
     answers = await in_one_group(store, *(store.submit([job]) for job in jobs))
     assert isinstance(answers.pop(2), StorageError)
-    assert answers == [1] * 5
+    assert answers == [Submitted(1)] * 5
     assert set(await store.get([job.id for job in (*good, bad)])) == {job.id for job in good}
     await store.aclose()
 
@@ -143,7 +144,7 @@ async def test_a_failed_member_leaves_nothing_half_done(backend):
     half = [a_job(), a_job(priority=-1_000)]
     answers = await in_one_group(store, *(store.submit(jobs) for jobs in ([before], half, [after])))
     assert isinstance(answers.pop(1), StorageError)
-    assert answers == [1, 1]
+    assert answers == [Submitted(1)] * 2
     everything = await store.list_jobs(EVERYTHING)
     assert {job.id for job in everything} == {before.id, after.id}
     await store.aclose()
@@ -162,7 +163,7 @@ async def test_a_heartbeat_goes_before_everything_that_waits(backend):
     setattr(store._writer, "_drive", noted)  # noqa: B010
     submits = [store.submit([a_job()]) for _ in range(3)]
     answers = await in_one_group(store, *submits, store.beat([run.lease]))
-    assert answers == [1, 1, 1, {run.lease: Beat.OK}]
+    assert answers == [*[Submitted(1)] * 3, {run.lease: Beat.OK}]
     assert order == ["beat", "submit", "submit", "submit"]
     await store.aclose()
 
@@ -171,7 +172,8 @@ async def test_more_verbs_than_fit_into_one_group(backend):
     store = backend.open()
     await store.counts(EVERYTHING)
     jobs = [a_job() for _ in range(200)]
-    assert await asyncio.gather(*(store.submit([job]) for job in jobs)) == [1] * 200
+    answers = await asyncio.gather(*(store.submit([job]) for job in jobs))
+    assert [answer.new for answer in answers] == [1] * 200
     assert (await store.counts(EVERYTHING))[Status.PENDING] == 200
     await store.aclose()
 
@@ -184,7 +186,7 @@ async def test_a_caller_that_gave_up_does_not_hold_up_the_others(backend):
         await until(lambda: len(store._writer._waiting) == 2)
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
-    assert await patient == 1
+    assert (await patient).new == 1
     await store.aclose()
 
 

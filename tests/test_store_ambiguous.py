@@ -42,11 +42,11 @@ from tests.support.waiting import until
 async def test_submit(store, when, times):
     jobs = [a_job() for _ in range(3)]
     fault = Fault(store, "submit", when, times)
-    inserted = await store.submit(jobs)
+    submitted = await store.submit(jobs)
     assert fault.hits == times
     assert set(await store.get([job.id for job in jobs])) == {job.id for job in jobs}
     assert sum((await store.counts(EVERYTHING)).values()) == 3
-    assert inserted == (3 if when == "before" else 0)  # the lost try had inserted them
+    assert submitted.new == (3 if when == "before" else 0)  # the lost try had inserted them
 
 
 OUTCOMES: list[Outcome] = [
@@ -238,7 +238,7 @@ async def test_migrate(backend, when, times):
     store = backend.open()
     faults = [Fault(store, "schema_check", when, times), Fault(store, "migrate", when, times)]
     job = a_job()
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     assert faults[0].hits == times
     if backend.engine == "sqlite":
         assert faults[1].hits == times

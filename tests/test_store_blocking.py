@@ -21,7 +21,7 @@ def store(backend):
 
 def test_every_verb_works_without_an_event_loop(store, clock):
     jobs = [a_job(max_attempts=1, tags=("x",)) for _ in range(4)]
-    assert run_blocking(store.submit(jobs)) == 4
+    assert run_blocking(store.submit(jobs)).new == 4
     runs = run_blocking(store.claim(ALICE, "default", POLICIES, 3))
     assert [run.job_id for run in runs] == [job.id for job in jobs[:3]]
     assert set(run_blocking(store.held(ALICE))) == {run.lease for run in runs}

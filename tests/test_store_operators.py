@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, replay, delete."""
+"""What people do to jobs: cancel, replay, run now, delete."""
 
 import pytest
 
@@ -198,6 +198,42 @@ async def test_many_are_replayed_at_once_and_each_is_judged_on_its_own(store, cl
         live.job_id: (False, Status.RUNNING),
     }
     assert await store.replay([]) == {}
+
+
+# -- run now --------------------------------------------------------------------------------------
+
+
+async def test_a_delayed_job_is_run_now(store, clock):
+    job_id = await submitted(store, delay=3_600)
+    assert await claim(store) == []
+    clock.advance(1)
+    assert await store.expedite([job_id]) == {job_id: (True, Status.PENDING)}
+    found = await row(store, job_id)
+    assert (found.next_run_at, found.updated_at) == (clock.now, clock.now)
+    assert (await claim_one(store)).job_id == job_id
+
+
+async def test_a_retry_is_run_now_with_the_attempts_it_has_left(store):
+    run = await running(store, max_attempts=5)
+    await settle(store, run, Failed("later"))
+    assert await store.expedite([run.job_id]) == {run.job_id: (True, Status.RETRYING)}
+    assert (await claim_one(store)).attempt == 2
+
+
+async def test_a_job_that_is_due_keeps_its_place_in_the_queue(store, clock):
+    job_id = await submitted(store)
+    due = (await row(store, job_id)).next_run_at
+    clock.advance(5)
+    assert await store.expedite([job_id]) == {job_id: (True, Status.PENDING)}
+    assert (await row(store, job_id)).next_run_at == due
+
+
+@every_status(Status.RUNNING, Status.SUCCEEDED, Status.DEAD_LETTERED, Status.CANCELLED)
+async def test_nothing_else_can_be_run_now(store, backend, clock, status):
+    job_id = await job_in(store, backend, clock, status)
+    before = backend.row(job_id)
+    assert await store.expedite([job_id, new_job_id()]) == {job_id: (False, status)}
+    assert backend.row(job_id) == before
 
 
 # -- delete ---------------------------------------------------------------------------------------

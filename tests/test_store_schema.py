@@ -123,7 +123,7 @@ def test_threads_that_use_an_empty_database_at_once(empty):
     def use(store):
         barrier.wait()
         try:
-            answers.append(run_blocking(store.submit([a_job()])))
+            answers.append(run_blocking(store.submit([a_job()])).new)
         except Exception as error:  # noqa: BLE001 - shown below
             answers.append(repr(error))
         finally:
@@ -151,7 +151,7 @@ async def test_missing_tables_are_an_error_where_nobody_may_create_them(empty):
     with pytest.raises(SchemaError, match=r"no pulsed tables yet.*pulsed migrate up"):
         await store.submit([a_job()])
     await store.migrate()
-    assert await store.submit([a_job()]) == 1
+    assert (await store.submit([a_job()])).new == 1
     await store.aclose()
 
 
@@ -189,7 +189,7 @@ async def test_a_newer_schema_that_our_age_can_live_with_is_used(empty):
     stamp = {"sqlite": "1", "postgres": "now()"}[empty.engine]
     empty.execute(f"INSERT INTO pulse_migrations VALUES (99, 'additive', {stamp}, 1)")
     behind = empty.open()
-    assert await behind.submit([a_job()]) == 1
+    assert (await behind.submit([a_job()])).new == 1
     assert (await behind.counts(EVERYTHING))[Status.PENDING] == 1
     await behind.aclose()
 

@@ -4,19 +4,31 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from pulsed.client.bulk import pages
-from pulsed.model.job import JobFilter, Status
+from pulsed.client.filter import checked_filter
+from pulsed.errors import InvalidOption
+from pulsed.model.job import JobFilter, PayloadField, Status
 from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import search
 from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import children_of
-from tests.support.jobs import TOPIC, a_job, claim, one_attempt, running, settle, submitted
+from tests.support.jobs import (
+    ALICE,
+    BOB,
+    TOPIC,
+    a_job,
+    claim,
+    one_attempt,
+    running,
+    settle,
+    submitted,
+)
 
 sqlite = only_sqlite
 
@@ -163,6 +175,17 @@ EVERY_FILTER = [
     JobFilter(error="none"),
     JobFilter(parent=UUID(int=1)),
     JobFilter(parent=UUID(int=1), parent_step="none", status=(Status.DEAD_LETTERED,)),
+    JobFilter(topic_prefix="none"),
+    JobFilter(payload=(PayloadField(("user", "id"), 7), PayloadField(("name",), "none"))),
+    JobFilter(payload=(PayloadField(("user",), None),), status=(Status.DEAD_LETTERED,)),
+    JobFilter(worker=UUID(int=1)),
+    JobFilter(worker=UUID(int=1), topic="none", status=(Status.PENDING,)),
+    JobFilter(schedule=UUID(int=1)),
+    JobFilter(id_prefix="0"),
+    JobFilter(id_prefix="0197a8c2", queue="none"),
+    JobFilter(id_suffix="ffffffffffff"),
+    JobFilter(due=False),
+    JobFilter(due=True, status=(Status.RETRYING,)),
 ]
 """Most of them match nothing: those are the ones that would walk the table."""
 
@@ -219,3 +242,157 @@ async def test_a_search_may_go_to_the_end_of_time(store):
     job_id = await submitted(store)
     page = await store.list_jobs(JobFilter(until=datetime.max.replace(tzinfo=UTC)))
     assert [job.id for job in page] == [job_id]
+
+
+# -- each condition -------------------------------------------------------------------------------
+
+
+async def ids_of(store: Any, **where: Any) -> set[UUID]:
+    """Return the ids that a listing finds; a count finds as many."""
+    chosen = checked_filter(where)
+    found = {row.id for row in await store.list_jobs(chosen)}
+    assert sum((await store.counts(chosen)).values()) == len(found)
+    return found
+
+
+async def test_a_topic_is_found_by_its_beginning_as_it_is_written(store):
+    names = ("send_email", "send_sms", "sendmail", "Send_email", "resend_", "send%")
+    ids = {name: await submitted(store, topic=name) for name in names}
+    assert await ids_of(store, topic="send_*") == {ids["send_email"], ids["send_sms"]}
+    assert await ids_of(store, topic="send%*") == {ids["send%"]}
+    assert await ids_of(store, topic="*") == set(ids.values())
+    assert await ids_of(store, topic="send_") == set()
+
+
+PAYLOADS = {
+    "seven": '{"user": 7}',
+    "seven as a float": '{"user":7.0}',
+    "text": '{"user": "7"}',
+    "escaped text": r'{"user": "\u0037"}',
+    "true": '{"user": true}',
+    "false": '{"user": false}',
+    "null": '{"user": null}',
+    "none": "{}",
+    "inner": '{"user": {"id": 7, "na me": "O\'Neill 😀"}}',
+    "list": '{"user": [7]}',
+    "large": '{"user": 12345678901234567}',
+    "pair": r'{"user": "\ud83d\ude00"}',
+}
+
+
+@pytest.mark.parametrize(
+    "path, value, names",
+    [
+        ("user", 7, {"seven", "seven as a float"}),
+        ("user", 7.0, {"seven", "seven as a float"}),
+        ("user", 7.5, set()),
+        ("user", "7", {"text", "escaped text"}),
+        ("user", True, {"true"}),
+        ("user", False, {"false"}),
+        ("user", None, {"null"}),
+        ("user.id", 7, {"inner"}),
+        ("user.na me", "O'Neill 😀", {"inner"}),
+        ("user", 12345678901234567, {"large"}),
+        ("user", 12345678901234568, set()),
+        ("user", "😀", {"pair"}),
+        ("nobody", 7, set()),
+    ],
+)
+async def test_a_field_of_the_payload_is_found_by_its_value(store, path, value, names):
+    jobs = {name: a_job(payload=payload) for name, payload in PAYLOADS.items()}
+    await store.submit(list(jobs.values()))
+    assert await ids_of(store, payload={path: value}) == {jobs[name].id for name in names}
+
+
+async def test_payloads_that_the_database_cannot_read_are_passed_over(store, backend):
+    job = a_job(payload='{"user": 7}')
+    odd = [a_job() for _ in range(4)]
+    await store.submit([job, *odd])
+    not_json = "{" if store.dialect.engine == "sqlite" else "[7]"
+    texts = (r'{"user": "\u0000"}', r'{"user": "\ud800"}', '{"user": 1e400000}', not_json)
+    for each, text in zip(odd, texts, strict=True):
+        where = f"WHERE id = {backend.literal(each.id)}"
+        backend.execute(f"UPDATE pulse_jobs SET payload = '{text}' {where}")
+    assert await ids_of(store, payload={"user": 7}) == {job.id}
+
+
+async def test_several_fields_must_all_match(store):
+    both = await submitted(store, payload='{"user": 7, "kind": "a"}')
+    await submitted(store, payload='{"user": 7, "kind": "b"}')
+    assert await ids_of(store, payload={"user": 7, "kind": "a"}) == {both}
+
+
+async def test_a_worker_has_the_jobs_that_it_is_running(store):
+    mine = await running(store, worker=ALICE)
+    await running(store, worker=BOB)
+    ended = await running(store, worker=ALICE)
+    await settle(store, ended, Succeeded())
+    assert await ids_of(store, worker=ALICE) == {mine.job_id}
+    assert await ids_of(store, worker=ALICE, status="PENDING") == set()
+
+
+async def test_a_schedule_has_the_jobs_that_it_made(store):
+    schedule = uuid4()
+    made = await submitted(store, schedule_id=schedule)
+    await submitted(store, schedule_id=uuid4())
+    await submitted(store)
+    assert await ids_of(store, schedule=schedule) == {made}
+
+
+async def test_an_id_is_found_by_its_beginning_and_its_end(store):
+    first, second = UUID("0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"), UUID(int=0xABC)
+    await store.submit([a_job(id=first), a_job(id=second)])
+    assert await ids_of(store, id=str(first)) == {first}
+    assert await ids_of(store, id="0197A8C2-7d*") == {first}
+    assert await ids_of(store, id="0*") == {first, second}
+    assert await ids_of(store, id="*2C4b5a69") == {first}
+    assert await ids_of(store, id="*00000abc") == {second}
+    assert await ids_of(store, id=str(UUID(int=1))) == set()
+
+
+@pytest.mark.usefixtures("few")
+async def test_the_beginning_of_an_id_is_found_below_any_number_of_others(store):
+    await store.submit([a_job(id=UUID(int=(1 << 120) + number)) for number in range(20)])
+    old = UUID(int=1)
+    await store.submit([a_job(id=old)])
+    page = await store.list_jobs(checked_filter({"id": "0000*"}))
+    assert ([row.id for row in page], page.is_cut) == ([old], False)
+
+
+async def test_due_jobs_and_later_ones_are_told_apart(store, clock):
+    due, later = await submitted(store), await submitted(store, delay=60)
+    await running(store, topic="other")
+    assert await ids_of(store, due=True) == {due}
+    assert await ids_of(store, due=False) == {later}
+    for where in (JobFilter(), JobFilter(topic=TOPIC)):
+        counted = await store.counts(where)
+        assert (counted[Status.PENDING], counted.due) == (2, 1)
+    clock.advance(60)
+    assert await ids_of(store, due=True) == {due, later}
+    assert (await store.counts(JobFilter())).due == 2
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"payload": {}},
+        {"payload": {"": 1}},
+        {"payload": {"a..b": 1}},
+        {"payload": {'a"b': 1}},
+        {"payload": {"a.0": 1}},
+        {"payload": {"a": [1]}},
+        {"payload": {"a": float("nan")}},
+        {"payload": {"a": "\0"}},
+        {"payload": dict.fromkeys("abcdef", 1)},
+        {"payload": "user"},
+        {"id": "*"},
+        {"id": "xyz*"},
+        {"id": 7},
+        {"due": 1},
+        {"worker": "alice"},
+    ],
+    ids=str,
+)
+def test_a_condition_that_means_nothing_is_refused(where):
+    with pytest.raises(InvalidOption):
+        checked_filter(where)

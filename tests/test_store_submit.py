@@ -28,7 +28,7 @@ async def test_a_submitted_job_is_a_pending_row(store, clock):
     job = a_job(
         payload='{"to":"ada@example.com"}', priority=7, queue="mail", headers={"trace": "1"}
     )
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     found = await row(store, job.id)
     assert found.status is Status.PENDING
     assert (found.topic, found.queue, found.priority) == ("email", "mail", 7)
@@ -45,45 +45,45 @@ async def test_a_submitted_job_is_a_pending_row(store, clock):
 
 async def test_the_same_id_again_is_the_same_job(store):
     job = a_job(payload='{"n":1}')
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     changed = a_job(id=job.id, payload='{"n":2}', topic="other", priority=9)
-    assert await store.submit([changed]) == 0
+    assert (await store.submit([changed])).new == 0
     found = await row(store, job.id)
     assert (found.payload, found.topic, found.priority) == ('{"n":1}', "email", 0)
 
 
 async def test_submitting_again_does_not_touch_a_job_that_has_moved_on(store):
     run = await running(store)
-    assert await store.submit([a_job(id=run.job_id)]) == 0
+    assert (await store.submit([a_job(id=run.job_id)])).new == 0
     assert (await row(store, run.job_id)).status is Status.RUNNING
     await settle(store, run, Succeeded())
-    assert await store.submit([a_job(id=run.job_id)]) == 0
+    assert (await store.submit([a_job(id=run.job_id)])).new == 0
     assert (await row(store, run.job_id)).status is Status.SUCCEEDED
 
 
 async def test_an_id_twice_in_one_batch_is_one_job(store):
     job = a_job()
-    assert await store.submit([job, a_job(), job]) == 2
+    assert (await store.submit([job, a_job(), job])).new == 2
     assert sum((await store.counts(EVERYTHING)).values()) == 2
 
 
 async def test_new_ones_of_a_batch_are_stored_beside_known_ones(store):
     jobs = [a_job() for _ in range(4)]
-    assert await store.submit(jobs[:2]) == 2
-    assert await store.submit(jobs) == 2
+    assert (await store.submit(jobs[:2])).new == 2
+    assert (await store.submit(jobs)).new == 2
     assert set(await store.get([job.id for job in jobs])) == {job.id for job in jobs}
 
 
 async def test_many_jobs_in_one_call(store):
     jobs = [a_job(payload=f'{{"n":{n}}}') for n in range(3_000)]
-    assert await store.submit(jobs) == 3_000
+    assert (await store.submit(jobs)).new == 3_000
     assert (await store.counts(EVERYTHING))[Status.PENDING] == 3_000
     found = await store.get([job.id for job in jobs[:50]])
     assert [found[job.id].payload for job in jobs[:50]] == [job.payload for job in jobs[:50]]
 
 
 async def test_no_jobs_are_no_work(store):
-    assert await store.submit([]) == 0
+    assert (await store.submit([])).new == 0
 
 
 async def test_a_batch_is_stored_whole_or_not_at_all(store):
@@ -162,9 +162,9 @@ async def test_a_batch_is_stored_like_its_jobs_one_by_one(store, backend, fields
     batches = [[a_job(**options), a_job(**options)], [a_job(), a_job(**options)], [a_job()] * 2]
     for batch in batches:
         alone = [msgspec.structs.replace(job, id=new_job_id()) for job in batch]
-        assert await store.submit(batch) == len({job.id for job in batch})
+        assert (await store.submit(batch)).new == len({job.id for job in batch})
         for job in alone:
-            assert await store.submit([job]) == 1
+            assert (await store.submit([job])).new == 1
         for together, single in zip(batch, alone, strict=True):
             assert stored(backend, together) == stored(backend, single)
 

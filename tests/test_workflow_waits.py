@@ -79,6 +79,19 @@ async def test_a_sleep_ends_at_its_time_and_not_before(store: SqlStore, clock: C
     assert await names_of(store, job_id) == ["note", "sleep"]
 
 
+async def test_a_sleep_ends_at_once_when_the_job_is_run_now(store: SqlStore, clock: Clock):
+    async def naps(ctx: Context) -> str:
+        await ctx.sleep(3600)
+        return "awake"
+
+    job_id = await submit(store, "naps")
+    async with working(store, naps, concurrency=1):
+        await in_status(store, job_id, Status.WAITING)
+        clock.advance(1)
+        assert await store.expedite([job_id]) == {job_id: (True, Status.WAITING)}
+        assert result(await finished(store, job_id)) == "awake"
+
+
 async def test_several_sleeps_follow_one_another(store: SqlStore, clock: Clock):
     async def naps(ctx: Context) -> None:
         await ctx.sleep(10)

@@ -25,7 +25,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"client"},
         {"rpc"},
         {"app"},
-        {"web"},
+        {"tracing", "web"},
         {"cli"},
         {"__init__", "__main__"},
     ],

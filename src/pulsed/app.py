@@ -238,8 +238,11 @@ class Pulse(CodeAround):
         handler = self._handler_for(topic, unknown=unknown)
         text = _encoded(topic, {} if payload is None else payload, handler)
         job = new_job(topic, text, handler, checked, job_id)
-        (stored,) = await submit(self.store, [job], connection, self._arounds.enqueues)
-        return Job(self._client, stored, handler)
+        arounds = self._arounds.enqueues
+        (stored,), done = await submit(
+            self.store, [job], connection, arounds, fresh_ids=job_id is None
+        )
+        return Job(self._client, stored, handler, is_new=done.is_new(0))
 
     enqueue = blocking(aenqueue)
 

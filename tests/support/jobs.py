@@ -40,7 +40,7 @@ POLICIES = [a_policy()]
 async def submitted(store: Store, **options: Any) -> UUID:
     """Submit one job and return its id."""
     job = a_job(**options)
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     return job.id
 
 

@@ -56,7 +56,7 @@ def submit_and_drain(where: str, own: int, total: int) -> tuple[list[str], list[
     store = open_store(where)
     jobs = [a_job() for _ in range(own)]
     for job in jobs:
-        assert run_blocking(store.submit([job])) == 1
+        assert run_blocking(store.submit([job])).new == 1
     worker, ran = uuid.uuid4(), []
     while run_blocking(store.counts(EVERYTHING))[Status.SUCCEEDED] < total:
         runs = run_blocking(store.claim(worker, "default", POLICIES, 3))
@@ -79,6 +79,6 @@ def migrate(where: str) -> tuple[list[int], list[int]]:
 def first_use(where: str) -> int:
     """Submit one job to a database that may not have tables yet."""
     store = open_store(where)
-    inserted = run_blocking(store.submit([a_job()]))
+    inserted = run_blocking(store.submit([a_job()])).new
     run_blocking(store.aclose())
     return inserted

@@ -98,7 +98,7 @@ async def submit_with(
 ) -> UUID:
     """Submit a job with options and arguments; returns its id."""
     job = NewJob(id=new_job_id(), topic=topic, payload=json.dumps(arguments), **options)
-    assert await store.submit([job]) == 1
+    assert (await store.submit([job])).new == 1
     return job.id
 
 
@@ -108,7 +108,7 @@ async def submit_many(store: Store, topic: str, count: int, /, **options: Any) -
         NewJob(id=new_job_id(), topic=topic, payload=json.dumps({"n": n}), **options)
         for n in range(count)
     ]
-    assert await store.submit(jobs) == count
+    assert (await store.submit(jobs)).new == count
     return [job.id for job in jobs]
 
 

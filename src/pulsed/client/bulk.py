@@ -41,6 +41,7 @@ RETRY = Act("retry", "retried", REPLAYABLE, lambda store, ids, by: store.replay(
 RETRY_FRESH = replace(RETRY, perform=lambda store, ids, by: store.replay(ids, fresh=True, by=by))
 """Workflows restart from the beginning, not from their checkpoints."""
 CANCEL = Act("cancel", "cancelled", (*CLAIMABLE, Status.RUNNING), _cancel)
+RUN_NOW = Act("run now", "made due", CLAIMABLE, lambda store, ids, by: store.expedite(ids, by=by))
 DELETE = Act("delete", "deleted", DELETABLE, lambda store, ids, by: store.delete(ids, by=by))
 
 

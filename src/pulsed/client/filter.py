@@ -12,7 +12,8 @@ from pulsed.client.job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_name
 from pulsed.handler.payload import UNSTORABLE
-from pulsed.model.job import JobFilter, Status
+from pulsed.handler.search_terms import MOST_FIELDS, checked_digits, checked_payload_field
+from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
 
 StatusFilter: TypeAlias = Status | str | Iterable[Status | str]
 
@@ -22,6 +23,7 @@ class Filter(TypedDict, total=False):
 
     status: StatusFilter
     topic: str
+    """The handler's name, or its beginning: ``send*``."""
     queue: str
     tag: str
     error: str
@@ -32,6 +34,16 @@ class Filter(TypedDict, total=False):
     """Submitted before this instant."""
     parent: JobId
     """The children of this job."""
+    payload: Mapping[str, JsonScalar]
+    """Values of fields of the payload, such as ``{"user.id": 7}``."""
+    worker: JobId
+    """The jobs that the worker with this id is running."""
+    schedule: JobId
+    """The jobs of the schedule with this id."""
+    id: str
+    """The id, its beginning (``0197a8c2*``) or its end (``*3f1d2c4b5a69``)."""
+    due: bool
+    """Of the jobs that have not started: those that may start now, or those that may not yet."""
 
 
 def checked_filter(where: Mapping[str, Any]) -> JobFilter:
@@ -42,7 +54,10 @@ def checked_filter(where: Mapping[str, Any]) -> JobFilter:
             f"Jobs cannot be filtered by {', '.join(map(repr, sorted(unknown)))}; "
             f"the conditions are {', '.join(Filter.__annotations__)}."
         )
-    checked = {name: _FILTER_CHECKS[name](value) for name, value in given.items()}
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        found = _FILTER_CHECKS[name](value)
+        checked |= found if name in _IN_PARTS else {name: found}
     return JobFilter(**checked)
 
 
@@ -66,15 +81,51 @@ def _checked_part(value: Any) -> str:
     return value
 
 
+def _checked_topic(value: Any) -> dict[str, str]:
+    name = checked_name("topic", value)
+    return {"topic_prefix": name[:-1]} if name.endswith("*") else {"topic": name}
+
+
+def _checked_ends(value: Any) -> dict[str, str]:
+    if isinstance(value, str) and value.startswith("*"):
+        return {"id_suffix": checked_digits(value[1:])}
+    if isinstance(value, str) and value.endswith("*"):
+        return {"id_prefix": checked_digits(value[:-1])}
+    return {"id_prefix": checked_id(value).hex}
+
+
+def _checked_payload(value: Any) -> tuple[PayloadField, ...]:
+    if not isinstance(value, Mapping) or not 1 <= len(value) <= MOST_FIELDS:
+        raise InvalidOption(
+            f"payload must be a dict of 1 to {MOST_FIELDS} fields and their values, such as "
+            f'{{"user.id": 7}}, not {value!r:.100}.'
+        )
+    return tuple(checked_payload_field(path, wanted) for path, wanted in value.items())
+
+
+def _checked_due(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(f"due must be True or False, not {value!r:.100}.")
+    return value
+
+
+_IN_PARTS = frozenset({"topic", "id"})
+"""Conditions whose check says which field of the filter they are."""
+
 _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "status": _checked_statuses,
-    "topic": lambda value: checked_name("topic", value),
+    "topic": _checked_topic,
     "queue": lambda value: checked_name("queue", value),
     "tag": lambda value: checked_name("tag", value),
     "error": _checked_part,
     "since": lambda value: checked_instant("since", value),
     "until": lambda value: checked_instant("until", value),
     "parent": checked_id,
+    "payload": _checked_payload,
+    "worker": checked_id,
+    "schedule": checked_id,
+    "id": _checked_ends,
+    "due": _checked_due,
 }
 
 

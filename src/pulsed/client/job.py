@@ -56,12 +56,23 @@ class Job(Generic[R_co]):
     its submission, known without reading it back; ``refresh()`` reads the row.
     """
 
-    __slots__ = ("_client", "_handler", "_snapshot", "id")
+    __slots__ = ("_client", "_handler", "_snapshot", "id", "is_new")
 
     def __init__(
-        self, client: Client, snapshot: JobRow | NewJob, handler: Handler[R_co] | None = None
+        self,
+        client: Client,
+        snapshot: JobRow | NewJob,
+        handler: Handler[R_co] | None = None,
+        *,
+        is_new: bool | None = False,
     ) -> None:
         self.id: UUID = snapshot.id
+        self.is_new = is_new
+        """Whether the enqueue that returned this ``Job`` stored it.
+
+        False if a job with this id was stored before; what is stored stays as it is, and
+        ``refresh()`` reads it. None if that is not known: the enqueue was retried after an answer
+        of the database was lost, and then found the job."""
         self._client = client
         self._snapshot = snapshot
         self._handler = handler
@@ -328,6 +339,18 @@ async def retry_one(
     return status
 
 
+async def run_one_now(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
+    """Make a job due that waits for its time."""
+    is_due, status = _found(job_id, await store.expedite([job_id], by=by))
+    if not is_due:
+        raise InvalidTransition(
+            f"Job {job_id} is {status}, and does not wait for its time. "
+            f"{_INSTEAD_OF_RUNNING.get(status, 'Retry it, or enqueue a new one.')}",
+            job_id=job_id,
+        )
+    return status
+
+
 async def delete_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
     """Remove a job that is not running."""
     done, status = _found(job_id, await store.delete([job_id], by=by))
@@ -343,6 +366,13 @@ async def delete_one(store: Store, job_id: UUID, by: Operator | None = None) -> 
 _INSTEAD_OF_RETRY = {
     Status.SUCCEEDED: "Enqueue a new one to do the work again.",
     Status.RUNNING: "Wait for its run to end, or cancel it first.",
+}
+
+
+_INSTEAD_OF_RUNNING = {
+    Status.WAITING: "It goes on when what it waits for has happened.",
+    Status.RUNNING: "It is running already.",
+    Status.SUCCEEDED: "Enqueue a new one to do the work again.",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Unpack
 
-from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, Act, act_on_matching, pages
+from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RUN_NOW, Act, act_on_matching, pages
 from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
 from pulsed.client.job import (
     Client,
@@ -18,6 +18,7 @@ from pulsed.client.job import (
     delete_one,
     read_one,
     retry_one,
+    run_one_now,
 )
 from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
@@ -89,6 +90,13 @@ class Jobs:
         """Remove a job that is not running; returns the status it had."""
         return await delete_one(self._store, checked_id(job_id), operator())
 
+    async def arun_now(self, job_id: JobId) -> Status:
+        """Make a job due that waits for its time: a delayed one, a retry, a sleeping workflow.
+
+        Returns its status, which does not change: it starts as soon as a worker is free.
+        """
+        return await run_one_now(self._store, checked_id(job_id), operator())
+
     async def aretry_matching(self, **where: Unpack[Filter]) -> int:
         """Retry every dead-lettered or cancelled job that matches; returns how many."""
         return await self._act(RETRY, where)
@@ -100,6 +108,10 @@ class Jobs:
     async def adelete_matching(self, **where: Unpack[Filter]) -> int:
         """Remove every matching job that is not running; returns how many."""
         return await self._act(DELETE, where)
+
+    async def arun_matching_now(self, **where: Unpack[Filter]) -> int:
+        """Make every matching job due that waits for its time; returns how many are due."""
+        return await self._act(RUN_NOW, where)
 
     async def aprune(
         self, *, older_than: timedelta | float | None = None, status: StatusFilter | None = None
@@ -118,9 +130,11 @@ class Jobs:
     cancel = blocking(acancel)
     retry = blocking(aretry)
     delete = blocking(adelete)
+    run_now = blocking(arun_now)
     retry_matching = blocking(aretry_matching)
     cancel_matching = blocking(acancel_matching)
     delete_matching = blocking(adelete_matching)
+    run_matching_now = blocking(arun_matching_now)
     prune = blocking(aprune)
 
     def iterate(self, **where: Unpack[Filter]) -> Iterator[Job[Any]]:

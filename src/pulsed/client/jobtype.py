@@ -219,10 +219,15 @@ class JobType(Generic[P, R_co]):
 
     async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
         client = self._client()
-        enqueues = client.arounds.enqueues
-        stored = await submit(client.store(), jobs, self._connection, enqueues)
+        enqueues, fresh_ids = client.arounds.enqueues, self._id is None
+        stored, done = await submit(
+            client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids
+        )
         handler = self.handler
-        return [Job(client, job, handler) for job in stored]
+        return [
+            Job(client, job, handler, is_new=done.is_new(position))
+            for position, job in enumerate(stored)
+        ]
 
     def _client(self) -> Client:
         if self._declared.client is None:

@@ -263,7 +263,8 @@ class Schedules:
         with enqueuing(self._client.arounds.enqueues, [made]) as (job,):
             await self._store.schedules.run_now(self._app, name, job, by=operator())
         publish_enqueued(self._store.events, [job])
-        return Job(self._client, job, self._client.registry().find(job.topic))
+        handler = self._client.registry().find(job.topic)
+        return Job(self._client, job, handler, is_new=True)
 
     async def afires(
         self, name: str, *, limit: int = 50, before: datetime | None = None

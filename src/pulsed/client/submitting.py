@@ -9,31 +9,46 @@ from pulsed.engine.around import Around
 from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Store
+from pulsed.store.base import Store, Submitted
 
 
 async def submit(
-    store: Store, jobs: Sequence[NewJob], connection: Any = None, arounds: Sequence[Around] = ()
-) -> Sequence[NewJob]:
+    store: Store,
+    jobs: Sequence[NewJob],
+    connection: Any = None,
+    arounds: Sequence[Around] = (),
+    *,
+    fresh_ids: bool,
+) -> tuple[Sequence[NewJob], Submitted]:
     """Store jobs; with a connection, in its transaction, whose commit then decides.
 
-    Returns them as they are stored, with the headers that ``arounds`` have added.
+    Returns them as they are stored, with the headers that ``arounds`` have added, and which are
+    new. Jobs with ``fresh_ids``, made for this call, are: if a retry finds one, then because an
+    attempt whose answer was lost has stored it.
     """
     with enqueuing(arounds, jobs) as ready:
-        await _submit(store, ready, connection)
-    publish_enqueued(store.events, ready)
-    return ready
+        submitted = await _submit(store, ready, connection)
+    if fresh_ids:
+        submitted = Submitted(len(ready))
+    publish_enqueued(store.events, _stored(ready, submitted))
+    return ready, submitted
 
 
-async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> None:
+async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:
     if connection is not None:
-        await store.joined(connection).submit(jobs)
-        return
+        return await store.joined(connection).submit(jobs)
     try:
-        await store.submit(jobs)
+        return await store.submit(jobs)
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise
+
+
+def _stored(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob]:
+    """Return the jobs without those that are known to have existed."""
+    if not submitted.existing:
+        return jobs
+    return [job for n, job in enumerate(jobs) if n not in submitted.existing]
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:

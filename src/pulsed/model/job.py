@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -208,11 +208,23 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_beat: datetime | None = None
 
 
+JsonScalar: TypeAlias = str | float | bool | None
+
+
+class PayloadField(NamedTuple):
+    """A condition on one field of the payload: its value equals this string, number or other."""
+
+    path: tuple[str, ...]
+    """The names of the fields that lead to it, from the outside in."""
+    value: JsonScalar
+
+
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs a listing, a count or a bulk act is about; empty means all of them."""
 
     status: tuple[Status, ...] = ()
     topic: str | None = None
+    topic_prefix: str | None = None
     queue: str | None = None
     tag: str | None = None
     error: str | None = None
@@ -221,6 +233,22 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent: UUID | None = None
     parent_step: str | None = None
     """Of the parent's children, those of this fan-out."""
+    payload: tuple[PayloadField, ...] = ()
+    worker: UUID | None = None
+    """The jobs that this worker is running."""
+    schedule: UUID | None = None
+    id_prefix: str | None = None
+    """The first hexadecimal digits of the id; all 32 for one job."""
+    id_suffix: str | None = None
+    """The last hexadecimal digits of the id."""
+    due: bool | None = None
+    """Of the jobs that have not started: those that may start now, or those that may not yet."""
+
+    @property
+    def conditions(self) -> int:
+        """How many conditions it has. A server that applied fewer is older than its caller."""
+        every = JobFilter()
+        return sum(getattr(self, name) != getattr(every, name) for name in self.__struct_fields__)
 
     @property
     def is_empty(self) -> bool:

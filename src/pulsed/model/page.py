@@ -35,8 +35,14 @@ class Counts(dict[Status, int]):
     """Numbers of jobs by status; every status is a key."""
 
     def __init__(
-        self, counted: Iterable[tuple[Status, int]] = (), at_least: Iterable[Status] = ()
+        self,
+        counted: Iterable[tuple[Status, int]] = (),
+        at_least: Iterable[Status] = (),
+        *,
+        due: int = 0,
     ) -> None:
         super().__init__(counted)
         self.at_least = frozenset(at_least)
         """Statuses that may have more jobs: counting reached its limit."""
+        self.due = due
+        """Of the PENDING ones, those that are due. A lower bound if their number is one."""

@@ -141,12 +141,38 @@ class Running(NamedTuple):
     """``running`` is a lower bound: the scan stopped at its limit."""
 
 
+class Submitted(NamedTuple):
+    """What became of each job of a submit, by its position."""
+
+    total: int
+    existing: frozenset[int] = frozenset()
+    """Positions whose id was in use before, by a stored job or by an earlier position."""
+    unknown: frozenset[int] = frozenset()
+    """Positions whose id is in use, perhaps by this very call: it was retried after an attempt
+    that ended without an answer, which may have been committed."""
+
+    @property
+    def new(self) -> int:
+        """How many jobs this call is known to have stored."""
+        return self.total - len(self.existing) - len(self.unknown)
+
+    def is_new(self, position: int) -> bool | None:
+        """Return whether this call stored a job; None if that is not known."""
+        if position in self.unknown:
+            return None
+        return position not in self.existing
+
+    def after_lost_answer(self) -> Submitted:
+        """Return what is known if an earlier attempt may have stored any of the jobs."""
+        return Submitted(self.total, unknown=self.existing | self.unknown)
+
+
 class Submitter(ABC):
     """Where new jobs go."""
 
     @abstractmethod
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
-        """Insert jobs, skipping ids that already exist. Returns how many were new."""
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
+        """Insert jobs, skipping ids that already exist; says which of them are new."""
 
 
 def outside_transaction(begin: str) -> ConfigError:
@@ -357,6 +383,16 @@ class Store(Submitter):
         """Remove jobs that are not RUNNING, with their failures.
 
         Returns, for each job that existed, whether it was removed, and the status it had.
+        """
+
+    @abstractmethod
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        """Make jobs due now that wait for their time: delayed ones, retries, sleeping workflows.
+
+        A job that waits for a signal, for another job or for its children goes on waiting.
+        Returns, for each job that exists, whether it is due now, and its status.
         """
 
     @abstractmethod

@@ -21,7 +21,16 @@ from pulsed.cli.options.filters import filter_options
 from pulsed.cli.options.job_ids import find_id
 from pulsed.cli.prompt import confirm
 from pulsed.cli.view.output import at_least
-from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RETRY_FRESH, Act, act_on_matching
+from pulsed.client.bulk import (
+    CANCEL,
+    DELETE,
+    PAGE,
+    RETRY,
+    RETRY_FRESH,
+    RUN_NOW,
+    Act,
+    act_on_matching,
+)
 from pulsed.client.filter import chosen_for
 from pulsed.client.job import checked_id
 from pulsed.client.operator import operator
@@ -34,6 +43,7 @@ from pulsed.wording import counted
 OTHERWISE = {
     RETRY.verb: "only dead-lettered and cancelled jobs can be retried",
     CANCEL.verb: "it has ended already",
+    RUN_NOW.verb: "it does not wait for its time",
 }
 """What to say about a job it could not be done to."""
 
@@ -43,7 +53,9 @@ FRESH = click.option(
 
 
 def _command(act: Act, short: str, text: str, example: str) -> click.Command:
-    @click.command(act.verb, short_help=short, help=f"{text}\n\n\b\nExamples:\n{example}")
+    name = act.verb.replace(" ", "-")
+
+    @click.command(name, short_help=short, help=f"{text}\n\n\b\nExamples:\n{example}")
     @click.argument("ids", metavar="[ID…|-]", nargs=-1)
     @click.option("--all-matching", is_flag=True, help="All jobs that the filters below match.")
     @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -84,6 +96,14 @@ cancel = _command(
     "  pulsed jobs cancel 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs cancel --all-matching --tag campaign-7 --yes",
 )
+run_now = _command(
+    RUN_NOW,
+    "Let jobs start now that wait for their time.",
+    "Let delayed jobs, retries and sleeping workflows start now. A job that waits for a signal, "
+    "for another job or for its children goes on waiting.",
+    "  pulsed jobs run-now 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
+    "  pulsed jobs run-now --all-matching --status retrying --topic send_email",
+)
 delete = _command(
     DELETE,
     "Delete jobs that are not running.",
@@ -109,7 +129,7 @@ def _check_choice(
     if not all_matching and not ids:
         raise CommandError(
             f"which jobs? Give their ids, - for ids on stdin, or --all-matching and a filter "
-            f"(see pulsed jobs {act.verb} --help).",
+            f"(see pulsed jobs {act.verb.replace(' ', '-')} --help).",
             Code.USAGE,
         )
 

@@ -70,7 +70,7 @@ environment:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def jobs() -> None:
-    """List, show, count, signal, retry, cancel, delete and prune jobs."""
+    """List, show, count, signal, retry, cancel, run, delete and prune jobs."""
 
 
 @jobs.command("list")
@@ -196,6 +196,7 @@ def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -
 
 jobs.add_command(acts.retry)
 jobs.add_command(acts.cancel)
+jobs.add_command(acts.run_now)
 jobs.add_command(acts.delete)
 jobs.add_command(prune)
 jobs.add_command(signal)

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from pulsed.cli.view.times import past
 from pulsed.model.job import Status
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NAMES = ("status", "topic", "queue", "tag", "error", "since", "until", "parent")
+NAMES = (
+    "status", "topic", "queue", "tag", "error", "since", "until", "parent", "payload", "worker",
+    "schedule", "id",
+)  # fmt: skip
 
 
 def statuses(value: str | tuple[Status, ...]) -> tuple[Status, ...]:
@@ -29,6 +33,19 @@ def status(word: str) -> Status:
     if len(found) != 1:
         raise click.BadParameter(f"{word!r} is not one of {', '.join(Status).lower()}.")
     return found[0]
+
+
+def payload_field(given: str | tuple[str, Any]) -> tuple[str, Any]:
+    """Parse a field of the payload and its value: JSON, or else a text."""
+    if isinstance(given, tuple):
+        return given
+    path, equals, text = given.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{given!r} is no field and its value, such as user.id=7.")
+    try:
+        return path, msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return path, text
 
 
 def _complete_status(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -49,7 +66,7 @@ def status_option(text: str) -> Callable[[F], F]:
 
 _OPTIONS = (
     status_option("pending, running, retrying, waiting, succeeded, dead, cancelled; repeatable."),
-    click.option("--topic", help="The handler's name."),
+    click.option("--topic", help="The handler's name, or its beginning: 'send*'."),
     click.option("--queue", help="The queue."),
     click.option("--tag", help="A tag of the job."),
     click.option("--error", metavar="TEXT", help="A part of its last error, in any case."),
@@ -60,6 +77,18 @@ _OPTIONS = (
         "--until", type=past, metavar="TIME", help="Submitted before: 30m, 2h, 3d or ISO-8601."
     ),
     click.option("--parent", metavar="ID", help="The children of this job."),
+    click.option(
+        "--payload",
+        type=payload_field,
+        metavar="FIELD=VALUE",
+        multiple=True,
+        help="A field of the payload, such as user.id=7; repeatable. What is not JSON is text.",
+    ),
+    click.option("--worker", metavar="ID", help="The jobs that this worker is running."),
+    click.option("--schedule", metavar="ID", help="The jobs of the schedule with this id."),
+    click.option(
+        "--id", metavar="ID", help="The id, its beginning ('0197a8c2*') or its end ('*4b5a69')."
+    ),
 )
 
 
@@ -72,6 +101,8 @@ def filter_options(command: F) -> F:
         where = {name: value for name, value in given.items() if value not in (None, ())}
         if "status" in where:
             where["status"] = tuple(status for group in where["status"] for status in group)
+        if "payload" in where:
+            where["payload"] = dict(where["payload"])
         return command(where=where, **options)
 
     wrapped: Any = with_filter

@@ -28,7 +28,7 @@ from pulsed.store.retrying import RetryOptions, retry_of, retrying
 
 log = logging.getLogger("pulsed.upkeep")
 
-SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs"}
+SPLIT = {"ReportResults", "Checkpoint", "CancelJobs", "ReplayJobs", "DeleteJobs", "ExpediteJobs"}
 """Calls that are not retried while rows are locked: the rows that are free are then written."""
 
 LONGEST_CALL = 30.0
@@ -96,8 +96,12 @@ class ServerConnection(ForkAware):
         *,
         seconds: float = LONGEST_CALL,
         within: float | None = None,
+        unanswered: list[Exception] | None = None,
     ) -> Any:
-        """Return a method's response; retries, also on other servers, while none answers."""
+        """Return a method's response; retries, also on other servers, while none answers.
+
+        ``unanswered`` collects the errors of attempts: a server may have acted on each.
+        """
         method = METHODS[name]
         metadata = (*self.metadata, (REQUEST_ID_KEY, uuid.uuid4().hex))
 
@@ -110,7 +114,10 @@ class ServerConnection(ForkAware):
                         return self.blocking.call(host, method)(request, **options)
                 return await self.here().channels.call(host, method)(request, **options)
             except grpc.RpcError as failure:
-                raise self.failed(failure, method, host) from failure
+                error = self.failed(failure, method, host)
+                if unanswered is not None:
+                    unanswered.append(error)
+                raise error from failure
 
         busy, policy = name not in SPLIT, retry_of(self.options)
         return await retrying(

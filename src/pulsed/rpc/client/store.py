@@ -53,6 +53,7 @@ from pulsed.store.base import (
     Reaped,
     Running,
     Store,
+    Submitted,
     WatchdogTick,
 )
 from pulsed.store.blocking import is_blocking
@@ -87,17 +88,19 @@ class RemoteStore(Store):
 
     # -- producers ------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
+            return Submitted(0)
         request = pb.SubmitJobsRequest(jobs=map(to.new_job_message, jobs))
         if (size := request.ByteSize()) > LARGEST_MESSAGE:
             raise InvalidPayload(
                 f"{len(jobs):,} jobs of {size:,} bytes are too much for one transaction over the "
                 f"network: at most {LARGEST_MESSAGE:,} bytes. Enqueue them in several batches."
             )
-        inserted: int = (await self.connection.call("SubmitJobs", request)).inserted
-        return inserted
+        unanswered: list[Exception] = []
+        response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
+        submitted = to.submitted_of(response, len(jobs))
+        return submitted.after_lost_answer() if unanswered else submitted
 
     def joined(self, connection: Any) -> NoReturn:
         raise ConfigError(
@@ -345,6 +348,7 @@ class RemoteStore(Store):
                 where=message, limit=limit - len(rows), before=values.maybe_text(last)
             )
             answer = await self.connection.call("ListJobs", request)
+            _check_applied(where, answer)
             rows += map(to.job_of, answer.jobs)
             if len(rows) == limit:
                 return Page(rows, next=rows[-1].id)
@@ -355,6 +359,7 @@ class RemoteStore(Store):
     async def counts(self, where: JobFilter) -> Counts:
         request = pb.CountJobsRequest(where=to.filter_message(where))
         answer = await self.connection.call("CountJobs", request)
+        _check_applied(where, answer)
         return _counts_of(answer)
 
     async def failures(
@@ -385,6 +390,11 @@ class RemoteStore(Store):
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         return await self._act("DeleteJobs", ids, by)
+
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        return await self._act("ExpediteJobs", ids, by)
 
     async def _act(
         self, method: str, ids: Sequence[UUID], by: Operator | None, *, fresh: bool = False
@@ -487,7 +497,29 @@ def _counts_of(answer: Any) -> Counts:
     return Counts(
         ((to.STATUSES[count.status], count.jobs) for count in answer.counts),
         (to.STATUSES[count.status] for count in answer.counts if count.at_least),
+        due=answer.due,
     )
+
+
+OLD_CONDITIONS = frozenset(
+    {"status", "topic", "queue", "tag", "error", "since", "until", "parent", "parent_step"}
+)
+"""What every server can search by."""
+
+
+def _check_applied(where: JobFilter, answer: Any) -> None:
+    """Refuse an answer of a server that ignored conditions: a bulk act would hit other jobs."""
+    every = JobFilter()
+    newer = [
+        name
+        for name in where.__struct_fields__
+        if name not in OLD_CONDITIONS and getattr(where, name) != getattr(every, name)
+    ]
+    if newer and answer.conditions < where.conditions:
+        raise ConfigError(
+            f"The server is older than this client and cannot search by {', '.join(newer)}: "
+            "upgrade it, or search without."
+        )
 
 
 def _ages(

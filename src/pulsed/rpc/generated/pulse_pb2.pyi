@@ -160,10 +160,14 @@ class SubmitJobsRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class SubmitJobsResponse(_message.Message):
-    __slots__ = ("inserted",)
+    __slots__ = ("inserted", "existing", "unknown")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
+    EXISTING_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     inserted: int
-    def __init__(self, inserted: _Optional[int] = ...) -> None: ...
+    existing: _containers.RepeatedScalarFieldContainer[int]
+    unknown: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, inserted: _Optional[int] = ..., existing: _Optional[_Iterable[int]] = ..., unknown: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes")
@@ -263,7 +267,14 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due")
+    class PayloadField(_message.Message):
+        __slots__ = ("path", "value")
+        PATH_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        path: str
+        value: str
+        def __init__(self, path: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     STATUSES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +284,13 @@ class JobFilter(_message.Message):
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_ID_FIELD_NUMBER: _ClassVar[int]
+    ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ID_SUFFIX_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -282,7 +300,14 @@ class JobFilter(_message.Message):
     until: _timestamp_pb2.Timestamp
     parent_id: str
     parent_step: str
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ...) -> None: ...
+    topic_prefix: str
+    payload: _containers.RepeatedCompositeFieldContainer[JobFilter.PayloadField]
+    worker_id: str
+    schedule_id: str
+    id_prefix: str
+    id_suffix: str
+    due: bool
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -295,14 +320,16 @@ class ListJobsRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., before: _Optional[str] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs", "cut", "searched_to")
+    __slots__ = ("jobs", "cut", "searched_to", "conditions")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_TO_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     cut: bool
     searched_to: str
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ..., searched_to: _Optional[str] = ...) -> None: ...
+    conditions: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ..., searched_to: _Optional[str] = ..., conditions: _Optional[int] = ...) -> None: ...
 
 class CountJobsRequest(_message.Message):
     __slots__ = ("where",)
@@ -311,7 +338,7 @@ class CountJobsRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ...) -> None: ...
 
 class CountJobsResponse(_message.Message):
-    __slots__ = ("counts",)
+    __slots__ = ("counts", "due", "conditions")
     class Count(_message.Message):
         __slots__ = ("status", "jobs", "at_least")
         STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -322,8 +349,12 @@ class CountJobsResponse(_message.Message):
         at_least: bool
         def __init__(self, status: _Optional[_Union[JobStatus, str]] = ..., jobs: _Optional[int] = ..., at_least: bool = ...) -> None: ...
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     counts: _containers.RepeatedCompositeFieldContainer[CountJobsResponse.Count]
-    def __init__(self, counts: _Optional[_Iterable[_Union[CountJobsResponse.Count, _Mapping]]] = ...) -> None: ...
+    due: int
+    conditions: int
+    def __init__(self, counts: _Optional[_Iterable[_Union[CountJobsResponse.Count, _Mapping]]] = ..., due: _Optional[int] = ..., conditions: _Optional[int] = ...) -> None: ...
 
 class ListFailuresRequest(_message.Message):
     __slots__ = ("job_id", "after", "limit")

@@ -45,6 +45,7 @@ VERBS = {
     "CancelJobs": "cancel",
     "ReplayJobs": "replay",
     "DeleteJobs": "delete",
+    "ExpediteJobs": "expedite",
     "ListWorkers": "workers",
     "GetBacklog": "backlog",
     "GetRunning": "running",

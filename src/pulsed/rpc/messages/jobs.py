@@ -6,9 +6,18 @@ Only shapes are translated here; ``checks`` says what a server accepts.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+import msgspec
+
+from pulsed.errors import InvalidOption
+from pulsed.handler.search_terms import (
+    LONGEST,
+    MOST_FIELDS,
+    checked_digits,
+    checked_payload_field,
+)
 from pulsed.model.fields import CLAIM, NEW, POLICY, ROW, wire_names
 from pulsed.model.job import (
     FOREVER,
@@ -18,6 +27,7 @@ from pulsed.model.job import (
     JobRow,
     Lease,
     NewJob,
+    PayloadField,
     Status,
     TopicPolicy,
     WorkerInfo,
@@ -27,6 +37,7 @@ from pulsed.model.step import StepKind
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.values import maybe, maybe_instant, maybe_stamp, maybe_text, maybe_uuid
+from pulsed.store.base import Submitted
 
 LONGEST_UUID = 45
 """Characters, with the prefix ``urn:uuid:`` and hyphens."""
@@ -105,6 +116,25 @@ failure_of = _failure.value
 """Return the failed attempt of a message."""
 
 
+def submitted_message(submitted: Submitted) -> pb.SubmitJobsResponse:
+    """Return what became of new jobs as a message."""
+    return pb.SubmitJobsResponse(
+        inserted=submitted.new,
+        existing=sorted(submitted.existing),
+        unknown=sorted(submitted.unknown),
+    )
+
+
+def submitted_of(message: pb.SubmitJobsResponse, total: int) -> Submitted:
+    """Return what became of ``total`` jobs."""
+    submitted = Submitted(total, frozenset(message.existing), frozenset(message.unknown))
+    if submitted.new == message.inserted:
+        return submitted
+    # A server of an earlier version only counts the new ones.
+    every = frozenset(range(total))
+    return Submitted(total, unknown=every) if message.inserted else Submitted(total, every)
+
+
 def filter_message(where: JobFilter) -> pb.JobFilter:
     """Return a filter as a message."""
     return pb.JobFilter(
@@ -117,6 +147,18 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         until=maybe_stamp(where.until),
         parent_id=maybe_text(where.parent),
         parent_step=where.parent_step,
+        topic_prefix=where.topic_prefix,
+        payload=[
+            pb.JobFilter.PayloadField(
+                path=".".join(field.path), value=msgspec.json.encode(field.value).decode()
+            )
+            for field in where.payload
+        ],
+        worker_id=maybe_text(where.worker),
+        schedule_id=maybe_text(where.schedule),
+        id_prefix=where.id_prefix,
+        id_suffix=where.id_suffix,
+        due=cast("bool", where.due),  # None leaves it out
     )
 
 
@@ -132,7 +174,32 @@ def filter_of(message: Any) -> JobFilter:
         until=maybe_instant(message, "until"),
         parent=maybe_uuid(message.parent_id),
         parent_step=maybe(message, "parent_step"),
+        topic_prefix=maybe(message, "topic_prefix"),
+        payload=_payload_fields(message.payload),
+        worker=maybe_uuid(message.worker_id),
+        schedule=maybe_uuid(message.schedule_id),
+        id_prefix=_digits(message, "id_prefix"),
+        id_suffix=_digits(message, "id_suffix"),
+        due=maybe(message, "due"),
     )
+
+
+def _payload_fields(fields: Any) -> tuple[PayloadField, ...]:
+    if len(fields) > MOST_FIELDS:
+        raise InvalidOption(f"A filter has at most {MOST_FIELDS} fields of the payload.")
+    return tuple(checked_payload_field(field.path, _value(field.value)) for field in fields)
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text[: 7 * LONGEST])  # every character may be an escape
+    except msgspec.DecodeError as error:
+        raise InvalidOption(f"A value in the payload is JSON, not {text!r:.100}.") from error
+
+
+def _digits(message: Any, name: str) -> str | None:
+    given = maybe(message, name)
+    return None if given is None else checked_digits(given)
 
 
 # -- work -----------------------------------------------------------------------------------------

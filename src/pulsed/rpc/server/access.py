@@ -43,6 +43,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "CancelJobs": PRODUCE | WORK | OPERATE,
     "ReplayJobs": OPERATE,
     "DeleteJobs": ADMIN,
+    "ExpediteJobs": ADMIN,
     "ListWorkers": READ,
     "GetBacklog": READ,
     "GetRunning": READ,

@@ -16,7 +16,7 @@ from pulsed.batches import Limits
 
 ANSWERED_ONCE = frozenset(
     {
-        "ReplayJobs", "DeleteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
+        "ReplayJobs", "DeleteJobs", "ExpediteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
         "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
         "PruneSchedules",
     }

@@ -33,11 +33,12 @@ def confirmed(verb: Verb[T]) -> Verb[T]:
 
 
 def _confirmed(script: Script[T]) -> Script[T]:
-    """After a counted statement that changed no row, write an empty message."""
+    """After a statement that says that it changed no row, write an empty message."""
     statement = next(script)
     while True:
         rows = yield statement
-        if statement.sql.counted and not rows[0][0]:
+        sql = statement.sql
+        if (sql.counted or sql.counts_itself) and not rows[0][0]:
             yield _CONFIRM
         try:
             statement = script.send(rows)

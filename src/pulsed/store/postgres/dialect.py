@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,20 @@ from uuid import UUID
 from pulsed.model.backoff import LARGEST_EXPONENT
 from pulsed.model.fields import Kind
 from pulsed.model.timetable import EPOCH
-from pulsed.store.sql.dialect import FENCE, HAS_WAITED, MIGRATION_LOCK, Dialect, column_names
+from pulsed.store.sql.dialect import (
+    FENCE,
+    HAS_WAITED,
+    MIGRATION_LOCK,
+    Dialect,
+    ValueKind,
+    column_names,
+)
 from pulsed.store.sql.statement import Sql, numbered
+
+_PAIR = r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
+# A column of JSON may have NUL and lone surrogates as escapes, and reading any field then fails.
+_IS_READABLE = f"""(strpos(payload::text, '\\u') = 0
+    OR regexp_replace(payload::text, '{_PAIR}', '', 'gi') !~* '\\\\u(0000|d[89a-f])')"""
 
 
 class PostgresDialect(Dialect):
@@ -121,6 +134,29 @@ class PostgresDialect(Dialect):
 
     def elements(self, column: str) -> str:
         return f"json_array_elements_text({column}) AS e(value)"
+
+    def has_value(self, path: str, value: str, kind: ValueKind) -> str:
+        field, text = f"payload #> {path}::text[]", f"payload #>> {path}::text[]"
+        if kind is ValueKind.TEXT:
+            test = f"json_typeof({field}) = 'string' AND {text} = {value}::text"
+        elif kind is ValueKind.NUMBER:
+            # Others are beyond the range of numeric, or of no use to anybody.
+            number = r"^-?\d{1,100}(\.\d{1,100})?([eE][+-]?\d{1,3})?$"
+            equal = f"({text})::numeric = {value}::text::numeric"
+            test = f"""json_typeof({field}) = 'number'
+                AND CASE WHEN {text} ~ '{number}' THEN {equal} ELSE false END"""
+        elif kind is ValueKind.NULL:
+            test = f"json_typeof({field}) = 'null'"
+        else:
+            test = f"json_typeof({field}) = 'boolean' AND {text} = '{kind.value}'"
+        return f"CASE WHEN {_IS_READABLE} THEN {test} ELSE false END"
+
+    def json_path(self, path: Sequence[str]) -> list[str]:
+        return list(path)
+
+    @property
+    def id_digits(self) -> str:
+        return "upper(replace(id::text, '-', ''))"
 
     def uuid(self, value: Any) -> UUID:
         known: UUID = value

@@ -1,4 +1,4 @@
-"""Runs a statement on libpq without a cursor, where only the row count is needed.
+"""Runs a statement on libpq without a cursor, where little more than a row count is needed.
 
 A cursor adapts parameters, describes columns and prepares loaders. For an insert of one job that
 costs this process more time than sending it and waiting for the answer.
@@ -31,6 +31,28 @@ def count(
     prepared: Prepared | None,
 ) -> int:
     """Run a statement and return how many rows it changed; ``prepared`` None: do not prepare."""
+    return _run(connection, text, values, prepared).command_tuples or 0
+
+
+def counted_row(
+    connection: psycopg.Connection[Any],
+    text: str,
+    values: Sequence[str | None],
+    prepared: Prepared | None,
+) -> tuple[int, *tuple[str | None, ...]]:
+    """Run a statement that ``counts_itself`` and return its row: the number, then texts."""
+    result = _run(connection, text, values, prepared)
+    encoding = connection.info.encoding
+    number, *texts = (result.get_value(0, column) for column in range(result.nfields))
+    return int(number or 0), *(None if each is None else each.decode(encoding) for each in texts)
+
+
+def _run(
+    connection: psycopg.Connection[Any],
+    text: str,
+    values: Sequence[str | None],
+    prepared: Prepared | None,
+) -> PGresult:
     libpq, encoding = connection.pgconn, connection.info.encoding
     encoded = [None if value is None else _encoded(value, encoding) for value in values]
     if prepared is not None and (text in prepared or len(prepared) < MOST_PREPARED):
@@ -42,7 +64,7 @@ def count(
         libpq.send_query_prepared(prepared[text], encoded)
     else:
         libpq.send_query_params(text.encode(encoding), encoded)
-    return _answer(connection, encoding).command_tuples or 0
+    return _answer(connection, encoding)
 
 
 def _encoded(value: str, encoding: str) -> bytes:

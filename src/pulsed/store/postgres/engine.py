@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pulsed.model.job import Lease
+from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.postgres.claim import claim_due
 from pulsed.store.postgres.dialect import PostgresDialect
@@ -16,8 +16,10 @@ from pulsed.store.postgres.statements import (
     PostgresLeaseStatements,
     PostgresRecoveryStatements,
     PostgresSettleStatements,
+    PostgresSubmitStatements,
 )
 from pulsed.store.sql import rows as decode
+from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Rows, Statement, one_column
 from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
 from pulsed.store.verbs.floors import Walk
@@ -31,6 +33,7 @@ class PostgresEngine(Engine):
     leases: PostgresLeaseStatements
     recovery: PostgresRecoveryStatements
     settling: PostgresSettleStatements
+    submission: PostgresSubmitStatements
 
     def __init__(self, dialect: PostgresDialect) -> None:
         super().__init__(dialect)
@@ -38,6 +41,13 @@ class PostgresEngine(Engine):
         self.leases = PostgresLeaseStatements(dialect)
         self.recovery = PostgresRecoveryStatements(dialect)
         self.settling = PostgresSettleStatements(dialect)
+        self.submission = PostgresSubmitStatements(dialect)
+
+    def insert(self, jobs: Sequence[NewJob]) -> Script[Iterable[UUID] | None]:
+        [(_, new)] = yield insertion(self.submission.report, jobs)
+        if new is None:
+            return None
+        return map(UUID, new.split(",")) if new else ()
 
     def claim_due(
         self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False

@@ -15,10 +15,11 @@ import asyncpg.pool
 import psycopg
 from psycopg import AsyncRawCursor, RawCursor
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitter, outside_transaction
+from pulsed.store.base import Submitted, Submitter, outside_transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres.asyncpg_pool import changed
 from pulsed.store.postgres.confirm import confirmed
@@ -54,9 +55,9 @@ class JoinedPostgres(Submitter):
         self._connection: Any = connection
         self._store = store
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
+            return Submitted(0)
         connection, verb = self._connection, confirmed(submit(self._store.engine, jobs))
         try:
             if is_blocking():
@@ -77,20 +78,23 @@ class JoinedPostgres(Submitter):
         _check_transaction(connection)
 
         def execute(statement: Statement) -> Rows:
-            cursor = RawCursor(connection)
+            cursor = RawCursor(connection, row_factory=tuple_row)
             cursor.execute(*call(statement, texts(self._arguments(statement))))
-            return [(cursor.rowcount,)]
+            return [(cursor.rowcount,)] if statement.sql.counted else cursor.fetchall()
 
         return drive(verb.script(), execute)
 
     async def _on_async_psycopg(self, statement: Statement) -> Rows:
-        cursor = AsyncRawCursor(self._connection)
+        cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
         await cursor.execute(*call(statement, texts(self._arguments(statement))))
-        return [(cursor.rowcount,)]
+        return [(cursor.rowcount,)] if statement.sql.counted else await cursor.fetchall()
 
     async def _on_asyncpg(self, statement: Statement) -> Rows:
-        values = self._arguments(statement)
-        return [(changed(await self._connection.execute(statement.sql.text, *values)),)]
+        text, values = statement.sql.text, self._arguments(statement)
+        if statement.sql.counted:
+            return [(changed(await self._connection.execute(text, *values)),)]
+        rows: Rows = await self._connection.fetch(text, *values)
+        return rows
 
     def _arguments(self, statement: Statement) -> list[Any]:
         return arguments(statement, self._store.clock)

@@ -14,7 +14,7 @@ from psycopg import RawCursor
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres.address import PostgresOptions
-from pulsed.store.postgres.direct import count
+from pulsed.store.postgres.direct import count, counted_row
 from pulsed.store.postgres.errors import lost_the_server
 from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
@@ -110,9 +110,11 @@ class ThreadPool:
 
         def execute(statement: Statement) -> Rows:
             values = texts(arguments(statement, self._clock))
-            if statement.sql.counted:
-                prepared = connection.prepared if prepare else None
-                return [(count(connection, statement.sql.text, values, prepared),)]
+            sql, prepared = statement.sql, connection.prepared if prepare else None
+            if sql.counted:
+                return [(count(connection, sql.text, values, prepared),)]
+            if sql.counts_itself:
+                return [counted_row(connection, sql.text, values, prepared)]
             cursor = RawCursor(connection)
             cursor.execute(*call(statement, values), prepare=prepare and bool(values), binary=True)
             return cursor.fetchall() if cursor.rownumber is not None else []

@@ -86,6 +86,12 @@ class CheckpointStatements(StatementGroup):
             WHERE {_failed(d)} AND s.kind <> 'FAN_OUT'"""
 
     @prepared(JOB)
+    def end_sleeps(self, d: Dialect) -> str:
+        """Let the open sleeps of jobs end now: a run that comes early would sleep on."""
+        return f"""UPDATE {d.checkpoints} AS s SET until = {d.now}
+            WHERE {of_jobs(d)} AND s.kind = 'SLEEP' AND s.state = 'OPEN' AND s.until > {d.now}"""
+
+    @prepared(JOB)
     def reopen_fan_outs(self, d: Dialect) -> str:
         """Undo the decision on failed fan-outs, for a replay."""
         return f"""UPDATE {d.checkpoints} AS s SET state = 'OPEN', value = NULL, error = NULL,

@@ -7,7 +7,9 @@ dialect drops. Times are ``timestamptz`` in PostgreSQL and integer microseconds 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import datetime
+from enum import Enum
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -25,6 +27,16 @@ two batches of children, of parents or of both do not deadlock; docs/adr says wh
 
 MIGRATION_LOCK = 0x70756C736564
 """The advisory lock of a migration: ``pulsed`` in ASCII."""
+
+
+class ValueKind(Enum):
+    """What a value in a payload is compared as."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    TRUE = "true"
+    FALSE = "false"
+    NULL = "null"
 
 
 class Dialect(ABC):
@@ -154,6 +166,23 @@ class Dialect(ABC):
     @abstractmethod
     def elements(self, column: str) -> str:
         """Return a relation ``e(value)`` of the texts in a JSON array."""
+
+    @abstractmethod
+    def has_value(self, path: str, value: str, kind: ValueKind) -> str:
+        """Return whether the payload has this value at this path; both are parameters' names.
+
+        Numbers are equal if they are numerically. A payload that the database cannot parse has no
+        values.
+        """
+
+    @abstractmethod
+    def json_path(self, path: Sequence[str]) -> Any:
+        """Return the parameter for a path of ``has_value``."""
+
+    @property
+    @abstractmethod
+    def id_digits(self) -> str:
+        """Return the id's hexadecimal digits, in upper case."""
 
     @abstractmethod
     def uuid(self, value: Any) -> UUID:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
@@ -11,18 +11,20 @@ from msgspec.structs import astuple
 from pulsed.model.backoff import Backoff
 from pulsed.model.fields import BACKOFF_PARTS, NEW, Field, Kind, fields_of
 from pulsed.model.job import NewJob
-from pulsed.store.sql.statement import Statement
-from pulsed.store.sql.submission import SubmitStatements
+from pulsed.store.sql.statement import Sql, Statement
+
+Form: TypeAlias = Callable[[tuple[str, ...], tuple[str, ...]], Sql]
+"""Returns an insertion for the columns that its jobs share, and for those in which they differ."""
 
 
-def insertion(s: SubmitStatements, jobs: Sequence[NewJob]) -> Statement:
+def insertion(form: Form, jobs: Sequence[NewJob]) -> Statement:
     """Return the statement that inserts jobs.
 
     The fewer columns it names the faster it is, and most jobs of a batch differ in little.
     """
     if len(jobs) == 1:
         alone = _shared(zip(_UNSET.items(), astuple(jobs[0]), strict=True))
-        return Statement(s.submit(tuple(alone), ()), alone)
+        return Statement(form(tuple(alone), ()), alone)
     alike: list[tuple[tuple[str, Any], Any]] = []
     own: dict[str, Sequence[Any]] = {}
     columns = zip(*map(astuple, jobs), strict=True)
@@ -33,7 +35,7 @@ def insertion(s: SubmitStatements, jobs: Sequence[NewJob]) -> Statement:
             alike.append((field, values[0]))
     shared = _shared(alike)
     rows = list(zip(*own.values(), strict=True))
-    return Statement(s.submit(tuple(shared), tuple(own)), shared, rows)
+    return Statement(form(tuple(shared), tuple(own)), shared, rows)
 
 
 _FIELDS = {field.attribute(NEW): field for field in fields_of(NEW)}

@@ -14,9 +14,13 @@ from pulsed.store.sql.jobs import (
 )
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
+WAITS_FOR_TIME = """(j.status IN ('PENDING', 'RETRYING')
+                OR (j.status = 'WAITING' AND j.wait_kind = 'SLEEP'))"""
+"""The others wait for something that may still come, and until then their time is a deadline."""
+
 
 class OperatorStatements(StatementGroup):
-    """Cancel, retry, delete, and the status of jobs afterwards."""
+    """Cancel, retry, run now, delete, and the status of jobs afterwards."""
 
     @prepared(JOB)
     def cancel(self, d: Dialect) -> str:
@@ -40,6 +44,20 @@ class OperatorStatements(StatementGroup):
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {self.this_job} AND j.status IN {words(REPLAYABLE)}
             RETURNING id, queue"""
+
+    @prepared(JOB)
+    def expedite(self, d: Dialect) -> str:
+        """Make jobs due that wait for nothing but their time."""
+        return f"""UPDATE {self.jobs} SET next_run_at = {d.now}, updated_at = {d.now}
+            FROM {d.rows_of(JOB, lock="wait")}
+            WHERE {self.this_job} AND {WAITS_FOR_TIME} AND j.next_run_at > {d.now}
+            RETURNING id, queue"""
+
+    @prepared(JOB)
+    def dueness(self, d: Dialect) -> str:
+        """Read the status of jobs, and whether they may start now."""
+        return f"""SELECT j.id, j.status, j.{IS_CLAIMABLE} AND j.next_run_at <= {d.now}
+            FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
 
     @prepared(JOB)
     def delete(self, d: Dialect) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import Any
 from uuid import UUID
 
-from pulsed.model.job import JobFilter, Status
+from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
 from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.store.sql.columns import JOB_COLUMNS
-from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.dialect import Dialect, ValueKind
 from pulsed.store.sql.jobs import words
 from pulsed.store.sql.prepared import StatementGroup, prepared
 from pulsed.store.sql.statement import Sql, Statement
@@ -23,9 +24,11 @@ class SearchStatements(StatementGroup):
 
     @prepared()
     def count_claimable(self, d: Dialect) -> str:
-        """Count the jobs that wait, by status, up to a bound."""
-        return f"""SELECT status, count(*) FROM (SELECT status FROM {d.jobs}
-            WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found GROUP BY status"""
+        """Count the jobs that wait, by status and whether they are due, up to a bound."""
+        return f"""SELECT status, is_due, count(*) FROM (
+                SELECT status, next_run_at <= {d.now} AS is_due FROM {d.jobs}
+                WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found
+            GROUP BY status, is_due"""
 
     def count_in_status(self, status: Status) -> Sql:
         """Count the jobs in a status that has an index of its own, up to a bound."""
@@ -53,10 +56,12 @@ class FilteredJobs:
     def __init__(self, dialect: Dialect, where: JobFilter) -> None:
         self._d = dialect
         self._conditions, self._params = _conditions(dialect, where)
-        self.has_own_index = where.parent is not None or where.status == _RUNNING
+        is_running = where.worker is not None or where.status == _RUNNING
+        self.has_own_index = where.parent is not None or is_running
         """An index has little more than the matching jobs, but not in the order of ids."""
-        if where.status == _RUNNING:
+        if is_running:
             self._conditions.append("lease_until IS NOT NULL")
+        self._lowest, self._highest = _ids_with(where.id_prefix)
         self._in_turn = f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
         """The condition of an index that has just these jobs, in the order of ids."""
         self.is_exact = where in (JobFilter(), JobFilter(status=_DEAD))
@@ -64,7 +69,7 @@ class FilteredJobs:
 
     def id_after(self, start: UUID | None, skipped: int) -> Statement:
         """Return the query of the id that a scan reaches after so many jobs."""
-        conditions, params = _range(start, None)
+        conditions, params = self._range(start, None)
         if self._in_turn is not None:
             conditions.append(self._in_turn)
         sql = self._d.sql(
@@ -75,9 +80,8 @@ class FilteredJobs:
 
     def page(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
         """Return the query of matching jobs: it finds their ids first, for a row may be large."""
-        conditions, params = _range(start, floor)
-        by_id = "" if self.has_own_index or self._in_turn else self._d.by_id
-        matching = f"FROM {self._d.jobs} AS j {by_id} WHERE {_all(conditions + self._conditions)}"
+        conditions, params = self._range(start, floor)
+        matching = f"FROM {self._table} WHERE {_all(conditions + self._conditions)}"
         ids = f"SELECT id {matching}"
         if self.has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
             ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
@@ -89,24 +93,34 @@ class FilteredJobs:
         return Statement(sql, self._params | params | {"most": limit})
 
     def count(self, start: UUID | None, floor: UUID | None) -> Statement:
-        """Return the query that counts matching jobs by status."""
-        conditions, params = _range(start, floor)
+        """Return the query that counts matching jobs by status and whether they are due."""
+        conditions, params = self._range(start, floor)
         sql = self._d.sql(
-            f"""SELECT status, count(*) FROM {self._d.jobs} AS j
-            WHERE {_all(conditions + self._conditions)} GROUP BY status"""
+            f"""SELECT status, next_run_at <= {self._d.now} AS is_due, count(*)
+            FROM {self._table}
+            WHERE {_all(conditions + self._conditions)} GROUP BY status, is_due"""
         )
         return Statement(sql, self._params | params)
 
+    @property
+    def _table(self) -> str:
+        by_id = "" if self.has_own_index or self._in_turn else self._d.by_id
+        return f"{self._d.jobs} AS j {by_id}"
 
-def _range(start: UUID | None, floor: UUID | None) -> tuple[list[str], dict[str, Any]]:
-    conditions, params = [], {}
-    if start is not None:
-        conditions.append("id < :before::uuid")
-        params["before"] = start
-    if floor is not None:
-        conditions.append("id >= :floor::uuid")
-        params["floor"] = floor
-    return conditions, params
+    def _range(self, start: UUID | None, floor: UUID | None) -> tuple[list[str], dict[str, Any]]:
+        conditions, params = [], {}
+        if start is not None:
+            conditions.append("id < :before::uuid")
+            params["before"] = start
+        if self._highest is not None:
+            conditions.append("id <= :highest::uuid")
+            params["highest"] = self._highest
+        if floor is None:
+            floor = self._lowest
+        if floor is not None:
+            conditions.append("id >= :floor::uuid")
+            params["floor"] = floor
+        return conditions, params
 
 
 def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
@@ -121,9 +135,22 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
     if where.status:
         conditions.append(_one_of(where.status))
     add("topic = :topic::text", "topic", where.topic)
+    begins = "substr(topic, 1, length(:begin::text)) = :begin::text"
+    add(begins, "begin", where.topic_prefix)
     add("queue = :queue::text", "queue", where.queue)
     add("parent_id = :parent::uuid", "parent", where.parent)
     add("parent_step = :step::text", "step", where.parent_step)
+    add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
+    add("schedule_id = :schedule::uuid", "schedule", where.schedule)
+    if where.due is not None:
+        than = "<=" if where.due else ">"
+        conditions.append(f"{_one_of(CLAIMABLE)} AND next_run_at {than} {d.now}")
+    ends = None if where.id_suffix is None else f"%{where.id_suffix.upper()}"
+    add(f"{d.id_digits} LIKE :ends::text", "ends", ends)
+    for letter, field in zip(ascii_lowercase, where.payload, strict=False):
+        condition, values = _payload_condition(d, letter, field)
+        conditions.append(condition)
+        params |= values
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
     tagged = f"EXISTS (SELECT 1 FROM {d.elements('tags')} WHERE e.value = :tag::text)"
@@ -133,6 +160,34 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
     like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
     add(f"{like} ESCAPE '~'", "pattern", pattern)
     return conditions, params
+
+
+def _payload_condition(d: Dialect, letter: str, field: PayloadField) -> tuple[str, dict[str, Any]]:
+    path, value = f"path_{letter}", f"value_{letter}"
+    kind = _kind_of(field.value)
+    params: dict[str, Any] = {path: d.json_path(field.path)}
+    if kind in (ValueKind.TEXT, ValueKind.NUMBER):
+        params[value] = str(field.value)
+    return d.has_value(f":{path}", f":{value}", kind), params
+
+
+def _kind_of(value: JsonScalar) -> ValueKind:
+    match value:
+        case None:
+            return ValueKind.NULL
+        case bool():
+            return ValueKind.TRUE if value else ValueKind.FALSE
+        case str():
+            return ValueKind.TEXT
+        case _:
+            return ValueKind.NUMBER
+
+
+def _ids_with(prefix: str | None) -> tuple[UUID | None, UUID | None]:
+    """Return the first and the last id that begin with these digits."""
+    if not prefix:
+        return None, None
+    return UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
 
 
 def _indexed(status: Status) -> str:

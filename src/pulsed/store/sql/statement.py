@@ -28,6 +28,8 @@ class Sql:
     """The columns of its batch of rows, if it works on one."""
     counted: bool = False
     """Answers with one row that has the number of rows it changed, and with nothing else."""
+    counts_itself: bool = False
+    """Answers with one row: the number of rows that it changed, then texts."""
     unpack: Callable[[str], Rows] | None = None
     """Decodes the rows, if they come as one text."""
     single_row_text: str = ""

@@ -21,7 +21,11 @@ class SubmitStatements(StatementGroup):
         self.submit = lru_cache(MOST_FORMS)(self._submit)
 
     def _submit(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
-        """Return the insertion of jobs, naming only the columns that one of them fills.
+        """Return the insertion of jobs, which answers with the number of new ones."""
+        return self.dialect.sql(self.insertion(shared, own), batch_of(own), counted=True)
+
+    def insertion(self, shared: tuple[str, ...], own: tuple[str, ...]) -> str:
+        """Return the text of an insertion, naming only the columns that one of its jobs fills.
 
         ``shared`` columns have one value for all jobs and are parameters; ``own`` columns differ
         and go in as a batch. An id that exists is the same job submitted again.
@@ -37,14 +41,9 @@ class SubmitStatements(StatementGroup):
         values["status"] = "'PENDING'"
         values["submitted_at"] = d.now
         values["next_run_at"] = self._start({name: given(name) for name in START if name in names})
-        batch = ", ".join(f"{name} {NEW_JOB[name]}" for name in own)
         listed = ", ".join(values.values())
-        source = d.inserted(listed, batch) if own else f"VALUES ({listed})"
-        return d.sql(
-            f"INSERT INTO {d.jobs} ({', '.join(values)}) {source} ON CONFLICT DO NOTHING",
-            batch,
-            counted=True,
-        )
+        source = d.inserted(listed, batch_of(own)) if own else f"VALUES ({listed})"
+        return f"INSERT INTO {d.jobs} ({', '.join(values)}) {source} ON CONFLICT DO NOTHING"
 
     def _start(self, given: dict[str, str]) -> str:
         """Return when a new job may start: at its instant, after its delay, or now."""
@@ -54,3 +53,8 @@ class SubmitStatements(StatementGroup):
         start = f"{d.now} + {d.seconds(given['delay'])}" if "delay" in given else d.now
         start = f"coalesce({given['at']}, {start})" if "at" in given else start
         return f"{d.greatest}({d.now}, {start})"
+
+
+def batch_of(columns: tuple[str, ...]) -> str:
+    """Return the declaration of a batch of new jobs that differ in these columns."""
+    return ", ".join(f"{name} {NEW_JOB[name]}" for name in columns)

@@ -108,7 +108,7 @@ class SqlSchedules(ScheduleStore):
     ) -> None:
         verb = submit.submit(self._store.engine, [job])
         await self._store.act(
-            verb, by, "run schedule", lambda new: _schedule(app, name, changed=new > 0)
+            verb, by, "run schedule", lambda done: _schedule(app, name, changed=done.new > 0)
         )
         await self._store.hint_at([job])
 

@@ -39,6 +39,7 @@ from pulsed.store.base import (
     Pruned,
     Running,
     Store,
+    Submitted,
     WatchdogTick,
 )
 from pulsed.store.event_bus import Events
@@ -167,12 +168,12 @@ class SqlStore(Store):
 
     # -- verbs ----------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
-        inserted = await self.run(submit.submit(self.engine, jobs))
+            return Submitted(0)
+        submitted = await self.run(submit.submit(self.engine, jobs))
         await self.hint_at(jobs)
-        return inserted
+        return submitted
 
     async def hint_at(self, jobs: Sequence[NewJob]) -> None:
         """Notify the listeners of new jobs that are due soon."""
@@ -359,6 +360,22 @@ class SqlStore(Store):
             return {}
         (answers, queues), left = await self._act_on(
             ids, act, by, name, lambda done: _done(done[0])
+        )
+        await self.hint_some(queues)
+        _check_locked(left, len(ids))
+        return answers
+
+    async def expedite(
+        self, ids: Sequence[UUID], *, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if not ids:
+            return {}
+        (answers, queues), left = await self._act_on(
+            ids,
+            lambda some: operators.expedite(self.engine, some),
+            by,
+            "run jobs now",
+            lambda done: _done(done[0]),
         )
         await self.hint_some(queues)
         _check_locked(left, len(ids))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.model.timetable import EPOCH
-from pulsed.store.sql.dialect import FENCE, Dialect, column_names
+from pulsed.store.sql.dialect import FENCE, Dialect, ValueKind, column_names
 from pulsed.store.sql.statement import Sql, named
 
 
@@ -106,6 +107,24 @@ class SqliteDialect(Dialect):
 
     def elements(self, column: str) -> str:
         return f"json_each({column}) AS e"
+
+    def has_value(self, path: str, value: str, kind: ValueKind) -> str:
+        if kind is ValueKind.TEXT:
+            types, test = "'text'", f" AND json_extract(payload, {path}) = {value}"
+        elif kind is ValueKind.NUMBER:
+            types = "'integer', 'real'"
+            test = f" AND json_extract(payload, {path}) = CAST({value} AS NUMERIC)"
+        else:
+            types, test = f"'{kind.value}'", ""
+        known = f"json_type(payload, {path}) IN ({types}){test}"
+        return f"CASE WHEN json_valid(payload) THEN {known} ELSE 0 END"
+
+    def json_path(self, path: Sequence[str]) -> str:
+        return "$" + "".join(f'."{name}"' for name in path)
+
+    @property
+    def id_digits(self) -> str:
+        return "hex(id)"
 
     def uuid(self, value: Any) -> UUID:
         return value if isinstance(value, UUID) else UUID(bytes=value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from pulsed.model.job import Lease
+from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.sql import rows as decode
+from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Rows, Statement, one_column
 from pulsed.store.sqlite.claim import claim_due
 from pulsed.store.sqlite.dialect import SqliteDialect
@@ -17,6 +18,7 @@ from pulsed.store.sqlite.statements import (
     SqliteLeaseStatements,
     SqliteRecoveryStatements,
     SqliteSettleStatements,
+    SqliteSubmitStatements,
 )
 from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
 from pulsed.store.verbs.floors import Walk
@@ -30,6 +32,7 @@ class SqliteEngine(Engine):
     leases: SqliteLeaseStatements
     recovery: SqliteRecoveryStatements
     settling: SqliteSettleStatements
+    submission: SqliteSubmitStatements
 
     def __init__(self) -> None:
         dialect = SqliteDialect()
@@ -38,6 +41,14 @@ class SqliteEngine(Engine):
         self.leases = SqliteLeaseStatements(dialect)
         self.recovery = SqliteRecoveryStatements(dialect)
         self.settling = SqliteSettleStatements(dialect)
+        self.submission = SqliteSubmitStatements(dialect)
+
+    def insert(self, jobs: Sequence[NewJob]) -> Script[Iterable[UUID] | None]:
+        [(count,)] = yield insertion(self.submission.submit, jobs)
+        if count == len(jobs):
+            return None
+        rows = yield Statement(self.submission.last_inserted, {"inserted": count})
+        return [self.dialect.uuid(job_id) for (job_id,) in rows]
 
     def claim_due(
         self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitter, outside_transaction
+from pulsed.store.base import Submitted, Submitter, outside_transaction
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import refuse_inherited
 from pulsed.store.sqlite.values import execute
@@ -39,9 +39,9 @@ class JoinedSqlite(Submitter):
         self._connection = connection
         self._store = store
 
-    async def submit(self, jobs: Sequence[NewJob]) -> int:
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
-            return 0
+            return Submitted(0)
         if not self._connection.in_transaction and _commits_by_itself(self._connection):
             raise outside_transaction('`connection.execute("BEGIN")`')
         cursor = self._connection.cursor()

@@ -17,6 +17,7 @@ from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements
 from pulsed.store.sql.settling import SettleStatements
+from pulsed.store.sql.submission import SubmitStatements
 
 LONG_TEXT = 4096
 """Characters of payload and headers above which a separate statement reads them."""
@@ -75,6 +76,18 @@ class SqliteLeaseStatements(LeaseStatements):
     def beat(self, d: Dialect) -> str:
         """Extend the leases still held; ``still_held`` then reads which these are."""
         return self.extension(d)
+
+
+class SqliteSubmitStatements(SubmitStatements):
+    """New jobs, and which of a batch were new."""
+
+    @prepared()
+    def last_inserted(self, d: Dialect) -> str:
+        """Read the ids of the rows that this transaction has just inserted.
+
+        Each new row gets the highest row id, and no other connection writes meanwhile.
+        """
+        return f"SELECT id FROM {d.jobs} NOT INDEXED ORDER BY rowid DESC LIMIT :inserted"
 
 
 class SqliteRecoveryStatements(RecoveryStatements):

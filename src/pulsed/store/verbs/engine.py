@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from pulsed.model.job import Lease
+from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.sql.audit_log import AuditStatements
 from pulsed.store.sql.checkpoints import CheckpointStatements
@@ -81,10 +81,10 @@ class Engine(ABC):
     leases: LeaseStatements
     recovery: RecoveryStatements
     settling: SettleStatements
+    submission: SubmitStatements
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.submission = SubmitStatements(dialect)
         self.operators = OperatorStatements(dialect)
         self.retention = RetentionStatements(dialect)
         self.presence = PresenceStatements(dialect)
@@ -99,6 +99,10 @@ class Engine(ABC):
         self.signals = SignalStatements(dialect)
         self.schedules = ScheduleStatements(dialect)
         self.rollups = RollupStatements(dialect)
+
+    @abstractmethod
+    def insert(self, jobs: Sequence[NewJob]) -> Script[Iterable[UUID] | None]:
+        """Insert a batch of jobs; returns the ids that are new, or None if all of them are."""
 
     @abstractmethod
     def claim_due(

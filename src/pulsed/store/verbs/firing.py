@@ -50,7 +50,7 @@ def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
         advanced = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
         jobs = [job for f in decided if f.row.id in advanced for job in f.jobs]
         if jobs:
-            yield insertion(engine.submission, jobs)
+            yield insertion(engine.submission.submit, jobs)
         return jobs
 
     return Verb("fire", VerbKind.TRANSACTION, script)

@@ -71,6 +71,27 @@ def replay(
     return Verb("replay", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
+def expedite(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collection[str]]]:
+    """Make jobs due that wait for their time.
+
+    Returns whether each job is due now, its status, and the queues of those that were not before.
+    """
+
+    def script() -> Script[tuple[Answers, Collection[str]]]:
+        moved = yield Statement(engine.operators.expedite, {}, one_column(ids))
+        jobs = one_column(job_id for job_id, _ in moved)
+        if jobs:
+            yield Statement(engine.checkpoints.end_sleeps, {}, jobs)
+        standing = yield Statement(engine.operators.dueness, {}, one_column(ids))
+        answers = {
+            engine.dialect.uuid(job_id): (bool(is_due), Status(status))
+            for job_id, status, is_due in standing
+        }
+        return answers, {queue for _, queue in moved}
+
+    return Verb("expedite", VerbKind.TRANSACTION, script, short_lock_wait=True)
+
+
 def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collection[str]]]:
     """Remove jobs that are not running and that no other job needs; wake jobs that wait for them.
 

@@ -78,6 +78,7 @@ ACTIONS = {
     "get": "reading a job",
     "get_schedule": "reading a schedule",
     "held": "listing leases",
+    "expedite": "making jobs due",
     "history": "reading steps",
     "list": "listing jobs",
     "list_schedules": "listing schedules",

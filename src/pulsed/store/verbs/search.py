@@ -16,7 +16,7 @@ from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.page import SEARCHED, Counts, Page
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.search import FilteredJobs
-from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Script, Verb, VerbKind
@@ -56,11 +56,9 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
 
     def script() -> Script[Counts]:
         start, floor = yield from _bounds(engine, search, where.until, None)
-        found = dict[str, int]()
-        for status, number in (yield search.count(start, floor)):
-            found[status] = number
+        found = yield search.count(start, floor)
         uncertain = (where.status or tuple(Status)) if floor is not None else ()
-        return Counts(((status, found.get(status.value, 0)) for status in Status), uncertain)
+        return _tally(found, tuple(Status), uncertain)
 
     return Verb("counts", VerbKind.READ, script)
 
@@ -70,22 +68,31 @@ def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
     searching = engine.searching
 
     def script() -> Script[Counts]:
-        counted = dict.fromkeys(Status, 0)
+        counted = Counts((status, 0) for status in Status)
         uncertain: list[Status] = []
-        if some := [status for status in CLAIMABLE if status in wanted]:
-            found = dict.fromkeys(map(str, some), 0)
-            for name, number in (yield Statement(searching.count_claimable, {"most": SEARCHED})):
-                found[name] = number
-            counted.update({status: found[status.value] for status in some})
-            uncertain += some if sum(found.values()) == SEARCHED else []
+        if some := tuple(status for status in CLAIMABLE if status in wanted):
+            found = yield Statement(searching.count_claimable, {"most": SEARCHED})
+            counted = _tally(found, some)
+            uncertain += some if sum(number for *_, number in found) == SEARCHED else ()
         for status in wanted:
             if status not in CLAIMABLE:
                 sql = searching.count_in_status(status)
                 [(counted[status],)] = yield Statement(sql, {"most": SEARCHED})
                 uncertain += [status] if counted[status] == SEARCHED else []
-        return Counts(counted.items(), uncertain)
+        return Counts(counted.items(), uncertain, due=counted.due)
 
     return Verb("counts", VerbKind.READ, script)
+
+
+def _tally(found: Rows, wanted: Sequence[Status], at_least: Sequence[Status] = ()) -> Counts:
+    """Return the numbers of rows of status, whether those are due, and how many there are."""
+    counted = dict.fromkeys(map(str, Status), 0)
+    due = 0
+    for status, is_due, number in found:
+        if status in wanted:
+            counted[status] += number
+            due += number if is_due and status == Status.PENDING else 0
+    return Counts(((status, counted[status.value]) for status in Status), at_least, due=due)
 
 
 def _bounds(

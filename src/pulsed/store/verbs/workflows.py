@@ -42,7 +42,8 @@ def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Verb[i
     """
 
     def script() -> Script[int]:
-        [(count,)] = yield insertion(engine.submission, sorted(jobs, key=lambda job: job.id.int))
+        in_order = sorted(jobs, key=lambda job: job.id.int)
+        [(count,)] = yield insertion(engine.submission.submit, in_order)
         yield from _hold(engine, lease)
         return int(count)
 

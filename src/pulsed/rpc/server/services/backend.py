@@ -53,7 +53,10 @@ def operator_of(request: Any, caller: Caller) -> Operator:
 
 
 def counts_message(
-    counts: Mapping[Status, int], at_least: Collection[Status] = ()
+    counts: Mapping[Status, int],
+    at_least: Collection[Status] = (),
+    due: int = 0,
+    conditions: int = 0,
 ) -> pb.CountJobsResponse:
     """Return numbers of jobs by status; those in ``at_least`` are lower bounds."""
     return pb.CountJobsResponse(
@@ -62,5 +65,7 @@ def counts_message(
                 status=to.STATUS_NUMBERS[status], jobs=number, at_least=status in at_least
             )
             for status, number in counts.items()
-        ]
+        ],
+        due=due,
+        conditions=conditions,
     )

@@ -39,7 +39,7 @@ class JobService:
         jobs = await self._converted(checks.new_job, request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_parents(jobs, caller)
-        return pb.SubmitJobsResponse(inserted=await self._store.submit(jobs))
+        return to.submitted_message(await self._store.submit(jobs))
 
     async def get_job(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:
         job_id = checks.job_id_of(request.job_id)
@@ -76,7 +76,12 @@ class JobService:
         jobs = SizedPage(_shown_to(caller), limit=limit)
         await jobs.fill_from(read)
         searched = "" if jobs.is_cut else values.maybe_text(searched_to)
-        return pb.ListJobsResponse(jobs=jobs.messages, cut=jobs.is_cut, searched_to=searched)
+        return pb.ListJobsResponse(
+            jobs=jobs.messages,
+            cut=jobs.is_cut,
+            searched_to=searched,
+            conditions=where.conditions,
+        )
 
     async def count_jobs(
         self, request: pb.CountJobsRequest, caller: Caller
@@ -84,7 +89,7 @@ class JobService:
         where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
         counts = await self._store.counts(where)
-        return counts_message(counts, counts.at_least)
+        return counts_message(counts, counts.at_least, counts.due, where.conditions)
 
     async def list_failures(
         self, request: pb.ListFailuresRequest, caller: Caller
@@ -119,6 +124,10 @@ class JobService:
     async def delete_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
         return _acts(await self._store.delete(ids, by=operator_of(request, caller)))
+
+    async def expedite_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
+        ids = await self._ids(request, caller)
+        return _acts(await self._store.expedite(ids, by=operator_of(request, caller)))
 
     async def list_workers(
         self, request: pb.ListWorkersRequest, caller: Caller
