@@ -51,9 +51,7 @@ async def test_running_jobs_are_counted_by_queue_and_topic_the_busiest_first(sto
     assert await store.running() == expected
 
 
-async def test_of_very_many_running_jobs_the_answer_says_that_there_may_be_more(
-    store, monkeypatch
-):
+async def test_of_very_many_running_jobs_the_answer_says_that_there_may_be_more(store, monkeypatch):
     await store.submit([a_job() for _ in range(3)])
     await claim(store, limit=3)
     monkeypatch.setattr(reads, "SEARCHED", 2)

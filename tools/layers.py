@@ -51,7 +51,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"around", "database_clock", "error_text", "forever", "why"},
+        {"around", "database_clock", "error_text", "forever", "lanes", "why"},
         {"enqueuing"},
         {"workflow"},
         {"context"},

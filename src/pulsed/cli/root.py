@@ -23,6 +23,7 @@ COMMANDS = {
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",
     "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
+    "queues": "Show what is due and running in each queue, and how fast it goes.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",

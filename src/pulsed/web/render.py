@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 import msgspec
@@ -45,6 +46,7 @@ def templates() -> jinja2.Environment:
         compact=compact,
         iso=iso,
         maybe_duration=maybe_duration,
+        path=path,
         percent=percent,
         pretty=pretty,
         rate=rate,
@@ -52,6 +54,7 @@ def templates() -> jinja2.Environment:
         since=since,
         sparkline=sparkline,
         status=status,
+        term=term,
         utc=utc,
     )
     made.globals.update(counted=counted, Status=Status, asset=asset)
@@ -132,6 +135,19 @@ def sparkline(path: str, label: str) -> Markup:
         '<svg class="bars" viewBox="0 0 120 18" width="120" height="18" role="img" '
         'aria-label="{}"><path d="{}"/></svg>'
     ).format(label, path)
+
+
+def path(name: str) -> str:
+    """Return a name as one segment of an address."""
+    return quote(name, safe="")
+
+
+def term(qualifier: str, value: str) -> str:
+    """Return a term of the search box; a value that would not be one word is quoted."""
+    if value and not any(each.isspace() or each in '"\\' for each in value):
+        return f"{qualifier}:{value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{qualifier}:"{escaped}"'
 
 
 def pretty(text: str | None) -> str:

@@ -89,7 +89,8 @@ def _text(value: str, now: datetime) -> str:
     return value
 
 
-def _instant(value: str, now: datetime) -> datetime:
+def instant(value: str, now: datetime) -> datetime:
+    """Return a time that was written as ``2h`` before now, or in ISO-8601."""
     if match := _AGO.fullmatch(value.lower()):
         return now - timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
     try:
@@ -113,8 +114,8 @@ QUALIFIERS: Mapping[str, tuple[str, Callable[[str, datetime], Any]]] = {
     "queue": ("queue", _text),
     "tag": ("tag", _text),
     "error": ("error", _text),
-    "since": ("since", _instant),
-    "until": ("until", _instant),
+    "since": ("since", instant),
+    "until": ("until", instant),
     "parent": ("parent", _id),
     "": ("error", _text),
 }
