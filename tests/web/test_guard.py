@@ -45,6 +45,7 @@ def sample(page: Page) -> str:
     return (
         page.path.replace("{id}", SOME_ID)
         .replace("{name:path}", "no-such-name")
+        .replace("{name}", "no-such-name")
         .replace("{worker}", SOME_ID)
     )
 

@@ -1,5 +1,6 @@
 """The pages of queues, workers and the audit log, on every store."""
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -9,7 +10,7 @@ from pulsed.model.audit import Operator
 from pulsed.model.job import WorkerInfo
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.pages import audit
-from tests.support.jobs import ALICE, TOPIC, a_job, a_policy, claim
+from tests.support.jobs import ALICE, TOPIC, a_job, claim
 from tests.support.visits import Tab
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -33,9 +34,10 @@ async def tab(seed, url):
     await app.aclose()
 
 
-def a_worker(**changes):
-    given = {"queues": ("default",), "topics": (TOPIC,), "slots": 4} | changes
-    return WorkerInfo(**{"id": ALICE, "host": "host-1", "pid": 812, "version": "1.2.3"} | given)
+def a_worker(**changes: Any) -> WorkerInfo:
+    known: dict[str, Any] = {"id": ALICE, "host": "host-1", "pid": 812, "version": "1.2.3"}
+    known |= {"queues": ("default",), "topics": (TOPIC,), "slots": 4}
+    return WorkerInfo(**known | changes)
 
 
 # -- queues ---------------------------------------------------------------------------------------
@@ -163,10 +165,10 @@ async def test_the_log_is_read_page_by_page(seed, tab, monkeypatch):
         await seed.submit(jobs)
         await seed.cancel([job.id], by=Operator(f"actor-{number}"))
     first = await tab.get("/audit")
-    assert ["actor-%d" % n in first.text for n in range(3)] == [False, True, True]
+    assert [f"actor-{n}" in first.text for n in range(3)] == [False, True, True]
     [older] = [p.split('"')[0] for p in first.body.split('href="')[1:] if "before=" in p]
     last = await tab.get(older.replace("&amp;", "&"))
-    assert ["actor-%d" % n in last.text for n in range(3)] == [True, False, False]
+    assert [f"actor-{n}" in last.text for n in range(3)] == [True, False, False]
     assert "Older" not in last.text
     assert (await tab.get("/audit?before=nonsense")).status == 200
 

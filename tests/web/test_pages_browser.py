@@ -51,7 +51,12 @@ async def looks_well(page: Page) -> None:
 
 async def busy(seed: SqliteStore) -> None:
     """Have workers, jobs and acts, some of them with evil names."""
-    info = {"queues": ("default", EVIL), "topics": (TOPIC, EVIL), "slots": 4, "version": EVIL}
+    info: dict[str, Any] = {
+        "queues": ("default", EVIL),
+        "topics": (TOPIC, EVIL),
+        "slots": 4,
+        "version": EVIL,
+    }
     await seed.announce(WorkerInfo(id=ALICE, host="host-1", pid=812, running=2, **info))
     await seed.announce(WorkerInfo(id=uuid4(), host=EVIL, pid=1, state="failing", **info))
     await seed.submit([a_job() for _ in range(5)])

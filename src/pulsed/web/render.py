@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,10 @@ from urllib.parse import quote
 
 import jinja2
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pulsed.model.job import Status
+from pulsed.web.search import quoted
 from pulsed.wording import counted, format_duration
 
 HERE = Path(__file__).parent
@@ -45,10 +47,12 @@ def templates() -> jinja2.Environment:
         number=lambda value: f"{value:,}",
         compact=compact,
         iso=iso,
+        local=local,
         maybe_duration=maybe_duration,
         path=path,
         percent=percent,
         pretty=pretty,
+        prose=prose,
         rate=rate,
         short_id=short_id,
         since=since,
@@ -88,6 +92,24 @@ def since(instant: datetime | None, now: datetime) -> Markup:
         text = f"in {format_duration(-seconds)}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         iso(instant), utc(instant), text
+    )
+
+
+def local(instant: datetime | None) -> Markup:
+    """Return an instant that the reader's browser writes in its own time zone."""
+    if instant is None:
+        return Markup("&ndash;")
+    return Markup('<time data-local datetime="{}" title="{}">{}</time>').format(
+        iso(instant), utc(instant), utc(instant)
+    )
+
+
+def prose(text: str) -> Markup:
+    """Return a sentence: it begins with a capital, and what is between backticks is code."""
+    parts = re.split(r"`([^`]+)`", text[:1].upper() + text[1:])
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part)
+        for index, part in enumerate(parts)
     )
 
 
@@ -143,11 +165,8 @@ def path(name: str) -> str:
 
 
 def term(qualifier: str, value: str) -> str:
-    """Return a term of the search box; a value that would not be one word is quoted."""
-    if value and not any(each.isspace() or each in '"\\' for each in value):
-        return f"{qualifier}:{value}"
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{qualifier}:"{escaped}"'
+    """Return a term of the search box."""
+    return f"{qualifier}:{quoted(value)}"
 
 
 def pretty(text: str | None) -> str:
