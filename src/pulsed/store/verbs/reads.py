@@ -153,7 +153,7 @@ def running(engine: Engine) -> Verb[list[Running]]:
     def script() -> Script[list[Running]]:
         found = yield Statement(engine.health.running, {"most": SEARCHED})
         is_cut = sum(number for *_, number in found) == SEARCHED
-        lanes = [Running(*lane, is_cut) for lane in found]
+        lanes = [Running(queue, topic, number, is_cut) for queue, topic, number in found]
         lanes.sort(key=lambda one: (-one.running, one.queue, one.topic))
         return lanes[:MOST_BACKLOGS]
 
