@@ -68,7 +68,7 @@ LAYERS: dict[str, list[set[str]]] = {
     "pulsed.web": [
         {"access", "charts", "live", "redaction", "render", "search", "summary", "works"},
         {"reasons"},
-        {"json_text", "runs", "waterfall"},
+        {"json_text", "new_job", "runs", "waterfall"},
         {"guard"},
         {"site"},
         {"login", "pages"},
