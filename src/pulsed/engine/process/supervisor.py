@@ -76,7 +76,10 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """Keeps ``processes`` children running until it is stopped."""
+    """Keeps ``processes`` children running until it is stopped.
+
+    Each is started with the command and its number, from 1; one that replaces it has the same.
+    """
 
     def __init__(
         self,
@@ -147,7 +150,8 @@ class Supervisor:
         own_group: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         child.started_at, child.told = self._clock(), Stage.WORKING
         try:
-            child.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, **own_group)
+            command = [*self._command, str(child.number)]
+            child.process = subprocess.Popen(command, stdin=subprocess.PIPE, **own_group)
         except OSError as error:  # out of memory or processes: retry later
             log.error("process %d cannot be started: %s", child.number, error)  # noqa: TRY400
             child.died(child.started_at)
