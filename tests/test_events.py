@@ -328,7 +328,7 @@ async def test_without_a_subscriber_nothing_is_made(store: Store, monkeypatch: p
         monkeypatch.setattr(f"pulsed.model.events.{kind.__name__}", never)
     job_id = await submit(store, "fails")
     seen = Seen(store, [LeasesExpired])
-    async with working(store, handler(fails, max_attempts=1)):
+    async with working(store, handler(fails, max_attempts=1), stats=False):
         await finished(store, job_id)
     assert not seen.all
 

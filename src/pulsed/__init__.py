@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pulsed.client.router import Router
     from pulsed.client.schedules import Schedule
     from pulsed.engine.context import Context, JobLogFilter, current_context
+    from pulsed.engine.enqueuing import OutgoingJob
     from pulsed.engine.workflow.fan_out import FanOut
+    from pulsed.engine.workflow.steps import StepCall
     from pulsed.errors import (
         FanOutFailed,
         InvalidJob,
@@ -52,7 +54,9 @@ _HOMES = {
     "pulsed.client.router": ("Router",),
     "pulsed.client.schedules": ("Schedule",),
     "pulsed.engine.context": ("Context", "JobLogFilter", "current_context"),
+    "pulsed.engine.enqueuing": ("OutgoingJob",),
     "pulsed.engine.workflow.fan_out": ("FanOut",),
+    "pulsed.engine.workflow.steps": ("StepCall",),
     "pulsed.errors": (
         "FanOutFailed",
         "InvalidJob",
@@ -98,6 +102,7 @@ __all__ = [
     "JobNotFound",
     "JobType",
     "NoRetry",
+    "OutgoingJob",
     "Pulse",
     "PulsedError",
     "ResultTimeout",
@@ -112,6 +117,7 @@ __all__ = [
     "SignalTimeout",
     "Snooze",
     "Status",
+    "StepCall",
     "StepFailed",
     "WaitTimeout",
     "WorkflowError",

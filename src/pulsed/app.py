@@ -72,6 +72,7 @@ class Pulse(CodeAround):
         imports: Modules that declare jobs; loaded when a worker starts or a topic is looked up.
         retention: When workers remove finished jobs: by default, seven days after their end. Dead
             letters are kept. ``Retention.forever()`` keeps everything.
+        stats: Whether workers record statistics of their runs, for ``app.stats``.
         retry: How database operations are retried. ``RetryPolicy.disabled()`` turns retries off,
             those of claims as well unless you give ``dequeue_retry``.
         retry_attempts: A shorthand for the default ``retry`` with this number of attempts.
@@ -93,6 +94,7 @@ class Pulse(CodeAround):
         name: str = "default",
         imports: Iterable[str] = (),
         retention: Retention | None = None,
+        stats: bool = True,
         retry: RetryPolicy | None = None,
         retry_attempts: int | None = None,
         dequeue_retry: RetryPolicy | None = None,
@@ -110,6 +112,7 @@ class Pulse(CodeAround):
         self._url = url
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self._retention = checked_retention(retention)
+        self._records_stats = stats
         storage = storage_retry(retry, retry_attempts)
         self._settings = StoreSettings(
             retry=storage or RetryPolicy(),
@@ -298,6 +301,7 @@ class Pulse(CodeAround):
         for name in options.get("queues") or ():
             checked_name("queue", name)
         options["retention"] = checked_retention(options.get("retention") or self._retention)
+        options.setdefault("stats", self._records_stats)
         registry = self.registry
         declared = self._declared_schedules()  # an invalid one raises before the start
         return Worker(

@@ -22,6 +22,7 @@ COMMANDS = {
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",
+    "stats": "Show how many jobs ran and failed, how long they took, and the errors.",
     "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
     "workers": "Show which workers are alive.",
     "migrate": "Create or update the database's tables.",

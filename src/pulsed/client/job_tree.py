@@ -67,6 +67,8 @@ class Node(NamedTuple):
     """Whether its steps were read."""
     is_cut: bool = False
     """Whether there are more steps than were read."""
+    children: Counts | None = None
+    """How many children it has, by status; None if that was not read."""
 
     @property
     def is_workflow(self) -> bool:
@@ -142,7 +144,8 @@ async def read_tree(store: Store, job: JobRow, bounds: Bounds) -> Node:
     page = None if bounds.steps is None else bounds.steps + 1
     found, generation, now = await store.workflows.history(job.id, skip=bounds.skip, limit=page)
     checkpoints, is_cut = found[: bounds.steps], len(found) > len(found[: bounds.steps])
-    total = sum((await store.counts(JobFilter(parent=job.id))).values())
+    counts = await store.counts(JobFilter(parent=job.id))
+    total = sum(counts.values())
     steps = []
     for checkpoint in sorted(checkpoints, key=_order):
         children = None
@@ -152,7 +155,7 @@ async def read_tree(store: Store, job: JobRow, bounds: Bounds) -> Node:
         steps.append(Step(checkpoint, children, _is_awaited(job, checkpoint, generation), now))
     known = sum(step.children.total for step in steps if step.children is not None)
     others = 0 if is_cut or bounds.skip else max(0, total - known)
-    return Node(job, steps, others, now, is_cut=is_cut)
+    return Node(job, steps, others, now, is_cut=is_cut, children=counts)
 
 
 def _order(step: Checkpoint) -> tuple[int, bool]:

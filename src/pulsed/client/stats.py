@@ -42,9 +42,9 @@ class Statistics:
         """Read statistics over time, in steps of equal length without gaps.
 
         ``since`` is an instant or a time before now, and ``until`` is now. ``step`` is whole
-        minutes; by default it suits the length: minutes for three hours, ten minutes for two days,
-        then hours. Minutes are kept for a day, ten minutes for a week: before that, the step is
-        longer than you ask for.
+        minutes; by default it suits the length: minutes up to five hours, ten minutes up to two
+        days, then hours. Minutes are kept for a day, ten minutes for a week: before that, the step
+        is longer than you ask for.
         """
         store = self._client.store()
         begin, lane = await _begin(store, since), _lane(queue, topic)

@@ -364,11 +364,11 @@ def floor(instant: datetime, seconds: int) -> datetime:
 
 
 def _fitting_step(seconds: float) -> int:
-    """Return a step with at most about two hundred of them."""
-    for step, most in ((MINUTE, 3 * HOUR), (TEN_MINUTES, 2 * DAY), (HOUR, 9 * DAY)):
-        if seconds <= most:
+    """Return a step of which there are at most about three hundred."""
+    for step in (MINUTE, TEN_MINUTES, HOUR, 6 * HOUR):
+        if seconds <= 300 * step:
             return step
-    return max(6 * HOUR, -(-int(seconds) // (200 * DAY)) * DAY)
+    return -(-int(seconds) // (300 * DAY)) * DAY
 
 
 def _span_for(step: int, age: float) -> int:

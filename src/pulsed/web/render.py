@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import jinja2
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pulsed.model.job import Status
 from pulsed.wording import counted, format_duration
@@ -44,9 +45,11 @@ def templates() -> jinja2.Environment:
         number=lambda value: f"{value:,}",
         compact=compact,
         iso=iso,
+        local=local,
         maybe_duration=maybe_duration,
         percent=percent,
         pretty=pretty,
+        prose=prose,
         rate=rate,
         short_id=short_id,
         since=since,
@@ -85,6 +88,24 @@ def since(instant: datetime | None, now: datetime) -> Markup:
         text = f"in {format_duration(-seconds)}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         iso(instant), utc(instant), text
+    )
+
+
+def local(instant: datetime | None) -> Markup:
+    """Return an instant that the reader's browser writes in its own time zone."""
+    if instant is None:
+        return Markup("&ndash;")
+    return Markup('<time data-local datetime="{}" title="{}">{}</time>').format(
+        iso(instant), utc(instant), utc(instant)
+    )
+
+
+def prose(text: str) -> Markup:
+    """Return a sentence: it begins with a capital, and what is between backticks is code."""
+    parts = re.split(r"`([^`]+)`", text[:1].upper() + text[1:])
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part)
+        for index, part in enumerate(parts)
     )
 
 

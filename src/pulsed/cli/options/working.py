@@ -88,6 +88,11 @@ _OPTIONS = (
         help="Leave schedules to other workers: neither write nor fire them.",
     ),
     click.option(
+        "--no-stats",
+        is_flag=True,
+        help="Record no statistics of runs, which `pulsed stats` shows.",
+    ),
+    click.option(
         "--job-log",
         type=click.Choice(get_args(JobLogging)),
         default="limited",
@@ -120,12 +125,15 @@ def working_options(command: F) -> F:
     def with_schedules(
         *,
         no_schedules: bool,
+        no_stats: bool,
         retry: RetryPolicy | None,
         dequeue_retry: RetryPolicy | None,
         **options: Any,
     ) -> Any:
         given = {"retry": retry, "dequeue_retry": dequeue_retry}
         options |= {name: policy for name, policy in given.items() if policy is not None}
+        if no_stats:
+            options["stats"] = False
         return command(schedules=not no_schedules, **options)
 
     wrapped: Any = with_schedules

@@ -13,10 +13,9 @@ from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import COLOURS, SHORT, one_line, status_of, text_in_line
 from pulsed.cli.view.times import moment
 from pulsed.client.job_tree import Child, Children, Node, Step
+from pulsed.client.step_wording import Tone, outcome_of
 from pulsed.engine.why import waits_for
 from pulsed.model.job import Status
-from pulsed.model.lifecycle import TERMINAL
-from pulsed.model.step import StepKind, StepState
 from pulsed.wording import format_duration
 
 GUIDES = "dim"
@@ -64,25 +63,8 @@ def _add_steps(tree: Tree, node: Node) -> None:
 
 def _came_to(step: Step, node: Node) -> Text:
     """Return the outcome of a step and how long it took, or what it waits for."""
-    took = format_duration(step.seconds)
-    text = Text()
-    match step.checkpoint.kind, step.checkpoint.state:
-        case StepKind.VERSION, _:
-            text.append(f"version {step.checkpoint.value}")
-        case StepKind.SLEEP, _:
-            text.append_text(_sleep(step, took, node))
-        case _, StepState.OPEN:
-            text.append_text(_open(step, took, node))
-        case StepKind.FAN_OUT, state:
-            text.append(f"{_word(state)} in {took}", style=_style(state))
-        case StepKind.STEP, state:
-            text.append(f"{_word(state)} in {took}", style=_style(state))
-        case StepKind.SIGNAL, StepState.DONE:
-            text.append(f"came after {took}", style="green")
-        case StepKind.JOB, StepState.DONE:
-            text.append(f"ended after {took}", style="green")
-        case _, state:
-            text.append(f"{_word(state)} after {took}", style=_style(state))
+    said = outcome_of(step, node)
+    text = Text().append(said.text, style=STYLES[said.tone])
     if step.checkpoint.tries > 1:
         text.append(f", {step.checkpoint.tries} tries", style="yellow")
     if step.children is not None:
@@ -90,43 +72,14 @@ def _came_to(step: Step, node: Node) -> Text:
     return text
 
 
-def _sleep(step: Step, took: str, node: Node) -> Text:
-    if step.ended_at is not None:
-        return Text(f"slept {took}", style="green")
-    if not step.is_awaited:
-        return _unfinished(took, node)
-    return Text(f"sleeps{_left(step)}", style="magenta")
-
-
-def _open(step: Step, took: str, node: Node) -> Text:
-    if not step.is_awaited:
-        return _unfinished(took, node)
-    awaited = {
-        StepKind.SIGNAL: "waits for this signal",
-        StepKind.JOB: f"waits for job {node.job.wait_key}",
-        StepKind.FAN_OUT: "waits for its children",
-    }[step.checkpoint.kind]
-    return Text(f"{awaited} for {took} now{_left(step)}", style="magenta")
-
-
-def _left(step: Step) -> str:
-    until = step.checkpoint.until
-    return "" if until is None else f", {format_duration((until - step.now).total_seconds())} left"
-
-
-def _unfinished(took: str, node: Node) -> Text:
-    """Return the text for an open wait whose job is not waiting: it was woken, or has ended."""
-    if node.job.status in TERMINAL:
-        return Text("not over when the job ended", style="dim")
-    return Text(f"begun {took} ago", style="cyan")
-
-
-def _word(state: StepState) -> str:
-    return state.replace("_", " ").lower()
-
-
-def _style(state: StepState) -> str:
-    return "green" if state is StepState.DONE else "red"
+STYLES: dict[Tone, str] = {
+    "good": "green",
+    "bad": "red",
+    "waiting": "magenta",
+    "running": "cyan",
+    "soft": "dim",
+    "": "",
+}
 
 
 # -- children -------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Workers take turns: one of them prunes at a time, however many there are. It removes a small batch,
 then rests for several times as long as that took. So its share of the database is bounded, and
 smaller when the database is busy; what is left waits for the next turn. Schedules that are done are
-removed after their jobs. A prune also trims the audit log, so it runs even if all jobs are kept.
+removed after their jobs, and old statistics are summed up. A prune also trims the audit log, so it
+runs even if all jobs are kept.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Pruner:
     ) -> None:
         self._store = store
         self._ages = retention.ages
+        self._stats_age = retention.stats_age
         self._rest = rest
         self._clock = clock
 
@@ -79,6 +81,7 @@ class Pruner:
         give_up_at = self._clock() + BUDGET
         removed = await self._prune_jobs(give_up_at)
         await self._prune_schedules(give_up_at)
+        await self._fold_statistics(give_up_at)
         return removed
 
     async def _prune_jobs(self, give_up_at: float) -> dict[Status, int]:
@@ -109,6 +112,14 @@ class Pruner:
 
         if total := await self._in_batches(batch, give_up_at):
             log.info("removed %s that were done long ago", counted(total, "schedule"))
+
+    async def _fold_statistics(self, give_up_at: float) -> None:
+        """Sum old statistics over longer spans, and remove those that are too old."""
+
+        async def batch() -> int:
+            return await self._store.rollups.fold(keep=self._stats_age, limit=BATCH)
+
+        await self._in_batches(batch, give_up_at)
 
     async def _in_batches(self, batch: Callable[[], Awaitable[int]], give_up_at: float) -> int:
         """Remove batches until one is not full or time is up; returns the rows removed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,7 +51,7 @@ class Watchdog:
         *,
         tick: float,
         describe: Callable[[], WorkerInfo] | None = None,
-        on_reaped: Callable[[], None] = lambda: None,
+        on_reaped: Callable[[Sequence[Event]], None] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
@@ -83,18 +83,14 @@ class Watchdog:
         finally:  # recovery must not depend on the announcement
             reaped = await reap(self._store)
             if reaped:
-                self._publish(reaped)
-                self._on_reaped()
+                at = self._now()
+                ended = [end_of_silence(job, at) for job in reaped]
+                self._store.events.publish([LeasesExpired(count=len(reaped)), *ended])
+                if self._on_reaped is not None:
+                    self._on_reaped(ended)
             self._is_behind = await cancel_orphans(self._store)
             await self._unserved.tick()
         return reaped
-
-    def _publish(self, reaped: list[Reaped]) -> None:
-        events = self._store.events
-        if events.wanted:
-            at = self._now()
-            ended = [end_of_silence(job, at) for job in reaped]
-            events.publish([LeasesExpired(count=len(reaped)), *ended])
 
 
 def end_of_silence(job: Reaped, at: datetime) -> Event:

@@ -27,6 +27,7 @@ class WorkerSettings(TypedDict, total=False):
     drain_timeout: float | None
     fence: bool | None
     schedules: bool
+    stats: bool
     retention: Retention
     retry: RetryPolicy
     retry_attempts: int
@@ -54,6 +55,8 @@ class WorkerOptions:
     may have the job by now. None: when no server answers; with a database, never."""
     schedules: bool = True
     """Whether it writes the declared schedules and fires what is due."""
+    stats: bool = True
+    """Whether it records statistics of its runs, which ``app.stats`` reads."""
     retention: Retention = field(default_factory=Retention)
     """When finished jobs are removed."""
     retry: RetryPolicy | None = None

@@ -36,6 +36,7 @@ from pulsed.engine.around import Arounds, RunArounds
 from pulsed.engine.context import Context
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.process.stop_signals import on_stop_signals
+from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
@@ -198,8 +199,13 @@ class Worker:
         )
         self._workflows = Workflows(self.store, self.registry, self._arounds)
         self._scheduler = Scheduler(self.store, declare=self._declare)
+        self._recorder = StatsRecorder(self.store, self.id) if options.stats else None
         upkeep = Watchdog(
-            self.store, tick=self._tick(), describe=self.describe, now=self._clock.now
+            self.store,
+            tick=self._tick(),
+            describe=self.describe,
+            on_reaped=self._recorder.count if self._recorder else None,
+            now=self._clock.now,
         )
         self._leases.start()
         watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
@@ -229,6 +235,9 @@ class Worker:
             background.append(firing)
         pruner = Pruner(self.store, self.options.retention)
         background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
+        if self._recorder is not None:
+            self._recorder.start()
+            background.append(asyncio.create_task(self._recorder.run(), name="pulsed-stats"))
         claiming = asyncio.create_task(self._claimer.run(), name="pulsed-claim")
         asked = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:
@@ -241,6 +250,8 @@ class Worker:
                     task.result()
         finally:
             await _end(asked, *background)
+            if self._recorder is not None:
+                await self._recorder.close()
             with contextlib.suppress(StorageError, TimeoutError):
                 async with asyncio.timeout(LAST_WRITES):
                     await self.store.retire(self.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +19,12 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
+from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import PulsedError, StorageError
+from pulsed.model.events import Event
 from pulsed.model.retention import Retention
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import (
@@ -71,7 +74,9 @@ class ServerOptions:
     upkeep: bool = True
     """Recover the jobs of silent workers, fire schedules, remove old jobs."""
     retention: Retention = field(default_factory=Retention)
-    """When finished jobs are removed, as a part of the upkeep."""
+    """When finished jobs and statistics are removed, as a part of the upkeep."""
+    stats: bool = True
+    """Record statistics of the jobs that the upkeep recovers."""
     poll: float = 1.0
     tick: float = 10.0
     """The longest time between two scans for silent workers."""
@@ -108,6 +113,7 @@ class Server:
         )
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
         self._scheduler = Scheduler(store)
+        self._recorder = StatsRecorder(store)
         self._scopes = Scopes(store)
         self._services = services(
             Backend(
@@ -175,9 +181,17 @@ class Server:
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
-            upkeep = Watchdog(self.store, tick=self.options.tick, on_reaped=self.dispatcher.hint)
+            upkeep = Watchdog(self.store, tick=self.options.tick, on_reaped=self._recovered)
             loops += [self._scheduler.run(), upkeep.run(), pruner.run()]
+            if self.options.stats:
+                loops.append(self._recorder.run())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
+
+    def _recovered(self, ended: Sequence[Event]) -> None:
+        """Count the runs of silent workers, and offer their jobs to others."""
+        if self.options.stats:
+            self._recorder.count(ended)
+        self.dispatcher.hint()
 
     async def drain(self) -> None:
         """Send the workers elsewhere, finish what is in flight, then stop."""
@@ -205,6 +219,7 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._recorder.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain_timeout):
                 await self.dispatcher.given_back()

@@ -1,0 +1,234 @@
+"""One job: why it does not run, its attempts, steps and data, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response
+
+from pulsed.client.job import checked_id, read_one
+from pulsed.client.job_tree import Bounds, Node, read_tree
+from pulsed.engine.why import explain
+from pulsed.errors import InvalidOption, InvalidPayload
+from pulsed.model.job import Failure, JobRow, Status, WorkerInfo
+from pulsed.model.lifecycle import DELETABLE, LIVING, REPLAYABLE
+from pulsed.model.progress import progress_of
+from pulsed.model.schedule import ScheduleRow
+from pulsed.model.step import StepKind
+from pulsed.model.workflow import fan_out_of
+from pulsed.store.base import Store
+from pulsed.web.json_text import pretty, shown
+from pulsed.web.runs import runs_of, timeline
+from pulsed.web.site import Call
+from pulsed.web.waterfall import rows_of
+
+STEPS = 200
+"""Steps on a page."""
+RUNS = 50
+"""Runs on a page."""
+FEW = 10
+"""Children of a fan-out that are shown, from the first on; and as many failed and running ones."""
+TREES = 5
+"""Children of a fan-out that are shown with their own steps."""
+ANCESTORS = 5
+LONGEST_NUMBER = 18
+"""Digits of a number in an address."""
+LONGEST_TRACEBACK = 8_000
+"""Characters of a traceback on the page."""
+
+
+@dataclass(frozen=True)
+class JobView:
+    """What the page of a job shows, as it was read."""
+
+    tree: Node
+    failures: Sequence[Failure]
+    later_runs: int | None
+    """The cursor of the next page of failures, if there is one."""
+    workers: dict[UUID, WorkerInfo]
+    hints: Sequence[str]
+    schedule: ScheduleRow | None
+    ancestors: Sequence[JobRow]
+    """Its parent, the parent's parent, and so on."""
+    now: datetime
+
+    @property
+    def job(self) -> JobRow:
+        """The job."""
+        return self.tree.job
+
+
+async def show(call: Call) -> Response:
+    """Show a job."""
+    job_id = checked_id(call.path("id"))
+    skip = _number(call, "skip")
+    after = _number(call, "after")
+    read = partial(read_view, call.app.store, job_id, skip, after)
+    view = await call.site.shared.get(("job", job_id, skip, after), read)
+    job = view.job
+    redacted = partial(shown, redaction=call.site.redaction)
+    sees = call.visitor.may_see_payloads
+    runs = runs_of(job, view.failures, view.tree.waits_since)
+    values = {
+        "payload": redacted(job.payload) if sees else None,
+        "result": redacted(job.result) if sees else None,
+        "headers": call.site.redaction.apply(job.headers) if sees else {},
+        "progress": None
+        if job.progress is None
+        else progress_of(msgspec.json.decode(job.progress)),
+        "progress_text": redacted(job.progress),
+    }
+    return await call.page(
+        "job.html",
+        view=view,
+        job=job,
+        runs=runs,
+        timeline=timeline(job, runs, view.now),
+        rows=rows_of(view.tree),
+        redacted=redacted,
+        sees=sees,
+        skip=skip,
+        page_of_steps=STEPS,
+        later_runs=view.later_runs,
+        after=after,
+        fan_out_of=fan_out_of,
+        can_retry=job.status in REPLAYABLE,
+        can_cancel=job.status in LIVING and not job.is_cancelling,
+        can_signal=job.status in LIVING,
+        can_delete=job.status in DELETABLE,
+        awaited_signal=job.wait_key if _waits(job, StepKind.SIGNAL) else "",
+        awaited_job=job.wait_key if _waits(job, StepKind.JOB) else "",
+        longest_traceback=LONGEST_TRACEBACK,
+        **values,
+    )
+
+
+def _waits(job: JobRow, kind: StepKind) -> bool:
+    return job.status is Status.WAITING and job.wait_kind == kind
+
+
+def _number(call: Call, name: str) -> int:
+    text = call.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else 0
+
+
+async def read_view(store: Store, job_id: UUID, skip: int, after: int) -> JobView:
+    """Read all that the page of a job shows."""
+    job = await read_one(store, job_id)
+    now = await store.now()
+    workers = await store.workers()
+    bounds = Bounds(FEW, failed=FEW, running=FEW, trees=TREES, skip=skip, steps=STEPS)
+    made_by = job.schedule_id
+    failures = await store.failures(job_id, after=after, limit=RUNS + 1)
+    return JobView(
+        tree=await read_tree(store, job, bounds),
+        failures=failures[:RUNS],
+        later_runs=failures[RUNS - 1].lease_token if len(failures) > RUNS else None,
+        workers={worker.id: worker for worker in workers},
+        hints=explain(job, workers, now),
+        schedule=None if made_by is None else await store.schedules.find(made_by),
+        ancestors=await _ancestors(store, job),
+        now=now,
+    )
+
+
+async def _ancestors(store: Store, job: JobRow) -> list[JobRow]:
+    found: list[JobRow] = []
+    parent = job.parent_id
+    while parent is not None and len(found) < ANCESTORS:
+        rows = await store.get([parent])
+        if parent not in rows:
+            break
+        found.append(rows[parent])
+        parent = rows[parent].parent_id
+    return found
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+async def payload(call: Call) -> Response:
+    """Show or download a job's payload."""
+    job = await read_one(call.app.store, checked_id(call.path("id")))
+    return _text(call, job, "payload", job.payload)
+
+
+async def result(call: Call) -> Response:
+    """Show or download a job's result."""
+    job = await read_one(call.app.store, checked_id(call.path("id")))
+    return _text(call, job, "result", job.result or "null")
+
+
+def _text(call: Call, job: JobRow, what: str, text: str) -> Response:
+    if not call.visitor.may_see_payloads:
+        return PlainTextResponse("Payloads and results are hidden from your role.\n", 403)
+    answer = PlainTextResponse(pretty(text, call.site.redaction) + "\n")
+    if "download" in call.query:
+        name = f"{job.id}-{what}.json"
+        answer.headers["content-disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+async def traceback(call: Call) -> Response:
+    """Show the whole traceback of a failed run."""
+    job_id, token = checked_id(call.path("id")), _token(call)
+    found = await call.app.store.failures(job_id, after=token - 1, limit=1)
+    if not found or found[0].lease_token != token:
+        return PlainTextResponse("There is no such run.\n", 404)
+    return PlainTextResponse((found[0].traceback or found[0].error) + "\n")
+
+
+def _token(call: Call) -> int:
+    text = call.path("token")
+    if not (text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER):
+        raise InvalidOption(f"{text!r} is no run.")
+    return int(text)
+
+
+# -- acts -----------------------------------------------------------------------------------------
+
+
+async def retry(call: Call) -> Response:
+    """Send a dead-lettered or cancelled job back to PENDING."""
+    job_id = checked_id(call.path("id"))
+    fresh = call.given("fresh") == "yes"
+    await call.app.jobs.aretry(job_id, fresh=fresh)
+    start = " from the start" if fresh else ""
+    return call.done(f"The job is pending and will run again{start}.", call.back(f"/jobs/{job_id}"))
+
+
+async def cancel(call: Call) -> Response:
+    """Cancel a job, or ask it to stop."""
+    job_id = checked_id(call.path("id"))
+    status = await call.app.jobs.acancel(job_id)
+    asked = status is Status.RUNNING
+    text = "The job is asked to stop." if asked else "The job is cancelled."
+    return call.done(text, call.back(f"/jobs/{job_id}"))
+
+
+async def delete(call: Call) -> Response:
+    """Remove a job."""
+    job_id = checked_id(call.path("id"))
+    if call.given("sure") != "yes":
+        raise InvalidOption("Tick the box to confirm: a deleted job cannot be brought back.")
+    await call.app.jobs.adelete(job_id)
+    return call.done(f"Job {job_id} is deleted.", "/jobs")
+
+
+async def signal(call: Call) -> Response:
+    """Send a signal to a workflow."""
+    job_id = checked_id(call.path("id"))
+    name, text = call.given("name").strip(), call.given("payload").strip()
+    try:
+        value = msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError as error:
+        raise InvalidPayload(
+            f"The signal was not sent, because its value is no JSON: {error}."
+        ) from error
+    await call.app.asignal(job_id, name, value)
+    return call.done(f"The signal {name!r} is sent.", call.back(f"/jobs/{job_id}"))

@@ -1,0 +1,102 @@
+"""The runs of a job: what is known of each, and where it stands on the time line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from pulsed.client.step_wording import Tone
+from pulsed.model.job import Failure, JobRow, Status
+
+
+class Run(NamedTuple):
+    """One run of a job."""
+
+    attempt: int
+    worker: UUID | None
+    began: datetime | None
+    ended: datetime | None
+    end: str
+    """How it ended."""
+    tone: Tone
+    failure: Failure | None = None
+
+
+class Bar(NamedTuple):
+    """A stretch of time, in per cent of the whole width."""
+
+    start: float
+    width: float
+    kind: str
+    """``waited``, or how the work in it went: ``good``, ``bad``, ``running``."""
+
+
+ENDS: dict[str | None, tuple[str, Tone]] = {
+    "SUCCEEDED": ("succeeded", "good"),
+    "WAITING": ("suspended, attempt given back", "waiting"),
+    "SNOOZED": ("put off by its handler, attempt given back", "soft"),
+    "RELEASED": ("handed back by its worker, attempt given back", "soft"),
+    "INTERRUPTED": ("its worker died, attempt given back", "bad"),
+    "CANCELLED": ("cancelled", "soft"),
+}
+
+
+def runs_of(job: JobRow, failures: Sequence[Failure], waits_since: datetime | None) -> list[Run]:
+    """Return the runs of a job that are known: the failed ones, and the last one."""
+    runs = [
+        Run(each.attempt, each.worker_id, each.started_at, each.ended_at, "failed", "bad", each)
+        for each in failures
+    ]
+    if job.status is Status.RUNNING:
+        word = "asked to stop" if job.cancel_requested else "runs now"
+        runs.append(Run(job.attempts, job.locked_by, job.started_at, None, word, "running"))
+    elif job.started_at is not None and job.last_outcome in ENDS and not _is_last(job, failures):
+        end, tone = ENDS[job.last_outcome]
+        attempt = job.attempts if tone == "good" else job.attempts + 1
+        ended = job.completed_at or waits_since
+        runs.append(Run(attempt, job.last_worker, job.started_at, ended, end, tone))
+    return runs
+
+
+def _is_last(job: JobRow, failures: Sequence[Failure]) -> bool:
+    """Whether the last run of a job is the last one that failed."""
+    return bool(failures) and failures[-1].started_at == job.started_at
+
+
+def timeline(job: JobRow, runs: Sequence[Run], now: datetime) -> list[Bar]:
+    """Return a job's life as stretches of waiting and of work."""
+    scale = Scale(job.submitted_at, job.completed_at or now)
+    bars = []
+    at = job.submitted_at
+    for run in runs:
+        if run.began is None:
+            continue
+        bars.append(scale.bar(at, run.began, "waited"))
+        at = run.ended or (now if run.tone == "running" else run.began)
+        bars.append(scale.bar(run.began, at, run.tone if run.tone in WORK else "good"))
+    if job.completed_at is None and at < now:
+        bars.append(scale.bar(at, now, "waited"))
+    return [bar for bar in bars if bar.width > 0]
+
+
+WORK = frozenset({"good", "bad", "running"})
+
+
+class Scale:
+    """Turns instants into places on a line."""
+
+    def __init__(self, begin: datetime, end: datetime) -> None:
+        self.begin = begin
+        self.seconds = max((end - begin).total_seconds(), 1e-6)
+
+    def bar(self, begin: datetime, end: datetime, kind: str) -> Bar:
+        """Return the bar of a stretch of time; at least a sliver."""
+        start, stop = self.place(begin), self.place(end)
+        return Bar(min(start, 99.5), max(stop - start, 0.5 if kind != "waited" else 0.0), kind)
+
+    def place(self, instant: datetime) -> float:
+        """Return where an instant is, from 0 to 100."""
+        share = (instant - self.begin).total_seconds() / self.seconds
+        return round(100 * min(1.0, max(0.0, share)), 3)

@@ -1,0 +1,217 @@
+"""The page of one job, on every store: what it shows to whom, and what its acts do."""
+
+import asyncio
+import re
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pulsed import Backoff, Context, Job, Pulse, Status
+from pulsed.web import Basic, Local, Redaction, Role, dashboard
+from tests.support.apps import working
+from tests.support.visits import Tab
+from tests.support.workers import until
+
+HOSTILE = "<script>alert('x')</script>\"'&amp;<img src=x onerror=alert(1)>"
+
+
+class Shop:
+    """An app whose jobs end in every way."""
+
+    def __init__(self, app: Pulse) -> None:
+        self.app = app
+
+        @app.job(max_attempts=2, backoff=Backoff.fixed(0.0))
+        async def pay(user: int, amount: float = 1.0, note: str = "", password: str = "") -> int:
+            if user < 0:
+                raise ValueError(f"no such user: {note}")
+            return user
+
+        @app.job
+        async def ship(item: str) -> str:
+            return item
+
+        @app.job
+        async def order(ctx: Context, customer: str) -> str:
+            await ctx.step(charge, customer, name=f"charge {HOSTILE}")
+            await ctx.fan_out([ship.bind("book"), ship.bind(HOSTILE)])
+            approved = await ctx.wait_signal("approved")
+            return f"{customer}: {approved}"
+
+        async def charge(customer: str) -> dict[str, str]:
+            return {"receipt": customer, "api_key": "k-1"}
+
+        self.pay, self.ship, self.order = pay, ship, order
+
+
+@pytest.fixture
+async def shop(app):
+    yield Shop(app)
+    await app.aclose()
+
+
+@pytest.fixture
+def tab(shop) -> Tab:
+    return Tab(dashboard(shop.app, access=Local(Role.ADMIN)))
+
+
+async def finish(shop: Shop, *jobs: Job[Any]) -> None:
+    async with working(shop.app):
+        for job in jobs:
+            await until(partial(is_done, job))
+
+
+async def is_done(job: Job[Any]) -> bool:
+    return (await job.arefresh()).is_done
+
+
+async def test_a_job_is_shown_with_every_digit_of_its_numbers(shop, tab):
+    job = await shop.pay.aenqueue(12345678901234567890123, amount=0.1, note="hi")
+    page = await tab.get(f"/jobs/{job.id}")
+    assert page.status == 200
+    assert '"user": 12345678901234567890123' in page.text
+    assert f" {job.id} " in page.text
+    assert "PENDING" in page.text
+    assert "Why is it not running?" in page.text
+    assert "No worker is alive" in page.text
+    assert "<code>pulsed worker module:app</code>" in page.body
+
+
+async def test_an_unknown_job_is_not_found(tab):
+    assert (await tab.get("/jobs/0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69")).status == 404
+    assert (await tab.get("/jobs/nonsense")).status == 400
+
+
+async def test_a_dead_letter_shows_its_attempts_and_is_retried(shop, tab):
+    job = await shop.pay.aenqueue(-1, note=HOSTILE)
+    await finish(shop, job)
+    page = await tab.get(f"/jobs/{job.id}")
+    assert "It failed for good in attempt 2 of 2" in page.text
+    assert page.text.count("Traceback (most recent call last)") == 2
+    answer = await tab.post(f"/jobs/{job.id}/retry", back=f"/jobs/{job.id}")
+    assert "will run again" in (await tab.follow(answer)).text
+    assert (await job.arefresh()).status is Status.PENDING
+    [entry] = await shop.app.store.audit_log()
+    assert entry.act == "retry jobs"
+    assert "local (dashboard)" in {entry.actor, entry.claimed}  # a server vouches for no name
+
+
+async def test_steps_are_a_tree_with_children_and_results(shop, tab):
+    job = await shop.order.aenqueue("ada")
+    async with working(shop.app):
+        await until(lambda: waits_for_signal(job))
+    page = await tab.get(f"/jobs/{job.id}")
+    assert "It waits for the signal 'approved'" in page.text
+    assert re.search(r"fan_out.*2 succeeded.*0 ship.*1 ship.*waits for this signal", page.text)
+    assert '"receipt": "ada"' in page.text
+    assert "k-1" not in page.body
+    assert "2 children" in page.text
+    [child] = [job.id for job in await shop.app.jobs.alist(topic="ship", limit=1)]
+    assert f"order {str(job.id)[-12:]} , fan_out" in (await tab.get(f"/jobs/{child}")).text
+
+
+async def waits_for_signal(job: Job[Any]) -> bool:
+    row = (await job.arefresh()).row
+    return row.status is Status.WAITING and row.wait_kind == "SIGNAL"
+
+
+async def test_a_signal_is_sent_with_its_value(shop, tab):
+    job = await shop.order.aenqueue("ada")
+    back = f"/jobs/{job.id}"
+    answer = await tab.post(f"{back}/signal", name="approved", payload="{no", back=back)
+    assert "is no JSON" in (await tab.follow(answer)).text
+    answer = await tab.post(f"{back}/signal", name="approved", payload='{"by": "eve"}', back=back)
+    assert "The signal 'approved' is sent." in (await tab.follow(answer)).text
+    await finish(shop, job)
+    assert await job.aresult() == "ada: {'by': 'eve'}"
+
+
+async def test_a_job_is_cancelled_and_deleted_after_a_confirmation(shop, tab):
+    job = await shop.ship.aenqueue("book")
+    back = f"/jobs/{job.id}"
+    answer = await tab.post(f"{back}/cancel", back=back)
+    assert "The job is cancelled." in (await tab.follow(answer)).text
+    answer = await tab.post(f"{back}/delete", back=back)
+    assert "Tick the box" in (await tab.follow(answer)).text
+    answer = await tab.post(f"{back}/delete", back=back, sure="yes")
+    assert answer.location == "/jobs"
+    assert (await tab.get(back)).status == 404
+
+
+async def test_hostile_texts_are_shown_as_text(shop, tab):
+    using = shop.order.using(tags=[HOSTILE], headers={"x": HOSTILE, HOSTILE: "y"})
+    job = await using.aenqueue(HOSTILE)
+    failing = await shop.pay.aenqueue(-1, note=HOSTILE)
+    async with working(shop.app):
+        await until(lambda: waits_for_signal(job))
+        await until(lambda: is_done(failing))
+    for each in (job, failing):
+        page = await tab.get(f"/jobs/{each.id}")
+        assert "onerror=alert" in page.text
+        assert not re.search(r"<(script(?! src)|img)", page.body)
+    bad = await tab.post(f"/jobs/{job.id}/signal", name=HOSTILE * 9, back=f"/jobs/{job.id}")
+    assert not re.search(r"<(script(?! src)|img)", (await tab.follow(bad)).body)
+
+
+async def test_progress_is_a_bar_with_its_note(shop, tab):
+    reached = asyncio.Event()
+
+    @shop.app.job
+    async def render(ctx: Context) -> None:
+        await ctx.aprogress({"percent": 40, "note": HOSTILE})
+        reached.set()
+        await ctx.step(asyncio.sleep, 0)
+        await go_on.wait()
+
+    go_on = asyncio.Event()
+    job = await render.aenqueue()
+    async with working(shop.app):
+        await reached.wait()
+        page = await tab.get(f"/jobs/{job.id}")
+        go_on.set()
+    assert '<progress max="1" value="0.4"' in page.body
+    assert f"40 % {HOSTILE}" in page.text
+    assert "It runs now." in page.text
+
+
+async def test_long_data_is_left_to_a_page_of_its_own(shop, tab):
+    job = await shop.pay.aenqueue(1, note="x" * 70_000, password="secret")
+    page = await tab.get(f"/jobs/{job.id}")
+    assert "too long for this page" in page.text
+    assert len(page.body) < 40_000
+    whole = await tab.get(f"/jobs/{job.id}/payload?download=yes")
+    assert ("x" * 70_000) in whole.body
+    assert "secret" not in whole.body
+    assert whole.headers["content-disposition"].endswith('-payload.json"')
+    assert whole.headers["content-type"].startswith("text/plain")
+
+
+@pytest.fixture
+def viewer(shop) -> Tab:
+    access = Basic({"vera": ("pw", Role.VIEWER), "otto": ("pw", Role.OPERATOR)})
+    return Tab(dashboard(shop.app, access=access), headers={"authorization": "Basic dmVyYTpwdw=="})
+
+
+async def test_a_viewer_sees_no_payloads_and_no_buttons(shop, viewer):
+    job = await shop.order.using(headers={"x-who": "header-1"}).aenqueue("payload-1")
+    async with working(shop.app):
+        await until(lambda: waits_for_signal(job))
+        await job.asignal("approved", "result-1")
+        await until(lambda: is_done(job))
+    page = await viewer.get(f"/jobs/{job.id}")
+    assert page.status == 200
+    for hidden in ("payload-1", "result-1", "header-1", 'method="post"', "Delete"):
+        assert hidden not in page.body, hidden
+    assert page.text.count("Hidden from your role.") == 2
+    for name in ("payload", "result"):
+        assert (await viewer.get(f"/jobs/{job.id}/{name}")).status == 403
+    assert (await viewer.post(f"/jobs/{job.id}/retry")).status == 403
+
+
+async def test_what_is_hidden_is_configured(shop):
+    job = await shop.pay.aenqueue(4711, password="secret")
+    tab = Tab(dashboard(shop.app, redaction=Redaction(also=["^user$"])))
+    page = await tab.get(f"/jobs/{job.id}")
+    assert '"user": "••••••"' in page.text
+    assert '"password": "••••••"' in page.text
