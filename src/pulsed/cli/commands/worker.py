@@ -91,8 +91,8 @@ def worker(
     if processes > 1 and not supervised:
         monitoring.of_process(processes - 1)  # raises if there are not enough ports
         given = click.get_current_context().meta[GIVEN]
-        command = [sys.executable, "-m", "pulsed", "worker", *given, "--supervised"]
-        return Supervisor(command, processes).run()
+        begin = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
+        return Supervisor(lambda number: [*begin, str(number), *given], processes).run()
     loaded = loaded_for_work(app, url, keep, max_connections)
     announce(loaded, working, quiet=bool(supervised) or log_format == "json")
     monitored = monitoring.of_process(supervised - 1) if supervised else monitoring
