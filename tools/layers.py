@@ -72,8 +72,9 @@ LAYERS: dict[str, list[set[str]]] = {
         {"monitoring"},
     ],
     "pulsed.web": [
-        {"access", "charts", "live", "redaction", "render", "search", "summary"},
-        {"json_text", "runs", "waterfall"},
+        {"access", "charts", "live", "redaction", "render", "search", "summary", "works"},
+        {"reasons"},
+        {"json_text", "new_job", "runs", "waterfall"},
         {"guard"},
         {"site"},
         {"login", "pages"},

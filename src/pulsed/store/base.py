@@ -367,6 +367,15 @@ class Store(Submitter):
         """
 
     @abstractmethod
+    async def edit_and_replay(
+        self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        """Replace the payload (JSON text) of a dead-lettered or cancelled job, and replay it.
+
+        Both happen or neither does. Answers like ``replay``.
+        """
+
+    @abstractmethod
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:

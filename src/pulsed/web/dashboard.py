@@ -49,6 +49,7 @@ def dashboard(
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
+        await site.works.close()
         await hub.close()
 
     routes = [Route(page.path, _endpoint(site, page), methods=[page.method]) for page in PAGES]

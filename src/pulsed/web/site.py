@@ -19,6 +19,7 @@ from pulsed.web.live import Shared
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summarize
+from pulsed.web.works import Works
 
 Endpoint = Callable[["Call"], Awaitable[Response]]
 
@@ -44,6 +45,7 @@ class Site:
     environment: str
     templates: jinja2.Environment = field(default_factory=templates)
     shared: Shared = field(default_factory=Shared)
+    works: Works = field(default_factory=Works)
 
     async def summary(self) -> Summary:
         """Return the numbers that every page shows, at most a tick old."""
@@ -90,6 +92,10 @@ class Call:
     def url(self, path: str, **query: str | None) -> str:
         """Return the address of a page, wherever the dashboard is mounted."""
         return address(self.request.scope, path, query)
+
+    def url_path(self, path: str, **query: str | None) -> str:
+        """Return a path with its parameters, for ``done`` and ``back``: without the mount point."""
+        return address({}, path, query)
 
     def back(self, default: str) -> str:
         """Return the path that an act leads back to: the form's ``back``, or ``default``."""

@@ -345,6 +345,14 @@ class SqlStore(Store):
             ids, partial(operators.replay, self.engine, fresh=fresh), by, "retry jobs"
         )
 
+    async def edit_and_replay(
+        self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if fresh:
+            await self._tell_children()
+        replay = partial(operators.replay, self.engine, fresh=fresh, payload=payload)
+        return await self._change([job_id], replay, by, "edit and retry job")
+
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:

@@ -1,21 +1,303 @@
-"""The list of jobs: searched by qualifiers, paged by key."""
+"""The list of jobs: searched by qualifiers, paged by key, and acts on those selected."""
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
 
-from pulsed.web.search import parse
+from starlette.responses import JSONResponse, Response
+
+from pulsed.client.bulk import CANCEL, DELETE, RETRY, RUN_NOW, Act
+from pulsed.client.job import checked_id
+from pulsed.client.operator import operator
+from pulsed.errors import InvalidOption
+from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.page import Counts, Page
+from pulsed.web import search as searching
+from pulsed.web.access import Role
+from pulsed.web.reasons import reason
+from pulsed.web.search import Known, Search, parse
 from pulsed.web.site import Call
+from pulsed.wording import counted
 
-PAGE_SIZE = 50
+SIZES = (25, 50, 100, 200)
+SIZE = 50
+MOST_SELECTED = max(SIZES)
+LONGEST_TRAIL = 30
+"""Pages that "newer" can go back."""
+KNOWN_SECONDS = 30.0
+"""How long the names that completion offers are kept."""
+RECENT = 200
+"""Jobs that their queues, topics and tags are taken from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A status to choose, and how many jobs of the search have it."""
+
+    label: str
+    word: str
+    count: int
+    is_at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in the list; ``job`` is None if it was deleted while the list was open."""
+
+    id: UUID
+    job: JobRow | None
+    reason: str = ""
+
+    @property
+    def when(self) -> datetime | None:
+        """When it last came to where it is."""
+        assert self.job is not None
+        match self.job.status:
+            case Status.RUNNING:
+                return self.job.started_at
+            case Status.PENDING:
+                return self.job.submitted_at
+            case Status.RETRYING | Status.WAITING:
+                return self.job.updated_at
+            case _:
+                return self.job.completed_at
 
 
 async def show(call: Call) -> Response:
-    """Show the newest jobs that match the search."""
-    text = call.query.get("q", "")
-    summary = await call.site.summary()
-    search = parse(text, summary.now)
-    before = call.query.get("before") or None
-    page = await call.app.jobs.alist(limit=PAGE_SIZE, before=before, **search.where)
-    template = "jobs_rows.html" if call.is_fragment else "jobs.html"
-    return await call.page(template, q=text, problems=search.problems, jobs=page, page=page)
+    """Show a page of the jobs that match the search, or the same jobs again."""
+    now = (await call.site.summary()).now
+    search = search_of(call, call.query.get("q", ""), now)
+    size = _size(call.query.get("size", ""))
+    before, trail = call.query.get("before") or None, _trail(call.query.get("trail", ""))
+    shown = _ids(call.query.get("ids", ""))
+    if shown:
+        page = Page[JobRow](next=_id(call.query.get("next", "")))
+        page.is_cut = "cut" in call.query
+        found = await call.app.store.get(shown)
+        listed: Sequence[tuple[UUID, JobRow | None]] = [(each, found.get(each)) for each in shown]
+    else:
+        cursor = None if before is None else checked_id(before)
+        page = await call.app.store.list_jobs(search.where, limit=size, before=cursor)
+        listed = [(job.id, job) for job in page]
+    return await call.page(
+        "jobs.html",
+        q=search.text,
+        search=search,
+        problems=search.problems,
+        rows=await _rows(call, listed, now),
+        chips=await _chips(call, search),
+        arrived=await _arrived(call, search, listed, now) if before is None else 0,
+        most_arrived=SIZE,
+        page=page,
+        size=size,
+        sizes=SIZES,
+        before=before,
+        older=_older(before, trail, page.next),
+        newer=_newer(trail, before),
+        refresh=_refresh(call, page, [each for each, _ in listed]),
+        acts=_acts_for(call),
+    )
+
+
+def search_of(call: Call, text: str, now: datetime) -> Search:
+    """Return the search of a text, as far as the visitor may search."""
+    found = parse(text, now)
+    if found.where.payload and not call.visitor.may_see_payloads:
+        return found.without_payload("You may not see payloads, so you cannot search them.")
+    hidden = [name for name in found.payload_names if call.site.redaction.hides(name)]
+    if hidden:
+        return found.without_payload(f"{hidden[0]} is hidden in payloads, and cannot be searched.")
+    return found
+
+
+async def _rows(
+    call: Call, listed: Iterable[tuple[UUID, JobRow | None]], now: datetime
+) -> list[Row]:
+    workers = await call.site.shared.get("workers", call.app.store.workers)
+    redaction = call.site.redaction if call.visitor.may_see_payloads else None
+    return [
+        Row(each, job, "" if job is None else reason(job, workers, now, redaction=redaction))
+        for each, job in listed
+    ]
+
+
+async def _chips(call: Call, search: Search) -> list[Chip]:
+    where = search.in_any_status
+    key = ("jobs counts", search.with_status(""), where.payload)
+    counts: Counts = await call.site.shared.get(key, lambda: call.app.store.counts(where))
+
+    def chip(label: str, word: str, count: int, *statuses: Status) -> Chip:
+        return Chip(label, word, count, bool(counts.at_least.intersection(statuses)))
+
+    pending = counts[Status.PENDING]
+    chips = [
+        chip("All", "", sum(counts.values()), *Status),
+        chip("Dead", "dead", counts[Status.DEAD_LETTERED], Status.DEAD_LETTERED),
+        chip("Retrying", "retrying", counts[Status.RETRYING], Status.RETRYING),
+        chip("Running", "running", counts[Status.RUNNING], Status.RUNNING),
+        chip("Waiting", "waiting", counts[Status.WAITING], Status.WAITING),
+        chip("Due", "due", counts.due, Status.PENDING),
+        chip("Later", "later", pending - counts.due, Status.PENDING),
+        chip("Done", "done", counts[Status.SUCCEEDED], Status.SUCCEEDED),
+    ]
+    if counts[Status.CANCELLED] or search.status == "cancelled":
+        chips.append(chip("Cancelled", "cancelled", counts[Status.CANCELLED], Status.CANCELLED))
+    return chips
+
+
+async def _arrived(
+    call: Call, search: Search, listed: Sequence[tuple[UUID, object]], now: datetime
+) -> int:
+    """Return how many matching jobs are newer than those shown, up to a page."""
+    del now
+    if "ids" not in call.query or not listed:
+        return 0
+    key = ("jobs newest", search.text, search.where.payload)
+    newest: Page[JobRow] = await call.site.shared.get(
+        key, lambda: call.app.store.list_jobs(search.where, limit=SIZE)
+    )
+    return sum(job.id > listed[0][0] for job in newest)
+
+
+def _refresh(call: Call, page: Page[JobRow], ids: Sequence[UUID]) -> str:
+    """Return the address of the same jobs: an open list updates its rows and moves none."""
+    kept = {name: call.query.get(name) for name in ("q", "size", "before", "trail")}
+    if not ids:
+        return call.url("/jobs", **kept)
+    shown = ".".join(each.hex for each in ids)
+    following = page.next.hex if page.next else None
+    return call.url("/jobs", **kept, ids=shown, next=following, cut="1" if page.is_cut else None)
+
+
+def _older(before: str | None, trail: list[str], following: UUID | None) -> dict[str, str] | None:
+    if following is None:
+        return None
+    behind = [*trail, UUID(before).hex if before else "first"][-LONGEST_TRAIL:]
+    return {"before": str(following), "trail": ".".join(behind)}
+
+
+def _newer(trail: list[str], before: str | None) -> dict[str, str] | None:
+    if before is None:
+        return None
+    if not trail or trail[-1] == "first":
+        return {}
+    return {"before": str(UUID(trail[-1])), "trail": ".".join(trail[:-1])}
+
+
+def _size(text: str) -> int:
+    return int(text) if text in map(str, SIZES) else SIZE
+
+
+def _trail(text: str) -> list[str]:
+    return [each for each in text.split(".") if each == "first" or _id(each)][-LONGEST_TRAIL:]
+
+
+def _ids(text: str) -> list[UUID]:
+    found = (_id(each) for each in text.split(".")[:MOST_SELECTED])
+    return [each for each in found if each is not None]
+
+
+def _id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+# -- completion -----------------------------------------------------------------------------------
+
+
+async def complete(call: Call) -> Response:
+    """Return what the text of the search box may become."""
+    known = await call.site.shared.get("known", lambda: _known(call), seconds=KNOWN_SECONDS)
+    return JSONResponse(searching.complete(call.query.get("q", ""), known))
+
+
+async def _known(call: Call) -> Known:
+    """Return names from the handlers, the workers and a few jobs: no scan of the table."""
+    store = call.app.store
+    workers = await store.workers()
+    recent = [
+        *await store.list_jobs(JobFilter(), limit=RECENT),
+        *await store.list_jobs(JobFilter(status=(Status.DEAD_LETTERED,)), limit=RECENT),
+    ]
+    topics = {handler.topic for handler in call.app.registry}
+    topics |= {topic for worker in workers for topic in worker.topics}
+    queues = {queue for worker in workers for queue in worker.queues}
+    return Known(
+        topics=_sorted(topics | {job.topic for job in recent}),
+        queues=_sorted(queues | {job.queue for job in recent}),
+        tags=_sorted(tag for job in recent for tag in job.tags),
+        errors=_sorted(job.last_error.partition(":")[0] for job in recent if job.last_error),
+    )
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name for name in names if name.strip() and len(name) <= 100})[:1_000])
+
+
+# -- what can be done to those selected -----------------------------------------------------------
+
+
+def _acts_for(call: Call) -> list[tuple[str, str, str]]:
+    """Return the acts that the visitor may do: their path, label and look."""
+    acts = [
+        (role, path, label, look)
+        for role, path, label, look in (
+            (Role.OPERATOR, "retry", "Retry", ""),
+            (Role.OPERATOR, "run-now", "Run now", ""),
+            (Role.OPERATOR, "cancel", "Cancel", ""),
+            (Role.ADMIN, "delete", "Delete", "danger"),
+        )
+        if call.visitor.may(role)
+    ]
+    return [(path, label, look) for _, path, label, look in acts]
+
+
+def _selected(call: Call) -> list[UUID]:
+    ids = [checked_id(given) for given in call.form.get("id", [])]
+    if not ids:
+        raise InvalidOption("Select jobs first.")
+    if len(ids) > MOST_SELECTED:
+        raise InvalidOption(f"Select at most {MOST_SELECTED} jobs, or act on all that match.")
+    return ids
+
+
+def _act(act: Act) -> Callable[[Call], Awaitable[Response]]:
+    async def perform(call: Call) -> Response:
+        ids = _selected(call)
+        answers = await act.perform(call.app.store, ids, operator())
+        done = sum(was_done for was_done, _ in answers.values())
+        text = f"{act.done.capitalize()}: {counted(done, 'job')}."
+        if left := len(ids) - done:
+            text += f" {counted(left, 'job')} could not be: {_why(act)}."
+        return call.done(text, call.back("/jobs"), is_error=not done)
+
+    return perform
+
+
+def _why(act: Act) -> str:
+    return {
+        RETRY: "only dead and cancelled jobs can be retried",
+        CANCEL: "they have ended",
+        RUN_NOW: "they do not wait for their time",
+    }.get(act, "they are running, or other jobs need them")
+
+
+retry = _act(RETRY)
+cancel = _act(CANCEL)
+run_now = _act(RUN_NOW)
+_delete = _act(DELETE)
+
+
+async def delete(call: Call) -> Response:
+    """Delete the selected jobs, after a second click on a page that names them."""
+    if call.given("sure"):
+        return await _delete(call)
+    ids = _selected(call)
+    found = await call.app.store.get(ids)
+    jobs = [found[each] for each in ids if each in found]
+    return await call.page("delete.html", jobs=jobs, back=call.back("/jobs"))

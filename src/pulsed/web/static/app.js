@@ -60,7 +60,7 @@
   const busy = new WeakSet();
   async function refresh() {
     for (const element of $$("[data-refresh]")) {
-      if (busy.has(element) || element.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
+      if (busy.has(element) || element.contains(document.activeElement) && document.activeElement.matches("input:not([type=checkbox]), textarea, select")) continue;
       busy.add(element);
       try {
         const answer = await fetch(element.dataset.refresh, { headers: { "X-Refresh": "1" } });
@@ -98,7 +98,7 @@
   }
 
   // -- keyboard ---------------------------------------------------------------------------------------
-  const typing = (target) => target.matches("input, textarea, select, [contenteditable]");
+  const typing = (target) => target.matches("input:not([type=checkbox]), textarea, select, [contenteditable]");
   let row = -1;
   function select(index) {
     const rows = $$("tr[data-row]");
@@ -108,6 +108,9 @@
     rows[row].scrollIntoView({ block: "nearest" });
     $("a", rows[row])?.focus({ preventScroll: true });
   }
+  document.addEventListener("pulsed:refreshed", () => {
+    $$("tr[data-row]").forEach((each, number) => each.classList.toggle("current", number === row));
+  });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && typing(event.target)) return event.target.blur();
     if (typing(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
