@@ -243,8 +243,8 @@ class TestSettings:
         monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
         monkeypatch.setattr("pulsed.cli.commands.worker._own_stdin", lambda: os.open(".", 0))
         args = ("worker", "--supervised", "2", "several_shop:app", "-c", "7")
-        args += ("--processes", "3", "--metrics", "127.0.0.1:9464")
-        assert run(*args, PULSED_URL="sqlite:///none.db").exit_code == 0
+        more = ("--processes", "3", "--metrics", "127.0.0.1:9464")
+        assert run(*args, *more, PULSED_URL="sqlite:///none.db").exit_code == 0
         assert ran == [(7, "127.0.0.1:9465")]  # the second of them: the next port
 
 
