@@ -33,6 +33,11 @@ class Load(NamedTuple):
     at_least: bool = False
     """There are more than counted."""
 
+    @property
+    def jobs(self) -> int:
+        """Jobs that are due or run."""
+        return self.due + self.running
+
     def plus(self, other: Load) -> Load:
         """Return the work of both."""
         return Load(
