@@ -21,7 +21,7 @@ from tests.support.jobs import a_job, running, settle
 from tests.support.servers import PATIENCE, FreshAuthenticator, ServerThread
 
 Code = grpc.StatusCode
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "IsActive": pb.IsActiveResponse,
     "GetMetricSpec": pb.GetMetricSpecResponse,
     "GetMetrics": pb.GetMetricsResponse,
@@ -162,7 +162,9 @@ def guarded(database: Path):
 
 def a_token(database: Path, role: str, **limits: Any) -> str:
     secret = tokens.new_secret()
-    made = Token(role, tokens.digest_of(secret), (role,), limits.get("topics"), limits.get("queues"))
+    made = Token(
+        role, tokens.digest_of(secret), (role,), limits.get("topics"), limits.get("queues")
+    )
     assert run_blocking(tokens.add(SqliteStore(database), made))
     return secret
 
@@ -201,7 +203,7 @@ async def test_a_revoked_token_ends_its_stream(guarded: ServerThread, database: 
     async with keda(guarded, secret) as it, asyncio.timeout(PATIENCE):
         stream = it.stream(queue="default")
         assert (await stream.read()).result is False
-        revoked = tokens.revoke(SqliteStore(database), "read")
+        revoked = tokens.remove(SqliteStore(database), "read")
         assert await asyncio.to_thread(run_blocking, revoked)
         await it.refused(queue="default")  # which reads the tokens again
         with pytest.raises(aio.AioRpcError) as refused:

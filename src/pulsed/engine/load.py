@@ -95,9 +95,7 @@ class LoadReader:
 
     async def _read_now(self) -> Reading:
         store = self._store
-        now, backlog, running = await asyncio.gather(
-            store.now(), store.backlog(), store.running()
-        )
+        now, backlog, running = await asyncio.gather(store.now(), store.backlog(), store.running())
         lanes = {
             (each.queue, each.topic): Load(
                 each.due, max(0.0, (now - each.oldest).total_seconds()), each.at_least

@@ -16,13 +16,13 @@ from google.protobuf.message import DecodeError
 
 from pulsed.engine.load import LoadReader
 from pulsed.errors import StorageError
+from pulsed.handler.options import checked_name
 from pulsed.model.job import JobFilter
 from pulsed.rpc.generated import externalscaler_pb2 as pb
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.server.access import READ, Caller, denied, unauthenticated
 from pulsed.rpc.server.admission import Account, Admission
 from pulsed.rpc.server.authentication import Authenticator
-from pulsed.handler.options import checked_name
 
 SERVICE = "externalscaler.ExternalScaler"
 TARGET = 10
