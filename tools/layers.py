@@ -25,7 +25,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"client"},
         {"rpc"},
         {"app"},
-        {"tracing", "web"},
+        {"metrics", "tracing", "web"},
         {"cli"},
         {"__init__", "__main__"},
     ],
@@ -51,7 +51,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"around", "database_clock", "error_text", "forever", "why"},
+        {"around", "database_clock", "error_text", "forever", "load", "why"},
         {"enqueuing"},
         {"workflow"},
         {"context"},
@@ -64,6 +64,12 @@ LAYERS: dict[str, list[set[str]]] = {
         {"messages"},
         {"client", "server"},
         {"open"},
+    ],
+    "pulsed.metrics": [
+        {"counts", "endpoint", "process"},
+        {"load", "probes"},
+        {"exposition"},
+        {"monitoring"},
     ],
     "pulsed.web": [
         {"access", "charts", "live", "redaction", "render", "search", "summary", "works"},

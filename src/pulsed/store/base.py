@@ -443,6 +443,10 @@ class Store(Submitter):
     async def now(self) -> datetime:
         """Return the database's time: the only clock that decides what is due or expired."""
 
+    async def check_ready(self) -> None:
+        """Raise unless the database answers, with a schema that this code can work with."""
+        await self.now()
+
     # -- life -----------------------------------------------------------------------------------
 
     @abstractmethod

@@ -157,6 +157,9 @@ class SqlStore(Store):
         migrations.check_schema(applied, self.dialect.engine)
         self._schema_is_good = True
 
+    async def check_ready(self) -> None:
+        migrations.check_schema(await self.applied_migrations(), self.dialect.engine)
+
     async def applied_migrations(self) -> list[migrations.Applied]:
         """Read the migrations that were applied to the database."""
         return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
