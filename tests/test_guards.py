@@ -172,6 +172,20 @@ async def test_an_act_is_refused_where_the_state_does_not_allow_it(backend, stat
     await check(backend, scenario, statement, guard)
 
 
+async def test_only_a_job_that_ended_without_success_is_edited(backend):
+    async def scenario(store, backend):
+        await store.submit([a_job(), a_job()])
+        done, live = await claim(store)
+        await settle(store, done, Succeeded())
+        before = [backend.row(run.job_id) for run in (done, live)]
+        for run in (done, live):
+            assert not (await store.edit_and_replay(run.job_id, '{"n": 2}'))[run.job_id][0]
+        assert [backend.row(run.job_id) for run in (done, live)] == before
+
+    guard = "AND j.status IN ('DEAD_LETTERED', 'CANCELLED')"
+    await check(backend, scenario, "edit_payload", guard)
+
+
 @pytest.mark.parametrize(
     "guard, instead",
     [(f"AND {WAITS_FOR_TIME}", ""), ("AND j.next_run_at > ", "AND j.next_run_at <> ")],

@@ -120,6 +120,7 @@ class World:
             "ListFailures": pb.ListFailuresRequest(job_id=str(waiting)),
             "CancelJobs": ids,
             "ReplayJobs": ids,
+            "EditJob": pb.EditJobRequest(job_id=str(waiting), payload="{}"),
             "DeleteJobs": ids,
             "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),

@@ -192,6 +192,16 @@ async def test_replay(store, when, times):
     assert (await row(store, dead.job_id)).attempts == 0
 
 
+async def test_edit_and_replay(store, when, times):
+    dead = await running(store, max_attempts=1)
+    await settle(store, dead, Failed("x"))
+    fault = Fault(store, "replay", when, times)
+    answer = await store.edit_and_replay(dead.job_id, '{"n": 12345678901234567890123}')
+    assert fault.hits == times
+    assert answer == {dead.job_id: (True, Status.PENDING)}
+    assert (await row(store, dead.job_id)).payload == '{"n": 12345678901234567890123}'
+
+
 async def test_replay_whose_job_is_already_running_again(store):
     dead = await running(store, max_attempts=1)
     await settle(store, dead, Failed("x"))

@@ -97,6 +97,42 @@ async def test_a_dead_letter_shows_its_attempts_and_is_retried(shop, tab):
     assert "local (dashboard)" in {entry.actor, entry.claimed}  # a server vouches for no name
 
 
+async def test_a_dead_letter_is_edited_and_retried(shop, tab):
+    job = await shop.pay.aenqueue(-1, note="x", password="secret")
+    await finish(shop, job)
+    form = f"/jobs/{job.id}/edit"
+    shown = (await tab.get(form)).text
+    assert '"user": -1' in shown
+    assert "secret" not in shown
+    for wrong, problem in {
+        "{nonsense": "Line 1, column 2",
+        "[1]": "A payload is an object",
+        '{"user": "x"}': "cannot take argument 'user'",
+        '{"user": 1, "unknown": 2}': "has no parameter 'unknown'",
+        '{"user": 1, "note": "••••••"}': "Write the values out",
+        '{"user": NaN}': "NaN is no number",
+    }.items():
+        page = await tab.post(form, payload=wrong)
+        assert (page.status, problem in page.text, wrong in page.text) == (422, True, True), page
+    right = '{"user": 12345678901234567890123, "password": "••••••"}'
+    answer = await tab.post(form, payload=right)
+    assert "The payload is changed" in (await tab.follow(answer)).text
+    await finish(shop, job)
+    assert await job.aresult() == 12345678901234567890123
+    assert job.payload["password"] == "secret"
+    assert (await tab.post(form, payload=right)).status == 400
+    assert [entry.act for entry in await shop.app.store.audit_log()] == ["edit and retry job"]
+
+
+async def test_a_job_that_is_not_due_is_run_now(shop, tab):
+    job = await shop.ship.using(delay=3600).aenqueue("book")
+    assert "Run now" in (await tab.get(f"/jobs/{job.id}")).text
+    answer = await tab.post(f"/jobs/{job.id}/run-now", back=f"/jobs/{job.id}")
+    page = await tab.follow(answer)
+    assert "The job is due now." in page.text
+    assert "Run now" not in page.text
+
+
 async def test_steps_are_a_tree_with_children_and_results(shop, tab):
     job = await shop.order.aenqueue("ada")
     async with working(shop.app):

@@ -329,7 +329,18 @@ async def retry_one(
     store: Store, job_id: UUID, by: Operator | None = None, *, fresh: bool = False
 ) -> Status:
     """Send a dead-lettered or cancelled job back to PENDING."""
-    done, status = _found(job_id, await store.replay([job_id], fresh=fresh, by=by))
+    return _replayed(job_id, await store.replay([job_id], fresh=fresh, by=by))
+
+
+async def edit_and_retry_one(
+    store: Store, job_id: UUID, payload: str, by: Operator | None = None, *, fresh: bool = False
+) -> Status:
+    """Replace the payload of a dead-lettered or cancelled job, and send it back to PENDING."""
+    return _replayed(job_id, await store.edit_and_replay(job_id, payload, fresh=fresh, by=by))
+
+
+def _replayed(job_id: UUID, answer: Mapping[UUID, tuple[bool, Status]]) -> Status:
+    done, status = _found(job_id, answer)
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Unpack
 
@@ -16,6 +16,7 @@ from pulsed.client.job import (
     cancel_one,
     checked_id,
     delete_one,
+    edit_and_retry_one,
     read_one,
     retry_one,
     run_one_now,
@@ -23,6 +24,7 @@ from pulsed.client.job import (
 from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
 from pulsed.engine.upkeep.pruner import prune_all
+from pulsed.handler import encode_by_name
 from pulsed.handler.options import checked_count
 from pulsed.model.audit import of_ages
 from pulsed.model.job import Failure, JobRow, Status
@@ -86,6 +88,20 @@ class Jobs:
         """
         return await retry_one(self._store, checked_id(job_id), operator(), fresh=fresh)
 
+    async def aedit_and_retry(
+        self, job_id: JobId, payload: Mapping[str, Any], *, fresh: bool = False
+    ) -> Status:
+        """Replace the arguments of a dead-lettered or cancelled job, and retry it.
+
+        If this app has the job's handler, the arguments must fit it. A workflow continues from its
+        checkpoints, whose steps saw the old arguments; ``fresh=True`` restarts it.
+        """
+        checked = checked_id(job_id)
+        topic = (await read_one(self._store, checked)).topic
+        handler = self._client.registry().find(topic)
+        text = handler.encode_json(payload) if handler else encode_by_name(topic, payload)
+        return await edit_and_retry_one(self._store, checked, text, operator(), fresh=fresh)
+
     async def adelete(self, job_id: JobId) -> Status:
         """Remove a job that is not running; returns the status it had."""
         return await delete_one(self._store, checked_id(job_id), operator())
@@ -129,6 +145,7 @@ class Jobs:
     failures = blocking(afailures)
     cancel = blocking(acancel)
     retry = blocking(aretry)
+    edit_and_retry = blocking(aedit_and_retry)
     delete = blocking(adelete)
     run_now = blocking(arun_now)
     retry_matching = blocking(aretry_matching)

@@ -367,6 +367,15 @@ class Store(Submitter):
         """
 
     @abstractmethod
+    async def edit_and_replay(
+        self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        """Replace the payload (JSON text) of a dead-lettered or cancelled job, and replay it.
+
+        Both happen or neither does. Answers like ``replay``.
+        """
+
+    @abstractmethod
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
@@ -433,6 +442,10 @@ class Store(Submitter):
     @abstractmethod
     async def now(self) -> datetime:
         """Return the database's time: the only clock that decides what is due or expired."""
+
+    async def check_ready(self) -> None:
+        """Raise unless the database answers, with a schema that this code can work with."""
+        await self.now()
 
     # -- life -----------------------------------------------------------------------------------
 

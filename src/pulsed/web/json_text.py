@@ -43,21 +43,23 @@ def pretty(text: str, redaction: Redaction) -> str:
     return _written(redaction.apply(_parsed(text)))
 
 
-class Misplaced(ValueError):
-    """A text to store as JSON that cannot be; says why."""
+class NotJson(ValueError):
+    """An edited text that cannot be stored as JSON; says why."""
 
 
 def edited(text: str, original: str, redaction: Redaction) -> str:
-    """Return the JSON that an editor of ``original`` has written.
+    """Return the payload that a visitor made of ``original``.
 
-    The editor saw it redacted: what it left as it was is taken from the original.
+    The visitor saw it redacted: what was left as it was is taken from the original.
     """
     try:
         value = _parsed(text)
     except json.JSONDecodeError as error:
-        raise Misplaced(f"Line {error.lineno}, column {error.colno}: {error.msg}.") from error
+        raise NotJson(f"Line {error.lineno}, column {error.colno}: {error.msg}.") from error
     except (ValueError, RecursionError) as error:
-        raise Misplaced(f"This is no JSON: {error}.") from error
+        raise NotJson(f"This is no JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise NotJson("A payload is an object: the names of the arguments and their values.")
     before = _parsed(original)
     return _written(_restored(value, before, redaction.apply(before)), indent=0)
 
@@ -73,7 +75,7 @@ def _restored(value: Any, original: Any, shown: Any) -> Any:
         }
     # An item of a list may have been moved: its secrets could end up in another item.
     if _has_hidden(value):
-        raise Misplaced(f"Write the values out that are shown as {HIDDEN} in what you changed.")
+        raise NotJson(f"Write the values out that are shown as {HIDDEN} in what you changed.")
     return value
 
 

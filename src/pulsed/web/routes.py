@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsed.web.access import Role
-from pulsed.web.pages import bulk, job, jobs, live, overview
+from pulsed.web.pages import bulk, job, jobs, live, new_job, overview
 from pulsed.web.site import Page
 
 PAGES: tuple[Page, ...] = (
@@ -20,11 +20,16 @@ PAGES: tuple[Page, ...] = (
     Page("/bulk/run-now", bulk.run_now, Role.OPERATOR, "POST"),
     Page("/bulk/delete", bulk.delete, Role.ADMIN, "POST"),
     Page("/bulk/{name}", bulk.show, Role.OPERATOR),
+    Page("/jobs/new", new_job.show, Role.ADMIN),
+    Page("/jobs/new", new_job.enqueue, Role.ADMIN, "POST"),
     Page("/jobs/{id}", job.show),
     Page("/jobs/{id}/payload", job.payload),
     Page("/jobs/{id}/result", job.result),
     Page("/jobs/{id}/runs/{token}", job.traceback),
     Page("/jobs/{id}/retry", job.retry, Role.OPERATOR, "POST"),
+    Page("/jobs/{id}/edit", job.edit, Role.ADMIN),
+    Page("/jobs/{id}/edit", job.edit_and_retry, Role.ADMIN, "POST"),
+    Page("/jobs/{id}/run-now", job.run_now, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/cancel", job.cancel, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/signal", job.signal, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/delete", job.delete, Role.ADMIN, "POST"),

@@ -385,6 +385,17 @@ class RemoteStore(Store):
     ) -> dict[UUID, tuple[bool, Status]]:
         return await self._act("ReplayJobs", ids, by, fresh=fresh)
 
+    async def edit_and_replay(
+        self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        request = pb.EditJobRequest(
+            job_id=str(job_id),
+            payload=payload,
+            fresh=fresh,
+            operator=to_audit.operator_message(by),
+        )
+        return _acts_of(await self.connection.call("EditJob", request))
+
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
@@ -403,8 +414,7 @@ class RemoteStore(Store):
         request = pb.JobIds(
             job_ids=map(str, ids), fresh=fresh, operator=to_audit.operator_message(by)
         )
-        answer = await self.connection.call(method, request)
-        return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
+        return _acts_of(await self.connection.call(method, request))
 
     async def audit_log(
         self,
@@ -498,6 +508,10 @@ OLD_CONDITIONS = frozenset(
     {"status", "topic", "queue", "tag", "error", "since", "until", "parent", "parent_step"}
 )
 """What every server can search by."""
+
+
+def _acts_of(answer: pb.JobActs) -> dict[UUID, tuple[bool, Status]]:
+    return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
 
 
 def _check_applied(where: JobFilter, answer: Any) -> None:

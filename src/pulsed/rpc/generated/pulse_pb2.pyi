@@ -412,6 +412,18 @@ class JobIds(_message.Message):
     operator: Operator
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., fresh: bool = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
+class EditJobRequest(_message.Message):
+    __slots__ = ("job_id", "payload", "fresh", "operator")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    payload: str
+    fresh: bool
+    operator: Operator
+    def __init__(self, job_id: _Optional[str] = ..., payload: _Optional[str] = ..., fresh: bool = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+
 class JobActs(_message.Message):
     __slots__ = ("acts",)
     class Act(_message.Message):

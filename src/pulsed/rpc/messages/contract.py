@@ -44,6 +44,7 @@ VERBS = {
     "ListFailures": "failures",
     "CancelJobs": "cancel",
     "ReplayJobs": "replay",
+    "EditJob": "replay",
     "DeleteJobs": "delete",
     "ExpediteJobs": "expedite",
     "ListWorkers": "workers",

@@ -42,6 +42,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "ListFailures": PRODUCE_OR_READ,
     "CancelJobs": PRODUCE | WORK | OPERATE,
     "ReplayJobs": OPERATE,
+    "EditJob": ADMIN,
     "DeleteJobs": ADMIN,
     "ExpediteJobs": ADMIN,
     "ListWorkers": READ,

@@ -16,8 +16,8 @@ from pulsed.batches import Limits
 
 ANSWERED_ONCE = frozenset(
     {
-        "ReplayJobs", "DeleteJobs", "ExpediteJobs", "PutSchedule", "EditSchedule", "DeleteSchedule",
-        "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
+        "ReplayJobs", "EditJob", "DeleteJobs", "ExpediteJobs", "PutSchedule", "EditSchedule",
+        "DeleteSchedule", "SyncSchedules", "FireSchedules", "Watchdog", "TakeTurn", "PruneJobs",
         "PruneSchedules",
     }
 )  # fmt: skip

@@ -224,6 +224,18 @@ class Server:
             async with asyncio.timeout(self.options.drain_timeout):
                 await self.dispatcher.given_back()
 
+    @property
+    def state(self) -> str:
+        """``starting``, ``serving`` or ``draining``."""
+        if self._draining:
+            return "draining"
+        return "serving" if self._tasks else "starting"
+
+    @property
+    def open_streams(self) -> int:
+        """How many workers are connected."""
+        return len(self._streams)
+
     async def failed(self) -> None:
         """Wait until one of the loops ends, which only a bug causes; raises its error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -60,6 +60,13 @@ class OperatorStatements(StatementGroup):
             FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
 
     @prepared(JOB)
+    def edit_payload(self, d: Dialect) -> str:
+        """Replace the payload of jobs that ended without success, before they are replayed."""
+        return f"""UPDATE {self.jobs} SET payload = :payload::json, updated_at = {d.now}
+            FROM {d.rows_of(JOB, lock="wait")}
+            WHERE {self.this_job} AND j.status IN {words(REPLAYABLE)}"""
+
+    @prepared(JOB)
     def delete(self, d: Dialect) -> str:
         """Remove jobs: no child before its parent has ended, no parent before its children have."""
         return f"""DELETE FROM {d.jobs} AS j WHERE status IN {words(DELETABLE)}

@@ -157,6 +157,9 @@ class SqlStore(Store):
         migrations.check_schema(applied, self.dialect.engine)
         self._schema_is_good = True
 
+    async def check_ready(self) -> None:
+        migrations.check_schema(await self.applied_migrations(), self.dialect.engine)
+
     async def applied_migrations(self) -> list[migrations.Applied]:
         """Read the migrations that were applied to the database."""
         return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
@@ -341,6 +344,14 @@ class SqlStore(Store):
         return await self._change(
             ids, partial(operators.replay, self.engine, fresh=fresh), by, "retry jobs"
         )
+
+    async def edit_and_replay(
+        self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
+    ) -> dict[UUID, tuple[bool, Status]]:
+        if fresh:
+            await self._tell_children()
+        replay = partial(operators.replay, self.engine, fresh=fresh, payload=payload)
+        return await self._change([job_id], replay, by, "edit and retry job")
 
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None

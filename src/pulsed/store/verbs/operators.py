@@ -35,12 +35,13 @@ def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status]
 
 
 def replay(
-    engine: Engine, ids: Sequence[UUID], *, fresh: bool
+    engine: Engine, ids: Sequence[UUID], *, fresh: bool, payload: str | None = None
 ) -> Verb[tuple[Answers, Collection[str]]]:
     """Send unsuccessful jobs and their failed children back to PENDING, with fresh attempts.
 
     Failed steps run again; with ``fresh`` all steps do, and stored children are left alone. Returns
-    whether this call replayed each job, its status, and the queues with jobs due again.
+    whether this call replayed each job, its status, and the queues with jobs due again. A
+    ``payload`` replaces that of the jobs, but not that of their children.
     """
     act = uuid.uuid4()
     params = {"act": act, "fresh": int(fresh)}
@@ -53,6 +54,8 @@ def replay(
             queues.update(queue for _, queue in replayed)
             return one_column(job_id for job_id, _ in replayed)
 
+        if payload is not None:
+            yield Statement(engine.operators.edit_payload, {"payload": payload}, one_column(ids))
         jobs = yield from back_to_pending(one_column(ids))
         if jobs and fresh:
             yield Statement(engine.checkpoints.forget_steps, {}, jobs)

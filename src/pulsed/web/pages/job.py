@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from pulsed.client.job import checked_id, read_one
 from pulsed.client.job_tree import Bounds, Node, read_tree
 from pulsed.engine.why import explain
-from pulsed.errors import InvalidOption, InvalidPayload
+from pulsed.errors import InvalidJob, InvalidOption, InvalidPayload
 from pulsed.model.job import Failure, JobRow, Status, WorkerInfo
 from pulsed.model.lifecycle import DELETABLE, LIVING, REPLAYABLE
 from pulsed.model.progress import progress_of
@@ -22,7 +22,7 @@ from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
 from pulsed.store.base import Store
-from pulsed.web.json_text import pretty, shown
+from pulsed.web.json_text import NotJson, edited, pretty, shown
 from pulsed.web.runs import runs_of, timeline
 from pulsed.web.site import Call
 from pulsed.web.waterfall import rows_of
@@ -100,12 +100,18 @@ async def show(call: Call) -> Response:
         can_retry=job.status in REPLAYABLE,
         can_cancel=job.status in LIVING and not job.is_cancelling,
         can_signal=job.status in LIVING,
+        can_run_now=_waits_for_time(job, view.now),
         can_delete=job.status in DELETABLE,
         awaited_signal=job.wait_key if _waits(job, StepKind.SIGNAL) else "",
         awaited_job=job.wait_key if _waits(job, StepKind.JOB) else "",
         longest_traceback=LONGEST_TRACEBACK,
         **values,
     )
+
+
+def _waits_for_time(job: JobRow, now: datetime) -> bool:
+    is_delayed = job.status in (Status.PENDING, Status.RETRYING) or _waits(job, StepKind.SLEEP)
+    return is_delayed and job.next_run_at > now
 
 
 def _waits(job: JobRow, kind: StepKind) -> bool:
@@ -200,6 +206,48 @@ async def retry(call: Call) -> Response:
     await call.app.jobs.aretry(job_id, fresh=fresh)
     start = " from the start" if fresh else ""
     return call.done(f"The job is pending and will run again{start}.", call.back(f"/jobs/{job_id}"))
+
+
+async def edit(call: Call) -> Response:
+    """Show the payload of a dead letter, to be edited before a retry."""
+    job = await read_one(call.app.store, checked_id(call.path("id")))
+    return await _edit_page(call, job, pretty(job.payload, call.site.redaction))
+
+
+async def edit_and_retry(call: Call) -> Response:
+    """Replace the payload of a dead letter, and send it back to PENDING."""
+    job = await read_one(call.app.store, checked_id(call.path("id")))
+    text = call.given("payload")
+    try:
+        arguments = msgspec.json.decode(edited(text, job.payload, call.site.redaction))
+        await call.app.jobs.aedit_and_retry(job.id, arguments, fresh=call.given("fresh") == "yes")
+    except (NotJson, InvalidJob) as error:
+        return await _edit_page(call, job, text, str(error))
+    return call.done("The payload is changed, and the job will run again.", f"/jobs/{job.id}")
+
+
+async def _edit_page(call: Call, job: JobRow, text: str, problem: str = "") -> Response:
+    if not call.visitor.may_see_payloads:
+        return PlainTextResponse("Payloads and results are hidden from your role.\n", 403)
+    if job.status not in REPLAYABLE:
+        raise InvalidOption(f"The job is {job.status}; edit one that failed or was cancelled.")
+    steps = (await call.app.store.workflows.history(job.id, limit=1)).checkpoints
+    return await call.page(
+        "job_edit.html",
+        status=422 if problem else 200,
+        job=job,
+        text=text,
+        problem=problem,
+        has_steps=bool(steps),
+        is_checked=call.app.registry.find(job.topic) is not None,
+    )
+
+
+async def run_now(call: Call) -> Response:
+    """Make a job due that waits for its time."""
+    job_id = checked_id(call.path("id"))
+    await call.app.jobs.arun_now(job_id)
+    return call.done("The job is due now.", call.back(f"/jobs/{job_id}"))
 
 
 async def cancel(call: Call) -> Response:

@@ -20,6 +20,7 @@ from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
+from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
 from pulsed.rpc.server.sized_page import SizedPage
 
@@ -120,6 +121,15 @@ class JobService:
         ids = await self._ids(request, caller)
         by = operator_of(request, caller)
         return _acts(await self._store.replay(ids, fresh=request.fresh, by=by))
+
+    async def edit_job(self, request: pb.EditJobRequest, caller: Caller) -> pb.JobActs:
+        job_id = checks.job_id_of(request.job_id)
+        await self._scopes.check_readable([job_id], caller)
+        checked_json("The payload", request.payload, is_object=True)
+        by = operator_of(request, caller)
+        return _acts(
+            await self._store.edit_and_replay(job_id, request.payload, fresh=request.fresh, by=by)
+        )
 
     async def delete_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
