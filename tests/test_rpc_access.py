@@ -125,6 +125,7 @@ class World:
             "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
+            "GetRunning": pb.GetRunningRequest(),
             "Audit": pb.AuditRequest(),
             "ListAuditLog": pb.ListAuditLogRequest(limit=5),
             "GetTime": pb.GetTimeRequest(),

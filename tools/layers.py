@@ -51,7 +51,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"around", "database_clock", "error_text", "forever", "load", "why"},
+        {"around", "database_clock", "error_text", "forever", "lanes", "load", "why"},
         {"enqueuing"},
         {"workflow"},
         {"context"},

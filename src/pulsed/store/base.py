@@ -131,6 +131,16 @@ class Backlog(NamedTuple):
     """``due`` is a lower bound: the scan stopped at its limit."""
 
 
+class Running(NamedTuple):
+    """The running jobs of one topic in one queue."""
+
+    queue: str
+    topic: str
+    running: int
+    at_least: bool = False
+    """``running`` is a lower bound: the scan stopped at its limit."""
+
+
 class Submitted(NamedTuple):
     """What became of each job of a submit, by its position."""
 
@@ -428,6 +438,13 @@ class Store(Submitter):
         """Count the jobs that are due, by queue and topic, the longest waiting first.
 
         Reads only the heads of the queues, so for a long queue the counts are lower bounds.
+        """
+
+    @abstractmethod
+    async def running(self) -> list[Running]:
+        """Count the jobs that are running, by queue and topic, the busiest first.
+
+        Reads the jobs with a lease, of which there are at most as many as workers have slots.
         """
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsed.web.access import Role
-from pulsed.web.pages import bulk, job, jobs, live, new_job, overview
+from pulsed.web.pages import audit, bulk, job, jobs, live, new_job, overview, queues, workers
 from pulsed.web.site import Page
 
 PAGES: tuple[Page, ...] = (
@@ -33,5 +33,9 @@ PAGES: tuple[Page, ...] = (
     Page("/jobs/{id}/cancel", job.cancel, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/signal", job.signal, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/delete", job.delete, Role.ADMIN, "POST"),
+    Page("/queues", queues.show),
+    Page("/queues/{name:path}", queues.show_one),
+    Page("/workers", workers.show),
+    Page("/audit", audit.show),
     Page("/live", live.stream),
 )

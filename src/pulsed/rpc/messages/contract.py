@@ -49,6 +49,7 @@ VERBS = {
     "ExpediteJobs": "expedite",
     "ListWorkers": "workers",
     "GetBacklog": "backlog",
+    "GetRunning": "running",
     "Audit": "audit",
     "ListAuditLog": "audit_log",
     "GetTime": "now",

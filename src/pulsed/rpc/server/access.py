@@ -47,6 +47,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "ExpediteJobs": ADMIN,
     "ListWorkers": READ,
     "GetBacklog": READ,
+    "GetRunning": READ,
     "Audit": READ,
     "ListAuditLog": READ,
     "GetTime": ANY,
@@ -98,7 +99,7 @@ ROLES: dict[str, frozenset[Role]] = {
 
 WHOLE_DATABASE = frozenset(
     {
-        "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
+        "ListWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
         "FoldStats",

@@ -37,6 +37,7 @@ from pulsed.store.base import (
     Audit,
     Backlog,
     Pruned,
+    Running,
     Store,
     Submitted,
     WatchdogTick,
@@ -415,6 +416,9 @@ class SqlStore(Store):
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(reads.backlog(self.engine))
+
+    async def running(self) -> list[Running]:
+        return await self.run(reads.running(self.engine))
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
         return await self.run(reads.due_queues(self.engine, besides))

@@ -100,6 +100,7 @@ ACTIONS = {
     "resume_schedule": "resuming a schedule",
     "retire": "a worker's goodbye",
     "run_schedule": "running a schedule",
+    "running": "counting running jobs",
     "schema_check": "checking the tables",
     "set_progress": "storing progress",
     "settle": "reporting results",

@@ -1,0 +1,101 @@
+"""Every page in a real browser: light, dark, narrow, for a screen reader, and with evil names."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from pulsed import Pulse
+from pulsed.model.audit import Operator
+from pulsed.model.job import WorkerInfo
+from pulsed.store.sqlite.store import SqliteStore
+from pulsed.web import Local, Role, dashboard
+from tests.support.browser import assert_fits, axe, dark, mobile
+from tests.support.jobs import ALICE, TOPIC, a_job, claim
+
+EVIL = '<img src=x onerror="alert(1)">'
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def seed(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.migrate()
+    yield store
+    await store.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def app(seed: SqliteStore, tmp_path: Path) -> AsyncIterator[Pulse]:
+    app = Pulse(f"sqlite:///{tmp_path / 'jobs.db'}", name="shop")
+    yield app
+    await app.aclose()
+
+
+def site_of(app: Pulse, role: Role = Role.ADMIN) -> Any:
+    return dashboard(app, access=Local(role), environment="shop · test")
+
+
+async def looks_well(page: Page) -> None:
+    """Check a page in light and dark, and on a phone."""
+    await axe(page)
+    await dark(page)
+    await axe(page)
+    await mobile(page)
+    await assert_fits(page)
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.emulate_media(color_scheme="light")
+
+
+async def busy(seed: SqliteStore) -> None:
+    """Have workers, jobs and acts, some of them with evil names."""
+    info: dict[str, Any] = {
+        "queues": ("default", EVIL),
+        "topics": (TOPIC, EVIL),
+        "slots": 4,
+        "version": EVIL,
+    }
+    await seed.announce(WorkerInfo(id=ALICE, host="host-1", pid=812, running=2, **info))
+    await seed.announce(WorkerInfo(id=uuid4(), host=EVIL, pid=1, state="failing", **info))
+    await seed.submit([a_job() for _ in range(5)])
+    await claim(seed, limit=2)
+    evil = a_job(queue=EVIL, topic=EVIL)
+    await seed.submit([evil, a_job(queue="orphan"), a_job(queue=EVIL, topic=EVIL)])
+    await seed.cancel([evil.id], by=Operator(EVIL, claimed=EVIL, detail=EVIL))
+
+
+async def test_queues_workers_and_audit(app: Pulse, seed: SqliteStore, page: Page, serve: Any):
+    await busy(seed)
+    await page.goto(serve(site_of(app)) + "/queues")
+    await expect(page.get_by_role("row", name="orphan")).to_contain_text("no live worker")
+    await looks_well(page)
+    await page.get_by_role("link", name=EVIL).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(f"Queue {EVIL}")
+    await expect(page.locator(".chart canvas")).to_have_count(2)
+    await looks_well(page)
+    await page.get_by_role("link", name="24 h").click()
+    await expect(page.get_by_role("link", name="24 h")).to_have_attribute("aria-current", "true")
+
+    await page.get_by_role("navigation").get_by_role("link", name="Workers").click()
+    row = page.get_by_role("row", name="host-1:812")
+    await expect(row).to_contain_text("live")
+    await expect(row).to_contain_text("2 of 4")
+    await expect(page.get_by_role("row", name="failing")).to_contain_text(EVIL)
+    await row.get_by_text("2 topics").click()
+    await looks_well(page)
+
+    await page.get_by_role("navigation").get_by_role("link", name="Audit").click()
+    await expect(page.get_by_role("row", name="cancel jobs")).to_contain_text(EVIL)
+    await looks_well(page)
+    await page.get_by_label("Who").fill("somebody else")
+    await page.get_by_role("button", name="Filter").click()
+    await expect(page.get_by_text("No act matches.")).to_be_visible()
+
+
+async def test_queues_are_live(app: Pulse, seed: SqliteStore, page: Page, serve: Any):
+    await page.goto(serve(site_of(app)) + "/queues")
+    await expect(page.get_by_text("No queue yet")).to_be_visible()
+    await seed.submit([a_job(queue="fresh")])
+    await expect(page.get_by_role("row", name="fresh")).to_be_visible()
