@@ -62,7 +62,12 @@ class Works:
         for old in [each.id for each in self._works.values() if each.has_ended][:-MOST_KEPT]:
             del self._works[old]
         self._works[work.id] = work
+
+        def end(_: asyncio.Task[None]) -> None:
+            work.has_ended = True
+
         work.task = asyncio.create_task(self._perform(store, act, where, work))
+        work.task.add_done_callback(end)  # also if it was cancelled before it began
 
     async def _perform(self, store: Store, act: Act, where: JobFilter, work: Work) -> None:
         def tell(done: Mapping[UUID, Status]) -> None:
@@ -75,8 +80,6 @@ class Works:
         except Exception:
             log.exception("a bulk act of the dashboard failed: %s %s", act.verb, work.what)
             work.error = "It failed; the log of the dashboard's process says why."
-        finally:
-            work.has_ended = True
 
     async def close(self) -> None:
         """Stop what is in progress: pages that are done stay done."""
