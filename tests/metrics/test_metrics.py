@@ -21,10 +21,10 @@ from pulsed.model.events import DeadLettered, ListenerChanged, Started, StorageR
 from pulsed.model.job import Status
 from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
-from pulsed.store.base import Backlog, Store
+from pulsed.store.base import Backlog, Running, Store
 from pulsed.version import __version__
 from tests.support.clock import Clock
-from tests.support.jobs import ALICE
+from tests.support.jobs import ALICE, running
 from tests.support.scrapes import get, scrape
 from tests.support.servers import ServerThread
 from tests.support.workers import (
@@ -118,6 +118,22 @@ async def test_queues_are_shown_with_what_is_due_and_at_zero_when_they_are_empty
         assert seen.value("pulsed_queue_oldest_due_seconds", **mail) == pytest.approx(30, abs=10)
         assert seen.value("pulsed_queue_due_jobs", **own) == 0
         assert seen.value("pulsed_queue_oldest_due_seconds", **own) == 0
+        assert seen.value("pulsed_queue_load_jobs", queue="mail") == 3
+
+
+async def test_the_load_of_a_queue_is_what_is_due_plus_what_runs(store: Store):
+    async def work() -> None: ...
+
+    await running(store, topic="encode")
+    for _ in range(2):
+        await submit(store, "encode")
+    async with monitored(store, handler(work, queue="mail")) as (_, at):
+        seen = await scrape(at)
+    lane = {"queue": "default", "topic": "encode"}
+    assert seen.value("pulsed_queue_due_jobs", **lane) == 2
+    assert seen.value("pulsed_queue_running_jobs", **lane) == 1
+    assert seen.value("pulsed_queue_load_jobs", queue="default") == 3
+    assert seen.value("pulsed_queue_load_jobs", queue="mail") == 0
 
 
 # -- bounds ----------------------------------------------------------------------------------------
@@ -169,6 +185,9 @@ class SlowStore:
             raise self.error
         since = datetime.now(UTC) - timedelta(seconds=7)
         return [Backlog("mail", f"t{n}", 2, since) for n in range(self.topics)]
+
+    async def running(self) -> list[Running]:
+        return []
 
 
 async def test_scrapes_share_a_read_and_its_answer_stands_for_some_seconds():
@@ -229,10 +248,10 @@ def test_outcomes_have_the_names_of_their_events():
 
 
 async def test_a_worker_is_ready_when_it_claims_and_not_before_nor_while_it_drains(store: Store):
-    running, go = asyncio.Event(), asyncio.Event()
+    started, go = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
-        running.set()
+        started.set()
         await go.wait()
 
     worker: Worker = a_worker(store, work)
@@ -242,7 +261,7 @@ async def test_a_worker_is_ready_when_it_claims_and_not_before_nor_while_it_drai
         before = await get(at, "/readyz")
         assert (before.status, before.text) == (503, "state: starting\ndatabase: up\n")
         it = Working(worker)
-        await running.wait()
+        await started.wait()
         ready = await get(at, "/readyz")
         assert (ready.status, ready.text) == (200, "state: running\ndatabase: up\n")
         worker.stop()

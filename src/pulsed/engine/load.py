@@ -1,4 +1,4 @@
-"""How much work waits, by queue and topic: for metrics and autoscalers.
+"""How much work there is, by queue and topic: for metrics and autoscalers.
 
 Cheap, however large the table is, and bounded in time: callers share a read, an answer stands for
 some seconds, and nobody waits longer than asked for.
@@ -31,7 +31,13 @@ class Load(NamedTuple):
     oldest: float = 0.0
     """Seconds for which the oldest job has been due."""
     at_least: bool = False
-    """There are more than counted."""
+    """There are more due jobs than counted."""
+    running: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """Jobs that are due or run."""
+        return self.due + self.running
 
     def plus(self, other: Load) -> Load:
         """Return the work of both."""
@@ -39,6 +45,7 @@ class Load(NamedTuple):
             self.due + other.due,
             max(self.oldest, other.oldest),
             self.at_least or other.at_least,
+            self.running + other.running,
         )
 
 
@@ -88,11 +95,14 @@ class LoadReader:
 
     async def _read_now(self) -> Reading:
         store = self._store
-        now, backlog = await asyncio.gather(store.now(), store.backlog())
+        now, backlog, running = await asyncio.gather(store.now(), store.backlog(), store.running())
         lanes = {
             (each.queue, each.topic): Load(
                 each.due, max(0.0, (now - each.oldest).total_seconds()), each.at_least
             )
             for each in backlog
         }
+        for each in running:
+            key = each.queue, each.topic
+            lanes[key] = lanes.get(key, Load())._replace(running=each.running)
         return Reading(lanes, self.clock())

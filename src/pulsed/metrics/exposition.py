@@ -176,6 +176,12 @@ def _of_database(loads: Loads) -> Iterator[Metric]:
     oldest = gauge(
         "pulsed_queue_oldest_due_seconds", "For how long the oldest job has been due.", labels=LANE
     )
+    running = gauge("pulsed_queue_running_jobs", "Jobs that run, on any worker.", labels=LANE)
+    total = gauge(
+        "pulsed_queue_load_jobs",
+        "Jobs that are due or run: what to scale workers by.",
+        labels=["queue"],
+    )
     if loads.age is not None:
         yield gauge(
             "pulsed_database_read_age_seconds", "Age of the numbers of queues.", value=loads.age
@@ -184,4 +190,7 @@ def _of_database(loads: Loads) -> Iterator[Metric]:
             due.add_metric(lane, load.due)
             capped.add_metric(lane, load.at_least)
             oldest.add_metric(lane, load.oldest)
-    yield from (due, capped, oldest)
+            running.add_metric(lane, load.running)
+        for queue, number in loads.by_queue.items():
+            total.add_metric([queue], number)
+    yield from (due, capped, oldest, running, total)

@@ -27,6 +27,14 @@ class Loads:
     """Seconds since it was read; None: it is too old, or may not be read."""
     lanes: Mapping[LaneKey, Load] = field(default_factory=dict)
 
+    @property
+    def by_queue(self) -> Mapping[str, int]:
+        """The jobs of each queue that are due or run."""
+        found: dict[str, int] = {}
+        for (queue, _), load in self.lanes.items():
+            found[queue] = found.get(queue, 0) + load.jobs
+        return found
+
 
 class LoadMetrics:
     """Reads the load for scrapes. Never raises a storage error, and never waits for long."""
