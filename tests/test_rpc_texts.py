@@ -54,7 +54,6 @@ class Watched:
         self.longest = 0
         self.schedules = WatchedPart(self, store.schedules)
         self.workflows = WatchedPart(self, store.workflows)
-        self.rollups = WatchedPart(self, store.rollups)
 
     def __getattr__(self, name: str) -> Any:
         return self.watch(getattr(self._store, name))
@@ -69,7 +68,7 @@ class Watched:
 
 
 class WatchedPart:
-    """The schedules, workflows or rollups of such a store."""
+    """The schedules or workflows of such a store."""
 
     def __init__(self, whole: Watched, part: object) -> None:
         self._whole = whole

@@ -33,8 +33,12 @@ class Work:
     is_at_least: bool
     done: int = 0
     error: str = ""
-    has_ended: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, has failed or was stopped."""
+        return self.task is not None and self.task.done()
 
     @property
     def percent(self) -> int:
@@ -62,12 +66,7 @@ class Works:
         for old in [each.id for each in self._works.values() if each.has_ended][:-MOST_KEPT]:
             del self._works[old]
         self._works[work.id] = work
-
-        def end(_: asyncio.Task[None]) -> None:
-            work.has_ended = True
-
         work.task = asyncio.create_task(self._perform(store, act, where, work))
-        work.task.add_done_callback(end)  # also if it was cancelled before it began
 
     async def _perform(self, store: Store, act: Act, where: JobFilter, work: Work) -> None:
         def tell(done: Mapping[UUID, Status]) -> None:
