@@ -106,7 +106,7 @@ async def test_workflows_and_system(app: Pulse, seed: SqliteStore, page: Page, s
     await expect(row).to_contain_text("no deadline")
     await looks_well(page)
     await page.get_by_role("navigation").get_by_role("link", name="System").click()
-    await expect(page.get_by_text("SQLite 3")).to_be_visible()
+    await expect(page.get_by_text("SQLite 3").first).to_be_visible()
     await expect(page.get_by_text("Needs a look")).to_be_visible()
     await looks_well(page)
 
