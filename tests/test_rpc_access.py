@@ -172,7 +172,7 @@ class World:
             "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
             "ListErrors": pb.ListErrorsRequest(since=LONG_AGO, limit=5, topic=tenant, queue=tenant),
             "FoldStats": pb.FoldStatsRequest(limit=5),
-            "ParkSchedule": pb.ParkScheduleRequest(
+            "SetScheduleError": pb.SetScheduleErrorRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),
         }

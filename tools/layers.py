@@ -74,7 +74,7 @@ LAYERS: dict[str, list[set[str]]] = {
     "pulsed.web": [
         {"access", "charts", "live", "redaction", "render", "search", "summary", "works"},
         {"reasons"},
-        {"json_text", "new_job", "runs", "waterfall"},
+        {"json_text", "new_job", "runs", "schedule_form", "waterfall"},
         {"guard"},
         {"site"},
         {"login", "pages"},

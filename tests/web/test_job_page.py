@@ -183,7 +183,9 @@ async def test_hostile_texts_are_shown_as_text(shop, tab):
     async with working(shop.app):
         await until(lambda: waits_for_signal(job))
         await until(lambda: is_done(failing))
-    for each in (job, failing):
+    children = await shop.app.jobs.alist(parent=job.id)
+    [child] = [each for each in children if each.result_value == HOSTILE]
+    for each in (job, failing, child):
         page = await tab.get(f"/jobs/{each.id}")
         assert "onerror=alert" in page.text
         assert not re.search(r"<(script(?! src)|img)", page.body)

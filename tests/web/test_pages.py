@@ -1,5 +1,6 @@
-"""The pages of queues, workers and the audit log, on every store."""
+"""The pages of queues, workers, schedules and the audit log, on every store."""
 
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -8,8 +9,8 @@ import pytest
 from pulsed import Pulse
 from pulsed.model.audit import Operator
 from pulsed.model.job import WorkerInfo
-from pulsed.web import Local, Role, dashboard
-from pulsed.web.pages import audit
+from pulsed.web import Delegated, Local, Role, Visitor, dashboard
+from pulsed.web.pages import audit, schedules
 from tests.support.jobs import ALICE, TOPIC, a_job, claim
 from tests.support.visits import Tab
 
@@ -181,3 +182,147 @@ async def test_what_the_log_says_is_text(seed, tab):
     page = await tab.get("/audit")
     assert EVIL not in page.body
     assert page.body.count(EVIL_SHOWN) == 3
+
+
+# -- schedules ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def app(seed, url):
+    app = Pulse(url, name="shop")
+    yield app
+    await app.aclose()
+
+
+@pytest.fixture
+def admin(app):
+    return Tab(dashboard(app, access=Local(Role.ADMIN)))
+
+
+def viewer_of(app, role=Role.VIEWER):
+    return Tab(dashboard(app, access=Delegated(lambda _: Visitor("ada", role))))
+
+
+async def test_no_schedule_says_what_to_type(admin):
+    assert "pulsed schedules add report" in (await admin.get("/schedules")).text
+
+
+async def test_schedules_of_all_apps_say_when_they_run_and_what_they_did(seed, app, admin):
+    await app.schedules.aput("report", "send", cron="0 9 * * MON-FRI", tz="Europe/Berlin")
+    await app.schedules.of("other").aput("ping", "send", every=60)
+    job = await app.schedules.arun_now("report")
+    page = await admin.get("/schedules")
+    assert "report app shop ● active" in page.text
+    assert "ping app other ● active" in page.text
+    assert "Europe/Berlin" in page.text
+    assert f'class="pending" href="/jobs/{job.id}"' in page.body
+    one = await admin.get("/schedules/ping?app=other")
+    assert "not fired yet" in one.text
+    assert "in 60 s" in one.text
+    assert (await admin.get("/schedules/ping")).status == 404
+
+
+async def test_an_overdue_schedule_says_for_how_long_and_why(seed, app, admin, backend):
+    await app.schedules.aput("late", "send", every=60)
+    earlier = {"sqlite": "600000000", "postgres": "interval '10 minutes'"}[backend.engine]
+    backend.execute(f"UPDATE pulse_schedules SET next_run_at = next_run_at - {earlier}")
+    text = (await admin.get("/schedules")).text
+    assert "overdue for 9 min: no worker is alive to fire it" in text
+    await seed.announce(a_worker())
+    assert "--no-schedules" in (await admin.get("/schedules/late")).text
+
+
+async def test_schedules_are_listed_page_by_page(app, admin, monkeypatch):
+    monkeypatch.setattr(schedules, "PAGE_SIZE", 2)
+    for name in "abc":
+        await app.schedules.aput(f"schedule-{name}", "send", every=60)
+    first = await admin.get("/schedules")
+    assert [f"schedule-{name}" in first.text for name in "abc"] == [True, True, False]
+    [more] = [p.split('"')[0] for p in first.body.split('href="')[1:] if "after=" in p]
+    rest = await admin.get(more.replace("&amp;", "&"))
+    assert [f"schedule-{name}" in rest.text for name in "abc"] == [False, False, True]
+
+
+async def test_a_schedule_is_run_paused_resumed_edited_and_deleted(app, admin):
+    await app.schedules.of("other").aput("a/b", "send", every=60, payload={"to": "x"})
+    at, back = "/schedules/a%2Fb", "/schedules/a%2Fb?app=other"
+
+    async def act(name, **fields):
+        return await admin.follow(
+            await admin.post(f"{at}/{name}", app="other", back=back, **fields)
+        )
+
+    assert "Enqueued job" in (await act("run-now")).text
+    assert "◐ paused" in (await act("pause")).text
+    assert "● active" in (await act("resume")).text
+    shown = {"every": "60", "catch_up": "one", "overlap": "allow", "queue": "default"}
+    shown |= {"priority": "0"}
+    assert "Nothing was changed." in (await act("edit", **shown)).text
+    changed = shown | {"every": "5m", "queue": "mail", "tags": "eu, vip"}
+    assert "is changed: every, queue, tags." in (await act("edit", **changed)).text
+    spec = (await app.schedules.of("other").aget("a/b")).spec
+    assert (spec.every, spec.queue, spec.tags) == (300_000_000, "mail", ("eu", "vip"))
+    assert spec.payload == '{"to":"x"}'
+    assert "Tick the box" in (await act("delete")).text
+    assert "is deleted" in (await act("delete", sure="yes")).text
+    assert await app.schedules.of("other").alist() == []
+    acts = [entry.act for entry in await app.audit.alist()]
+    assert acts[0] == "delete schedule"
+
+
+@pytest.mark.parametrize(
+    "field, text, says",
+    [
+        ("cron", "0 9 * *", "cron"),
+        ("tz", "Europe/Nowhere", "Europe/Nowhere"),
+        ("priority", "high", "priority must be a whole number"),
+        ("start", "soon", "start must be a time such as"),
+        ("jitter", "long", "jitter must be a time such as"),
+        ("limit", "5", "limit= bounds"),
+        ("queue", "", "queue must not be empty"),
+    ],
+)
+async def test_a_wrong_value_is_refused_at_its_field_and_stays_there(app, admin, field, text, says):
+    await app.schedules.aput("report", "send", cron="0 9 * * *")
+    shown = {"cron": "0 9 * * *", "tz": "UTC", "catch_up": "one", "overlap": "allow"}
+    shown |= {"queue": "default", "priority": "0", field: text}
+    page = await admin.post("/schedules/report/edit", back="/schedules/report", **shown)
+    assert page.status == 400
+    assert says in page.text
+    assert re.search(f'name="{field}" [^>]*aria-invalid="true"', page.body)
+    assert f'name="{field}" value="{text}"' in page.body
+    assert (await app.schedules.aget("report")).spec.cron == "0 9 * * *"
+
+
+async def test_a_viewer_sees_no_acts_and_no_payload_of_a_schedule(app):
+    await app.schedules.aput("report", "send", every=60, payload={"to": "ada@example.com"})
+    page = await viewer_of(app).get("/schedules/report")
+    assert "Run now" not in page.text
+    assert "Delete" not in page.text
+    assert "ada@example.com" not in page.text
+    operator = await viewer_of(app, Role.OPERATOR).get("/schedules/report")
+    assert "Run now" in operator.text
+    assert "ada@example.com" in operator.text
+    assert "Delete" not in operator.text
+
+
+async def test_names_and_errors_of_schedules_are_text(app, admin, backend):
+    await app.schedules.of(EVIL).aput(EVIL, EVIL, every=60, queue=EVIL, tags=[EVIL])
+    backend.execute(f"UPDATE pulse_schedules SET state = 'ERROR', error = '{EVIL}'")
+    page = await admin.get("/schedules")
+    assert EVIL not in page.body
+    assert f"{EVIL} app {EVIL} {EVIL} ▲ error" in page.text
+    [link] = [p.split('"')[0] for p in page.body.split('href="')[1:] if "/schedules/%" in p]
+    one = await admin.get(link.replace("&amp;", "&"))
+    assert one.status == 200
+    assert EVIL not in one.body
+    assert "None until the error is fixed" in one.text
+
+
+async def test_a_schedule_that_cannot_be_read_is_shown_and_can_be_deleted(app, admin, backend):
+    await app.schedules.aput("broken", "send", every=60)
+    backend.execute("""UPDATE pulse_schedules SET spec = '{"topic": 1}'""")
+    assert "its definition cannot be read" in (await admin.get("/schedules")).text
+    one = await admin.get("/schedules/broken")
+    assert one.status == 200
+    assert "Delete schedule" in one.text

@@ -13,7 +13,7 @@ from pulsed.model.audit import Operator
 from pulsed.model.job import WorkerInfo
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.web import Local, Role, dashboard
-from tests.support.browser import assert_fits, axe, dark, mobile
+from tests.support.browser import Problems, assert_fits, axe, dark, mobile
 from tests.support.jobs import ALICE, TOPIC, a_job, claim
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -99,3 +99,41 @@ async def test_queues_are_live(app: Pulse, seed: SqliteStore, page: Page, serve:
     await expect(page.get_by_text("No queue yet")).to_be_visible()
     await seed.submit([a_job(queue="fresh")])
     await expect(page.get_by_role("row", name="fresh")).to_be_visible()
+
+
+async def test_schedules(app: Pulse, page: Page, serve: Any, problems: Problems):
+    problems.allow("400 ")  # the refused edit
+    await app.schedules.aput("report", "send", cron="0 9 * * MON-FRI", payload={"to": EVIL})
+    await app.schedules.of(EVIL).aput(EVIL, EVIL, every=3600, queue=EVIL)
+    await page.goto(serve(site_of(app)) + "/schedules")
+    await expect(page.get_by_role("row", name="report")).to_contain_text("active")
+    await page.get_by_role("link", name="report", exact=True).click()
+    await expect(page.locator("time[data-local]").first).not_to_contain_text("UTC")
+    await page.get_by_role("button", name="Run now").click()
+    await expect(page.locator(".toast")).to_contain_text("Enqueued job")
+    await expect(page.get_by_role("link", name="pending")).to_have_count(1)
+    await looks_well(page)
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("paused")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("active")
+
+    await page.get_by_text("Edit", exact=True).click()
+    await page.get_by_label("Cron", exact=True).fill("61 9 * * *")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_label("Cron", exact=True)).to_have_attribute("aria-invalid", "true")
+    await expect(page.get_by_label("Cron", exact=True)).to_have_value("61 9 * * *")
+    await looks_well(page)
+    await page.get_by_label("Cron", exact=True).fill("30 9 * * *")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator(".toast")).to_contain_text("is changed: cron")
+
+    await page.get_by_text("Delete", exact=True).click()
+    await page.get_by_label("Delete this schedule for good").check()
+    await page.get_by_role("button", name="Delete schedule").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Schedules")
+    await expect(page.get_by_role("row", name="report")).to_have_count(0)
+    await looks_well(page)
+    await page.get_by_role("link", name=EVIL).click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text(EVIL)
+    await looks_well(page)

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from pulsed.web.access import Role
-from pulsed.web.pages import audit, bulk, job, jobs, live, new_job, overview, queues, workers
+from pulsed.web.pages import (
+    audit,
+    bulk,
+    job,
+    jobs,
+    live,
+    new_job,
+    overview,
+    queues,
+    schedules,
+    workers,
+)
 from pulsed.web.site import Page
 
 PAGES: tuple[Page, ...] = (
@@ -35,6 +46,13 @@ PAGES: tuple[Page, ...] = (
     Page("/jobs/{id}/delete", job.delete, Role.ADMIN, "POST"),
     Page("/queues", queues.show),
     Page("/queues/{name:path}", queues.show_one),
+    Page("/schedules", schedules.show),
+    Page("/schedules/{name:path}", schedules.show_one),
+    Page("/schedules/{name:path}/run-now", schedules.run_now, Role.OPERATOR, "POST"),
+    Page("/schedules/{name:path}/pause", schedules.pause, Role.OPERATOR, "POST"),
+    Page("/schedules/{name:path}/resume", schedules.resume, Role.OPERATOR, "POST"),
+    Page("/schedules/{name:path}/edit", schedules.edit, Role.ADMIN, "POST"),
+    Page("/schedules/{name:path}/delete", schedules.delete, Role.ADMIN, "POST"),
     Page("/workers", workers.show),
     Page("/audit", audit.show),
     Page("/live", live.stream),

@@ -1622,7 +1622,7 @@ class FireSchedulesResponse(_message.Message):
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class ParkScheduleRequest(_message.Message):
+class SetScheduleErrorRequest(_message.Message):
     __slots__ = ("schedule", "reason")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1630,7 +1630,7 @@ class ParkScheduleRequest(_message.Message):
     reason: str
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class ParkScheduleResponse(_message.Message):
+class SetScheduleErrorResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -85,7 +85,7 @@ VERBS = {
     "Watchdog": "watchdog",
     "ListDueSchedules": "due_schedules",
     "FireSchedules": "fire",
-    "ParkSchedule": "park_schedule",
+    "SetScheduleError": "set_schedule_error",
     "TakeTurn": "take_turn",
     "PruneJobs": "prune",
     "PruneSchedules": "prune_schedules",

@@ -83,7 +83,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "Watchdog": ADMIN,
     "ListDueSchedules": ADMIN,
     "FireSchedules": ADMIN,
-    "ParkSchedule": ADMIN,
+    "SetScheduleError": ADMIN,
     "TakeTurn": ADMIN,
     "PruneJobs": ADMIN,
     "PruneSchedules": ADMIN,
@@ -100,7 +100,7 @@ ROLES: dict[str, frozenset[Role]] = {
 WHOLE_DATABASE = frozenset(
     {
         "ListWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog", "CheckDatabase",
-        "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
+        "Watchdog", "ListDueSchedules", "FireSchedules", "SetScheduleError",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
         "FoldStats",
     }

@@ -85,7 +85,7 @@ ACTIONS = {
     "migrate": "migration",
     "now": "reading the clock",
     "outcomes": "reading results",
-    "park_schedule": "parking a schedule",
+    "set_schedule_error": "recording the error of a schedule",
     "pause_schedule": "pausing a schedule",
     "places": "reading jobs",
     "prunable": "counting finished jobs",
