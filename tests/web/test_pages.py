@@ -1,6 +1,7 @@
 """The pages of queues, workers, schedules and the audit log, on every store."""
 
 import re
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -9,9 +10,11 @@ import pytest
 from pulsed import Pulse
 from pulsed.model.audit import Operator
 from pulsed.model.job import WorkerInfo
+from pulsed.model.step import StepKind
 from pulsed.web import Delegated, Local, Role, Visitor, dashboard
-from pulsed.web.pages import audit, schedules
-from tests.support.jobs import ALICE, TOPIC, a_job, claim
+from pulsed.web.pages import audit, schedules, workflows
+from tests.support.checkpoints import a_family, suspended
+from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
 from tests.support.visits import Tab
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -326,3 +329,75 @@ async def test_a_schedule_that_cannot_be_read_is_shown_and_can_be_deleted(app, a
     one = await admin.get("/schedules/broken")
     assert one.status == 200
     assert "Delete schedule" in one.text
+
+
+# -- workflows ------------------------------------------------------------------------------------
+
+
+async def test_no_workflow_says_what_would_be_one(tab):
+    assert "No workflow waits" in (await tab.get("/workflows")).text
+
+
+async def test_waiting_workflows_are_grouped_by_what_they_wait_for(seed, tab):
+    sleeper = await running(seed, topic="sleeper")
+    until = await seed.now() + timedelta(hours=1)
+    await suspended(seed, sleeper, StepKind.SLEEP, until=until)
+    waiter = await running(seed, topic=EVIL)
+    await suspended(seed, waiter, StepKind.SIGNAL, key=EVIL)
+    parent, _ = await a_family(seed, 2, parent={"topic": "parent"})
+    await suspended(seed, parent, StepKind.FAN_OUT)
+    page = await tab.get("/workflows")
+    assert "Sleeping 1" in page.text
+    assert "Waiting for a signal 1" in page.text
+    assert f"signal {EVIL}" in page.text
+    assert EVIL not in page.body
+    assert "Waiting for children 1" in page.text
+    assert f"/jobs?q=parent%3A{parent.job_id}" in page.body
+    assert "no deadline" in page.text
+
+
+async def test_workflows_are_listed_page_by_page(seed, tab, monkeypatch):
+    monkeypatch.setattr(workflows, "PAGE_SIZE", 1)
+    for number in range(2):
+        run = await running(seed, topic=f"flow-{number}")
+        await suspended(seed, run, StepKind.SIGNAL, key="go")
+    first = await tab.get("/workflows")
+    assert ["flow-1" in first.text, "flow-0" in first.text] == [True, False]
+    [older] = [p.split('"')[0] for p in first.body.split('href="')[1:] if "before=" in p]
+    assert "flow-0" in (await tab.get(older)).text
+    assert (await tab.get("/workflows?before=nonsense")).status == 400
+
+
+# -- the system -----------------------------------------------------------------------------------
+
+
+async def test_the_system_page_shows_the_database_and_the_findings_the_worst_first(
+    seed, tab, backend
+):
+    await seed.submit([a_job(topic=EVIL, queue=EVIL)])
+    page = await tab.get("/system")
+    assert {"sqlite": "SQLite 3", "postgres": "PostgreSQL 1"}[backend.engine] in page.text
+    assert "schema version" in page.text
+    assert re.search(r"size \d[\d.]* .?B", page.text)
+    assert "none is alive; jobs wait" in page.text
+    assert page.text.index("Needs a look") < page.text.index("Well")
+    assert EVIL not in page.body
+    if backend.engine == "postgres":
+        table = r"pulse_jobs \d[\d.]* .?B, indexes \d[\d.]* .?B, about [\d,]+ rows, [\d,]+ dead, "
+        assert re.search(table, page.text)
+
+
+async def test_the_findings_stand_for_half_a_minute(seed, tab):
+    assert "none is alive" in (await tab.get("/system")).text
+    await seed.announce(a_worker())
+    assert "none is alive" in (await tab.get("/system")).text
+
+
+async def test_the_overview_warns_of_overdue_schedules(seed, app, admin, backend):
+    await app.schedules.aput("late", "send", every=60)
+    earlier = {"sqlite": "600000000", "postgres": "interval '10 minutes'"}[backend.engine]
+    backend.execute(f"UPDATE pulse_schedules SET next_run_at = next_run_at - {earlier}")
+    assert (
+        "Overdue schedules: 1 due, and no worker fires them: 'late' of 'shop'"
+        in (await admin.get("/")).text
+    )

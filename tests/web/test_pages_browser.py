@@ -11,10 +11,12 @@ from playwright.async_api import Page, expect
 from pulsed import Pulse
 from pulsed.model.audit import Operator
 from pulsed.model.job import WorkerInfo
+from pulsed.model.step import StepKind
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.web import Local, Role, dashboard
 from tests.support.browser import Problems, assert_fits, axe, dark, mobile
-from tests.support.jobs import ALICE, TOPIC, a_job, claim
+from tests.support.checkpoints import suspended
+from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
 
 EVIL = '<img src=x onerror="alert(1)">'
 
@@ -92,6 +94,21 @@ async def test_queues_workers_and_audit(app: Pulse, seed: SqliteStore, page: Pag
     await page.get_by_label("Who").fill("somebody else")
     await page.get_by_role("button", name="Filter").click()
     await expect(page.get_by_text("No act matches.")).to_be_visible()
+
+
+async def test_workflows_and_system(app: Pulse, seed: SqliteStore, page: Page, serve: Any):
+    run = await running(seed, topic=EVIL)
+    await suspended(seed, run, StepKind.SIGNAL, key=EVIL)
+    await seed.submit([a_job(topic=EVIL, queue=EVIL)])
+    await page.goto(serve(site_of(app, Role.VIEWER)) + "/workflows")
+    row = page.get_by_role("row", name="signal")
+    await expect(row).to_contain_text(f"signal {EVIL}")
+    await expect(row).to_contain_text("no deadline")
+    await looks_well(page)
+    await page.get_by_role("navigation").get_by_role("link", name="System").click()
+    await expect(page.get_by_text("SQLite 3").first).to_be_visible()
+    await expect(page.get_by_text("Needs a look")).to_be_visible()
+    await looks_well(page)
 
 
 async def test_queues_are_live(app: Pulse, seed: SqliteStore, page: Page, serve: Any):

@@ -13,7 +13,9 @@ from pulsed.web.pages import (
     overview,
     queues,
     schedules,
+    system,
     workers,
+    workflows,
 )
 from pulsed.web.site import Page
 
@@ -53,7 +55,9 @@ PAGES: tuple[Page, ...] = (
     Page("/schedules/{name:path}/resume", schedules.resume, Role.OPERATOR, "POST"),
     Page("/schedules/{name:path}/edit", schedules.edit, Role.ADMIN, "POST"),
     Page("/schedules/{name:path}/delete", schedules.delete, Role.ADMIN, "POST"),
+    Page("/workflows", workflows.show),
     Page("/workers", workers.show),
+    Page("/system", system.show),
     Page("/audit", audit.show),
     Page("/live", live.stream),
 )
