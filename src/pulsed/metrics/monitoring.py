@@ -68,7 +68,7 @@ class Monitoring:
         probes: dict[str, Path] = {"/healthz": alive, "/readyz": readiness.answer}
         served: dict[str, Address] = {}
         async with contextlib.AsyncExitStack() as stack:
-            if self.health is not None and self.health != self.metrics:
+            if self.health is not None and (self.health != self.metrics or not self.health.port):
                 served["health"] = await stack.enter_async_context(serving(self.health, probes))
             if self.metrics is not None:
                 scraping = Scraping(store, state, list(lanes))
