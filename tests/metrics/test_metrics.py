@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,12 +22,16 @@ from pulsed.model.events import DeadLettered, ListenerChanged, Started, StorageR
 from pulsed.model.job import Status
 from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
+from pulsed.store import tokens
 from pulsed.store.base import Backlog, Running, Store
+from pulsed.store.sqlite.store import SqliteStore
+from pulsed.store.tokens import Token
 from pulsed.version import __version__
+from tests.support.backends import QUICK
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, running
 from tests.support.scrapes import get, scrape
-from tests.support.servers import ServerThread
+from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.workers import (
     Working,
     a_worker,
@@ -289,6 +294,32 @@ async def test_without_the_database_a_worker_is_alive_scraped_and_not_ready(
         down = await get(at, "/readyz")
         assert (down.status, down.text) == (503, "state: draining\ndatabase: down\n")
         assert str(server.server.port) not in down.text
+        assert not (await LoadMetrics(LoadReader(far)).read()).is_up
+
+
+async def test_a_worker_whose_token_may_not_read_is_scraped_without_queues(
+    database: Path, caplog: pytest.LogCaptureFixture
+):
+    store, secret = SqliteStore(database), tokens.new_secret()
+    assert await tokens.add(store, Token("w", tokens.digest_of(secret), ("work",), None, None))
+    with ServerThread(lambda: store, authenticator=FreshAuthenticator(store)) as server:
+        far = RemoteStore(f"pulse://w:{secret}@{server.host}", QUICK)
+        metrics = LoadMetrics(LoadReader(far, keep=0))
+        for _ in range(2):
+            assert await metrics.read(within=60) == Loads(is_up=True)
+        await far.aclose()
+    assert caplog.text.count("no metrics of queues") == 1
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+async def test_the_listener_is_shown_by_stores_that_have_one(store: Store, is_connected: bool):
+    async def work() -> None: ...
+
+    async with monitored(store, work) as (it, at):
+        await until(lambda: it.worker.state == "running")
+        assert (await scrape(at)).value("pulsed_listener_connected") in (None, 1)
+        store.publish_listening(connected=is_connected)
+        assert (await scrape(at)).value("pulsed_listener_connected") == is_connected
 
 
 async def test_probes_alone_need_no_extra(store: Store, monkeypatch: pytest.MonkeyPatch):
