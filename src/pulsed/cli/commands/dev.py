@@ -58,7 +58,7 @@ environment:
 @click.option("--reload", is_flag=True, help="Start afresh when a source file changes.")
 @working_options
 @click.option("--url", metavar="URL", help="The database, instead of the app's.")
-@dashboard_options
+@dashboard_options(default=True)
 @monitoring_options
 @click.option(RESTARTED, is_flag=True, hidden=True)
 @log_options

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pulsed.app import Pulse
 from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.logs import log_options, set_up_logs
+from pulsed.cli.options.dashboard import dashboard_beside, dashboard_options
 from pulsed.cli.options.database import Database, database_options, limited, max_connections_option
 from pulsed.cli.options.keep import changed, keep_option
 from pulsed.cli.options.monitoring import monitoring_options
@@ -123,6 +125,7 @@ environment:
 )
 @click.option("--reflection", is_flag=True, help="Enable reflection, for tools like grpcurl.")
 @monitoring_options
+@dashboard_options(default=False)
 @max_connections_option
 @keep_option
 @database_options
@@ -213,7 +216,9 @@ async def _serve(
             await serving.start()
             host = options["listen"].rpartition(":")[0]
             what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
-            return await _until_told_to_stop(serving, what)
+            role = options["ui_role"] if options["ui"] else None
+            async with dashboard_beside(Pulse.over(store, url), role, required=True):
+                return await _until_told_to_stop(serving, what)
     finally:
         await store.aclose()
 
