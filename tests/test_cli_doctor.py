@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -34,6 +35,21 @@ class TestWorkersAndSchema:
         (worker,) = lines_of(run("workers", PULSED_URL=url))
         assert worker["live"] is True
         assert worker["queues"] == ["default"]
+
+    def test_queues(self, url, live, monkeypatch):
+        assert "no queues" in run("queues", "--format", "table", PULSED_URL=url).stderr
+        present(live)
+        a_waiting_job(live)
+        run_blocking(submitted(live, queue="orphan"))
+        by_name = {line["queue"]: line for line in lines_of(run("queues", PULSED_URL=url))}
+        assert by_name["default"] | {"oldest": 0} == {
+            "queue": "default", "due": 1, "due_at_least": False, "oldest": 0, "running": 0,
+            "running_at_least": False, "per_minute": 0.0, "workers": 1,
+        }  # fmt: skip
+        assert (by_name["orphan"]["due"], by_name["orphan"]["workers"]) == (1, 0)
+        table = run("queues", "--format", "table", PULSED_URL=url, COLUMNS="100").stdout
+        assert re.search(r"^QUEUE +DUE +OLDEST +RUNNING +PER MIN +WORKERS$", table, re.MULTILINE)
+        assert re.search(r"^orphan +1 +.* 0 +0 +none$", table, re.MULTILINE)
 
     def test_migrate_up_is_repeatable(self, tmp_path):
         url = f"sqlite:///{tmp_path}/new.db"

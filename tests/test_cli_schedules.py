@@ -236,7 +236,7 @@ class TestLook:
         a_schedule(live, "report", cron="0 9 * * MON-FRI", tz="Europe/Berlin")
         a_schedule(live, "a_schedule_with_a_name_of_quite_some_length_" * 2)
         row = a_schedule(live, "broken")
-        run_blocking(live.schedules.park(row, "Oops: \x1b[31m" + "long " * 40))
+        run_blocking(live.schedules.set_error(row, "Oops: \x1b[31m" + "long " * 40))
         run_blocking(live.schedules.pause("default", "report"))
         text = run("schedules", "list", PULSED_URL=url, COLUMNS=str(columns)).stdout
         assert max(map(len, text.splitlines())) <= columns
@@ -429,7 +429,7 @@ class TestElsewhere:
         present(live)
         row = a_schedule(live)
         assert self.doctor(url, 0)["schedules"]["detail"] == "1 active, none is overdue"
-        run_blocking(live.schedules.park(row, "InvalidOption: no"))
+        run_blocking(live.schedules.set_error(row, "InvalidOption: no"))
         found = self.doctor(url, 6)["schedules"]
         assert found["level"] == "fail"
         assert "'report' of 'default': InvalidOption: no" in found["detail"]

@@ -232,8 +232,8 @@ class TestSettings:
     def test_a_process_of_several_ignores_how_many_there_are(self, folder, monkeypatch):
         ran: list[Any] = []
 
-        async def run_worker(_app: Any, working: Any, commands: Any) -> int:
-            ran.append((working["concurrency"], commands))
+        async def run_worker(_app: Any, working: Any, monitoring: Any, commands: Any) -> int:
+            ran.append((working["concurrency"], str(monitoring.metrics)))
             os.close(commands)
             return 0
 
@@ -242,10 +242,10 @@ class TestSettings:
         monkeypatch.syspath_prepend(folder)
         monkeypatch.setattr("pulsed.cli.commands.worker._run", run_worker)
         monkeypatch.setattr("pulsed.cli.commands.worker._own_stdin", lambda: os.open(".", 0))
-        args = ("worker", "--supervised", "several_shop:app", "--processes", "3", "-c", "7")
-        assert run(*args, PULSED_URL="sqlite:///none.db").exit_code == 0
-        [(slots, _)] = ran
-        assert slots == 7
+        args = ("worker", "--supervised", "2", "several_shop:app", "-c", "7")
+        more = ("--processes", "3", "--metrics", "127.0.0.1:9464")
+        assert run(*args, *more, PULSED_URL="sqlite:///none.db").exit_code == 0
+        assert ran == [(7, "127.0.0.1:9465")]  # the second of them: the next port
 
 
 class TestPipes:
@@ -284,7 +284,7 @@ class TestConnections:
         assert run(*args, "--max-connections", "12", "--processes", "2").exit_code == 0
         assert run(*args, "--processes", "2").exit_code == 0
         assert bounds == [12]
-        start = [sys.executable, "-m", "pulsed", "worker", "--supervised", *args[1:]]
+        start = [sys.executable, "-m", "pulsed", "worker", "--supervised", "1", *args[1:]]
         assert commands == [
             [*start, "--max-connections", "12", "--processes", "2"],
             [*start, "--processes", "2"],
@@ -294,7 +294,7 @@ class TestConnections:
     def test_so_is_a_server(self, monkeypatch):
         bounds: list[int | None] = []
 
-        async def serve(_url: str, settings: Any, _options: Any) -> int:
+        async def serve(_url: str, settings: Any, *_: Any) -> int:
             bounds.append(settings.max_connections)
             return 0
 

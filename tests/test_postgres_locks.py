@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -54,6 +54,16 @@ def holding(url: str, statement: str) -> Iterator[None]:
     """Hold the locks of a statement in a session of its own."""
     with psycopg.connect(url) as other:
         other.execute(statement)
+        yield
+        other.rollback()
+
+
+@asynccontextmanager
+async def holding_beside(url: str, statement: str) -> AsyncIterator[None]:
+    """Hold the locks of a statement while a worker runs in this loop, which must not be blocked:
+    a transaction of the worker's may have to end first."""
+    with psycopg.connect(url) as other:
+        await asyncio.to_thread(other.execute, statement)
         yield
         other.rollback()
 
@@ -218,7 +228,7 @@ async def test_one_locked_row_holds_up_no_other_report_and_follows(store: Store,
     stuck = await submit(store, "slow")
     async with working(store, slow, quick, concurrency=4) as it:
         await until(lambda: it.worker.describe().running == 1)
-        with holding(postgres_url, rows(stuck)):
+        async with holding_beside(postgres_url, rows(stuck)):
             proceed.set()
             many = await submit_many(store, "quick", 600)
             ended = await all_finished(store, many)
@@ -239,7 +249,7 @@ async def test_many_locked_rows_hold_up_no_other_job(store: Store, postgres_url:
     async with working(store, slow, quick, concurrency=25) as it:
         await until(lambda: it.worker.describe().running == 20)
         pending = await submit_many(store, "quick", 100, delay=3600.0)
-        with holding(postgres_url, rows(*stuck, *pending)):
+        async with holding_beside(postgres_url, rows(*stuck, *pending)):
             proceed.set()
             many = await submit_many(store, "quick", 300)
             ended = await all_finished(store, many)
@@ -263,7 +273,7 @@ async def test_a_table_locked_for_a_while_stops_nothing_for_good(
     async with working(store, slow, quick, concurrency=30) as it:
         await all_finished(store, ids)
         await until(lambda: it.worker.describe().running == 20)
-        with holding(postgres_url, "LOCK TABLE pulse_jobs IN ACCESS EXCLUSIVE MODE"):
+        async with holding_beside(postgres_url, "LOCK TABLE pulse_jobs IN ACCESS EXCLUSIVE MODE"):
             proceed.set()
             for _ in range(5):  # tries of the report, none of which waits for long
                 await until(lambda: blocked(admin, "settle") > 0)
@@ -320,7 +330,7 @@ async def test_one_locked_row_holds_up_no_checkpoint_of_others(
     stuck, *others = ids
     async with working(store, flow, concurrency=12) as it:
         await until(lambda: it.worker.describe().running == 12)
-        with holding(postgres_url, rows(stuck)):
+        async with holding_beside(postgres_url, rows(stuck)):
             proceed_first.set()
             if first:
                 await until(lambda: blocked(admin, "settle") > 0)

@@ -54,6 +54,7 @@ PLANS = {
     "queues": [CLAIMABLE],
     "backlog": [DUE],
     "audit_leases": [HELD],
+    "running": [HELD],
     "audit_newest": [("pulse_jobs_pkey", "")],
     "oldest_due": [DUE, DUE],
     "set_progress": [BY_ID, BY_ID],
@@ -367,6 +368,7 @@ def test_no_check_of_the_doctor_visits_more_than_its_bound(planner, monkeypatch,
     for verb in (
         reads.backlog(ENGINE),
         reads.audit(ENGINE, 20.0),
+        reads.running(ENGINE),
     ):
         plan: list[dict[str, Any]] = []
         drive(verb.script(), partial(run_and_explain, planner, plan=plan))

@@ -125,6 +125,7 @@ class World:
             "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
             "GetBacklog": pb.GetBacklogRequest(),
+            "GetRunning": pb.GetRunningRequest(),
             "Audit": pb.AuditRequest(),
             "ListAuditLog": pb.ListAuditLogRequest(limit=5),
             "GetTime": pb.GetTimeRequest(),
@@ -171,7 +172,7 @@ class World:
             "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
             "ListErrors": pb.ListErrorsRequest(since=LONG_AGO, limit=5, topic=tenant, queue=tenant),
             "FoldStats": pb.FoldStatsRequest(limit=5),
-            "ParkSchedule": pb.ParkScheduleRequest(
+            "SetScheduleError": pb.SetScheduleErrorRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -32,15 +33,27 @@ from tests.support.servers import ServerThread
 STRING, MESSAGE = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE
 TOO_LONG = MAX_PAYLOAD + 100
 
-LEFT_OUT = {"every_micros", "at", "ScheduleSpec.limit", "seen", "priority", "GetScheduleRequest.id"}
+LEFT_OUT = {
+    "every_micros", "NewJob.at", "ScheduleSpec.at", "ScheduleSpec.limit", "seen", "priority",
+    "GetScheduleRequest.id", "Rollup.wait", "Rollup.run",
+}  # fmt: skip
 """Fields that contradict others, or are in the way of the rest."""
 PLAIN: dict[str, Any] = {
     "payload": "{}", "result": "1", "results": "1", "progress": "1", "value": "1",
     "spec_json": "{}", "cron": "* * * * *", "zone": "UTC", "job_ids": None, "Wait.kind": 3,
     "max_attempts": 3, "lease_seconds": 30.0, "timeout_seconds": 30.0, "factor": 2.0,
-    "id_prefix": "01", "id_suffix": "01",
+    "id_prefix": "01", "id_suffix": "01", "recorder": str(uuid4()), "step_seconds": 60,
 }  # fmt: skip
 """What a request says where any value would not do."""
+A_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+TIMES = {
+    "GetSeriesRequest": {"since": A_TIME, "until": A_TIME + timedelta(hours=1)},
+    "GetTotalsRequest": {"since": A_TIME},
+    "ListErrorsRequest": {"since": A_TIME},
+    "Rollup": {"at": A_TIME},
+    "ErrorRollup": {"at": A_TIME, "last_at": A_TIME},
+}
+"""Times that a request must have."""
 
 
 class Watched:
@@ -54,6 +67,7 @@ class Watched:
         self.longest = 0
         self.schedules = WatchedPart(self, store.schedules)
         self.workflows = WatchedPart(self, store.workflows)
+        self.rollups = WatchedPart(self, store.rollups)
 
     def __getattr__(self, name: str) -> Any:
         return self.watch(getattr(self._store, name))
@@ -68,7 +82,7 @@ class Watched:
 
 
 class WatchedPart:
-    """The schedules or workflows of such a store."""
+    """One of the other interfaces of such a store."""
 
     def __init__(self, whole: Watched, part: object) -> None:
         self._whole = whole
@@ -115,7 +129,11 @@ def _fill(
     request: Any, field: FieldDescriptor, rest: tuple[str, ...], chosen: str | None, text: str
 ) -> None:
     if field.type == MESSAGE:
-        if field.message_type.GetOptions().map_entry or field.message_type.name == "Timestamp":
+        if field.message_type.name == "Timestamp":
+            if given := TIMES.get(request.DESCRIPTOR.name, {}).get(field.name):
+                getattr(request, field.name).FromDatetime(given)
+            return
+        if field.message_type.GetOptions().map_entry:
             return
         part = getattr(request, field.name)
         filled(part.add() if field.is_repeated else part, rest, text)

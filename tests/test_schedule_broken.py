@@ -59,7 +59,7 @@ async def test_a_broken_schedule_is_parked_with_its_reason_and_the_others_go_on(
 async def test_an_edit_heals_and_keeps_the_due_occurrence_if_the_times_are_the_same(store, clock):
     await put(store)
     clock.advance(61)
-    await store.schedules.park(await read(store), "because")
+    await store.schedules.set_error(await read(store), "because")
     row = await read(store)
     assert (row.state, row.error) == (ERROR, "because")
     healed, _ = await put(store, payload='{"n":1}')
@@ -83,7 +83,7 @@ async def test_an_edit_heals_a_spec_that_cannot_be_read(store, backend, clock):
 async def test_resume_heals(store, clock):
     await put(store)
     clock.advance(61)
-    await store.schedules.park(await read(store), "because")
+    await store.schedules.set_error(await read(store), "because")
     row = await store.schedules.resume(APP, "s")
     assert (row.state, row.error, row.next_run_at) == (ACTIVE, None, clock.after(59))
 
@@ -93,7 +93,7 @@ async def test_a_schedule_that_changed_meanwhile_is_not_parked(store, clock):
     clock.advance(61)
     stale = await read(store)
     await put(store, payload='{"n":1}')
-    await store.schedules.park(stale, "too late")
+    await store.schedules.set_error(stale, "too late")
     assert (await read(store)).state is ACTIVE
 
 
@@ -103,7 +103,7 @@ async def test_a_schedule_that_another_has_fired_is_not_parked(store, clock):
     stale = await read(store)
     await tick(store)
     before = await read(store)
-    await store.schedules.park(stale, "I could not")
+    await store.schedules.set_error(stale, "I could not")
     assert await read(store) == before
 
 

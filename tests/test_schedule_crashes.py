@@ -140,7 +140,7 @@ async def test_an_ambiguous_fire(store, clock, when, times):
 
 async def test_an_ambiguous_park(store, when, times):
     await put(store)
-    Fault(store, "park_schedule", when, times)
-    await store.schedules.park(await read(store), "because")
+    Fault(store, "set_schedule_error", when, times)
+    await store.schedules.set_error(await read(store), "because")
     row = await read(store)
     assert (row.state, row.error, row.revision) == (ERROR, "because", 1)

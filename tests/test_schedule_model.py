@@ -120,7 +120,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(data=st.data())
     def park(self, data: st.DataObject) -> None:
         row = data.draw(st.sampled_from(self.plans)).row
-        run_blocking(self.store.schedules.park(row, "because"))
+        run_blocking(self.store.schedules.set_error(row, "because"))
 
     @rule()
     def fire_all(self) -> None:

@@ -215,7 +215,9 @@ def test_a_fire_that_was_rolled_back_leaves_the_cursor_to_the_other(race, calm, 
 
 def test_parking_waits_for_a_fire_and_then_leaves_the_schedule_alone(race, calm, backend):
     fire = due(calm, backend)
-    race.run("fire", 1, a_fire(fire), lambda store: store.schedules.park(fire.row, "I could not"))
+    race.run(
+        "fire", 1, a_fire(fire), lambda store: store.schedules.set_error(fire.row, "I could not")
+    )
     row = now(read(calm))
     assert (row.state, row.error, row.next_run_at) == (
         ScheduleState.ACTIVE,
@@ -226,7 +228,7 @@ def test_parking_waits_for_a_fire_and_then_leaves_the_schedule_alone(race, calm,
 
 def test_a_fire_waits_for_parking_and_then_does_nothing(race, calm, backend):
     fire = due(calm, backend)
-    park: Act = lambda store: store.schedules.park(fire.row, "because")  # noqa: E731
+    park: Act = lambda store: store.schedules.set_error(fire.row, "because")  # noqa: E731
     if not isinstance(backend, PostgresBackend):  # one statement that commits by itself
         now(park(race.first))
         assert now(race.second.schedules.fire([fire])) == []
@@ -477,7 +479,7 @@ async def test_what_changed_is_not_parked(backend, guard):
         else:
             await tick(store)
         before = await read(store)
-        await store.schedules.park(stale, "too late")
+        await store.schedules.set_error(stale, "too late")
         assert await read(store) == before
 
     postgres = isinstance(backend, PostgresBackend)
@@ -486,8 +488,8 @@ async def test_what_changed_is_not_parked(backend, guard):
         "cursor": f"AND (next_run_at = {'$5::timestamptz' if postgres else ':cursor'}) IS TRUE",
         "state": f"AND state NOT IN {NOT_ACTIVE}",
     }
-    assert await passes(backend, scenario, "park")
-    assert not await passes(backend, scenario, "park", guards[guard])
+    assert await passes(backend, scenario, "set_error")
+    assert not await passes(backend, scenario, "set_error", guards[guard])
 
 
 # -- the further lines of defence -----------------------------------------------------------------

@@ -336,7 +336,7 @@ async def test_ten_thousand_at_once_are_fired_in_large_batches_and_the_broken_on
     assert performed.verbs == {
         "due_schedules": batches + 1,  # the last finds nothing
         "fire": batches,
-        "park_schedule": BROKEN,
+        "set_schedule_error": BROKEN,
     }
     assert performed.statements["fire"] == 2 * batches
     assert (await store.counts(EVERYTHING))[Status.PENDING] == MANY - BROKEN
@@ -366,7 +366,7 @@ async def test_sqlite_looks_schedules_up_by_their_indexes(tmp_path, clock, analy
             "due": "pulse_schedules_due (next_run_at<?)",
             "next_due": "pulse_schedules_due (next_run_at>?)",
             "advance": "sqlite_autoindex_pulse_schedules_1 (id=?)",
-            "park": "sqlite_autoindex_pulse_schedules_1 (id=?)",
+            "set_error": "sqlite_autoindex_pulse_schedules_1 (id=?)",
             "get": "sqlite_autoindex_pulse_schedules_2 (app=? AND name=?)",
             "unfinished": "pulse_jobs_unfinished (schedule_id=?)",
             "fires": "pulse_jobs_occurrence (schedule_id=? AND occurrence>? AND occurrence<?), "
@@ -414,7 +414,7 @@ def check_plans(connection: psycopg.Connection[Any], statements: ScheduleStateme
         "due": ["pulse_schedules_due"],
         "next_due": ["pulse_schedules_due"],
         "advance": ["pulse_schedules_pkey", "pulse_schedules_pkey"],
-        "park": ["pulse_schedules_pkey"],
+        "set_error": ["pulse_schedules_pkey"],
         "get": ["pulse_schedules_app_name_key"],
         "unfinished": ["pulse_jobs_unfinished"],
     }.items():

@@ -135,6 +135,7 @@ async def test_no_check_of_the_doctor_reads_more_than_its_bound(
         with counting(backend) as counted:
             counted.run(reads.backlog(store.engine), store.micros())
             counted.run(reads.audit(store.engine, 20.0), store.micros())
+            counted.run(reads.running(store.engine), store.micros())
         return counted.steps
 
     await an_ended_or_waiting_crowd(backend, store, status, 200)

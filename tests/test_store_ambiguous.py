@@ -210,6 +210,15 @@ async def test_replay_whose_job_is_already_running_again(store):
     assert await store.replay([dead.job_id]) == {dead.job_id: (True, Status.RUNNING)}
 
 
+async def test_expedite(store, when, times):
+    later, run = await submitted(store, delay=3_600), await running(store, topic="other")
+    fault = Fault(store, "expedite", when, times)
+    answers = await store.expedite([later, run.job_id])
+    assert fault.hits == times
+    assert answers == {later: (True, Status.PENDING), run.job_id: (False, Status.RUNNING)}
+    assert [claimed.job_id for claimed in await claim(store)] == [later]
+
+
 async def test_delete(store, when, times):
     run = await running(store)
     waiting = await submitted(store)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from pulsed.model.backoff import Backoff
-from pulsed.store.base import Backlog
+from pulsed.store.base import Backlog, Running
 from pulsed.store.verbs import reads
 from tests.support.jobs import a_job, a_policy, claim, row
 
@@ -39,6 +39,23 @@ async def test_each_priority_of_each_queue_has_a_share(store, monkeypatch):
     for queue in ("a", "b"):
         await store.submit([a_job(topic="t", queue=queue, priority=n % 2) for n in range(8)])
     assert [(each.queue, each.due) for each in await store.backlog()] == [("a", 2), ("b", 2)]
+
+
+async def test_running_jobs_are_counted_by_queue_and_topic_the_busiest_first(store):
+    assert await store.running() == []
+    await store.submit([a_job(topic="few", queue="b"), *(a_job(topic="many") for _ in range(3))])
+    await store.submit([a_job(topic="few"), a_job(topic="other")])
+    await claim(store, topics=[a_policy("few"), a_policy("many")], limit=10)
+    await claim(store, topics=[a_policy("few")], queue="b")
+    expected = [Running("default", "many", 3), Running("b", "few", 1), Running("default", "few", 1)]
+    assert await store.running() == expected
+
+
+async def test_of_very_many_running_jobs_the_answer_says_that_there_may_be_more(store, monkeypatch):
+    await store.submit([a_job() for _ in range(3)])
+    await claim(store, limit=3)
+    monkeypatch.setattr(reads, "SEARCHED", 2)
+    assert [(each.running, each.at_least) for each in await store.running()] == [(2, True)]
 
 
 async def test_a_claim_fills_each_job_from_its_own_topic(store, clock):

@@ -42,7 +42,7 @@ def supervise(time) -> Iterator[object]:
 
     def make(code: str, processes: int = 1) -> Supervisor:
         command = [sys.executable, "-I", "-S", "-c", code]
-        supervisor = Supervisor(command, processes, clock=time)
+        supervisor = Supervisor(lambda _: command, processes, clock=time)
         made.append(supervisor)
         return supervisor
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsed.wording import counted, format_duration
+from pulsed.wording import counted, format_bytes, format_duration
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
@@ -35,3 +35,19 @@ def test_a_duration_is_as_exact_as_its_length_deserves(seconds, written):
 def test_counts():
     assert [counted(number, "job") for number in (0, 1, 1_204)] == ["0 jobs", "1 job", "1,204 jobs"]
     assert counted(2, "child", "children") == "2 children"
+
+
+@pytest.mark.parametrize(
+    "number, written",
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 kB"),
+        (9_960, "10 kB"),
+        (4_200_000, "4.2 MB"),
+        (999_600_000, "1.0 GB"),
+        (5 * 10**15, "5,000.0 TB"),
+    ],
+)
+def test_bytes_have_one_unit(number, written):
+    assert format_bytes(number) == written

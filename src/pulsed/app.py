@@ -136,6 +136,13 @@ class Pulse(CodeAround):
         self.stats = Statistics(self._client)
         self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
+    @classmethod
+    def over(cls, store: Store, url: str) -> Pulse:
+        """Return an app without jobs of its own on a store that is open already."""
+        app = cls(url)
+        app._store = store
+        return app
+
     # -- declaring ------------------------------------------------------------------------------
 
     @property

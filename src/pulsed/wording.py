@@ -23,3 +23,13 @@ def format_duration(seconds: float) -> str:
         if seconds < below:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 86_400:,.0f} d"
+
+
+def format_bytes(number: int) -> str:
+    """Return a number of bytes as text: ``812 B``, ``4.2 MB``."""
+    size = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 9.95 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

@@ -52,12 +52,12 @@ def run(*args: str, stdin: str = "", **environment: str) -> Result:
 
 
 def supervised_commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Let ``pulsed worker --processes`` start nothing; returns the commands that it would start."""
+    """Let ``pulsed worker --processes`` start nothing; returns the first that each would start."""
     commands: list[list[str]] = []
 
     class Parent:
-        def __init__(self, command: list[str], _processes: int) -> None:
-            commands.append(command)
+        def __init__(self, command: Callable[[int], list[str]], _processes: int) -> None:
+            commands.append(command(1))
 
         def run(self) -> int:
             return 0

@@ -6,7 +6,7 @@ import html
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 HOST = "127.0.0.1:8124"
 
@@ -65,7 +65,7 @@ class Tab:
             given["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
-            "method": method, "path": parts.path, "raw_path": parts.path.encode(),
+            "method": method, "path": unquote(parts.path), "raw_path": parts.path.encode(),
             "query_string": parts.query.encode(), "root_path": "", "client": (self.client, 4711),
             "server": ("127.0.0.1", 8124),
             "headers": [(name.encode(), value.encode()) for name, value in given.items()],

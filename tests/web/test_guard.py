@@ -44,6 +44,7 @@ def sample(page: Page) -> str:
     """Return an address of a route, with something for each of its parameters."""
     return (
         page.path.replace("{id}", SOME_ID)
+        .replace("{name:path}", "no-such-name")
         .replace("{name}", "no-such-name")
         .replace("{worker}", SOME_ID)
     )

@@ -143,6 +143,7 @@ async def test_steps_are_a_tree_with_children_and_results(shop, tab):
     assert '"receipt": "ada"' in page.text
     assert "k-1" not in page.body
     assert "2 children" in page.text
+    assert page.body.count(f"/jobs?q=parent%3A{job.id}+status%3Asucceeded") == 2
     [child] = [job.id for job in await shop.app.jobs.alist(topic="ship", limit=1)]
     assert f"order {str(job.id)[-12:]} , fan_out" in (await tab.get(f"/jobs/{child}")).text
 
@@ -182,7 +183,9 @@ async def test_hostile_texts_are_shown_as_text(shop, tab):
     async with working(shop.app):
         await until(lambda: waits_for_signal(job))
         await until(lambda: is_done(failing))
-    for each in (job, failing):
+    children = await shop.app.jobs.alist(parent=job.id)
+    [child] = [each for each in children if each.result_value == HOSTILE]
+    for each in (job, failing, child):
         page = await tab.get(f"/jobs/{each.id}")
         assert "onerror=alert" in page.text
         assert not re.search(r"<(script(?! src)|img)", page.body)

@@ -64,6 +64,20 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path):
         assert command.ended() == 0
 
 
+def test_a_server_serves_it_beside_its_own_address(tmp_path: Path):
+    database = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with Command(
+        tmp_path, "server", "--url", database, "--listen", "127.0.0.1:0", "--ui"
+    ) as server:
+        server.said(" serves ")
+        url = re.search(r"dashboard: (http://127\.0\.0\.1:\d+/)", server.log)
+        assert url is not None
+        with urllib.request.urlopen(url[1], timeout=30) as answer:
+            assert b"<h1>Overview</h1>" in answer.read()
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+
+
 def test_a_port_that_is_taken_is_named(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

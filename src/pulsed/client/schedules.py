@@ -182,6 +182,15 @@ class Schedules:
         self._app = app
         self._declared = declared
 
+    def of(self, app: str) -> Schedules:
+        """Return the schedules of another app in the same database.
+
+        This process need not have that app's handlers, so arguments are not checked.
+        """
+        if app == self._app:
+            return self
+        return Schedules(self._client._replace(registry=Registry), app, dict)
+
     async def aput(
         self, name: str, target: Target, /, **options: Unpack[ScheduleOptions]
     ) -> Schedule:

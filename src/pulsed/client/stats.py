@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -10,7 +9,7 @@ from pulsed.client.job import Client
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.model.retention import LONGEST
-from pulsed.model.rollup import MOST_ERROR_KINDS, By, Errors, Rollup, Series, Totals
+from pulsed.model.rollup import MOST_ERROR_KINDS, By, Errors, Rollup, Series, SeriesRows, Totals
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 
@@ -72,11 +71,7 @@ class Statistics:
         store = self._client.store()
         begin, lane = await _begin(store, since), _lane(queue, topic)
         found = await store.rollups.series(begin, _end(until), _step(step), **lane, by=[by])
-        name: Callable[[Rollup], Any] = lambda each: getattr(each, by)  # noqa: E731
-        parts: dict[str, list[Rollup]] = {}
-        for each in found.rollups:
-            parts.setdefault(name(each), []).append(each)
-        return {key: found.series(parts[key]) for key in sorted(parts)}
+        return _parted(found, by)
 
     series_by = blocking(aseries_by)
 
@@ -117,6 +112,19 @@ class Statistics:
         return await store.rollups.errors(begin, _end(until), limit=limit, **lane)
 
     errors = blocking(aerrors)
+
+
+async def last_hour_by_queue(store: Store) -> dict[str, Series]:
+    """Read the series of the last hour for each queue, without an app."""
+    found = await store.rollups.series(await _begin(store, LAST_HOUR), None, None, by=["queue"])
+    return _parted(found, "queue")
+
+
+def _parted(found: SeriesRows, by: By) -> dict[str, Series]:
+    parts: dict[str, list[Rollup]] = {}
+    for each in found.rollups:
+        parts.setdefault(getattr(each, by), []).append(each)
+    return {key: found.series(parts[key]) for key in sorted(parts)}
 
 
 async def _begin(store: Store, since: Since) -> datetime:

@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
@@ -31,6 +31,15 @@ class HandlerContext:
     """The base class of the context that a handler may take as its first parameter."""
 
 
+class Parameter(NamedTuple):
+    """A parameter of a function that a payload has a value for."""
+
+    name: str
+    hint: Any
+    is_required: bool
+    default: Any = None
+
+
 class Codec:
     """The signature of a function, ready to bind, encode and decode."""
 
@@ -44,6 +53,9 @@ class Codec:
             parameters = parameters[1:]
         _refuse_late_context(topic, parameters, hints)
 
+        self.parameters = [
+            Parameter(p.name, hints[p.name], p.default is p.empty, p.default) for p in parameters
+        ]
         self._hints = {parameter.name: hints[parameter.name] for parameter in parameters}
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._required = [p.name for p in parameters if p.default is p.empty]

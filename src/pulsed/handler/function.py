@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, Generic, TypeVar, Unpack
 
 from pulsed.errors import InvalidHandler, InvalidOption
-from pulsed.handler.codec import Codec
+from pulsed.handler.codec import Codec, Parameter
 from pulsed.handler.options import (
     HandlerOptions,
     checked_name,
@@ -53,6 +53,11 @@ class Handler(Generic[R_co]):
     def takes_context(self) -> bool:
         """Whether the function's first parameter receives the run's context."""
         return self._codec.takes_context
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """What a payload has values for."""
+        return self._codec.parameters
 
     @property
     def location(self) -> str:

@@ -131,6 +131,16 @@ class Backlog(NamedTuple):
     """``due`` is a lower bound: the scan stopped at its limit."""
 
 
+class Running(NamedTuple):
+    """The running jobs of one topic in one queue."""
+
+    queue: str
+    topic: str
+    running: int
+    at_least: bool = False
+    """``running`` is a lower bound: the scan stopped at its limit."""
+
+
 class Submitted(NamedTuple):
     """What became of each job of a submit, by its position."""
 
@@ -430,6 +440,13 @@ class Store(Submitter):
         Reads only the heads of the queues, so for a long queue the counts are lower bounds.
         """
 
+    @abstractmethod
+    async def running(self) -> list[Running]:
+        """Count the jobs that are running, by queue and topic, the busiest first.
+
+        Reads the jobs with a lease, of which there are at most as many as workers have slots.
+        """
+
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
         """Return the queues that have due jobs, without ``besides``, and when the oldest was due.
 
@@ -442,6 +459,10 @@ class Store(Submitter):
     @abstractmethod
     async def now(self) -> datetime:
         """Return the database's time: the only clock that decides what is due or expired."""
+
+    async def check_ready(self) -> None:
+        """Raise unless the database answers, with a schema that this code can work with."""
+        await self.now()
 
     # -- life -----------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ class ScheduleStore(ABC):
         """
 
     @abstractmethod
-    async def park(self, row: ScheduleRow, reason: str) -> None:
+    async def set_error(self, row: ScheduleRow, reason: str) -> None:
         """Put a schedule that cannot fire into its error state, unless it changed meanwhile."""
 
     @abstractmethod

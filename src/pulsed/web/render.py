@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 import msgspec
 from markupsafe import Markup, escape
 
 from pulsed.model.job import Status
+from pulsed.web.search import quoted
 from pulsed.wording import counted, format_duration
 
 HERE = Path(__file__).parent
@@ -47,6 +49,7 @@ def templates() -> jinja2.Environment:
         iso=iso,
         local=local,
         maybe_duration=maybe_duration,
+        path=path,
         percent=percent,
         pretty=pretty,
         prose=prose,
@@ -55,6 +58,7 @@ def templates() -> jinja2.Environment:
         since=since,
         sparkline=sparkline,
         status=status,
+        term=term,
         utc=utc,
     )
     made.globals.update(counted=counted, Status=Status, asset=asset)
@@ -153,6 +157,16 @@ def sparkline(path: str, label: str) -> Markup:
         '<svg class="bars" viewBox="0 0 120 18" width="120" height="18" role="img" '
         'aria-label="{}"><path d="{}"/></svg>'
     ).format(label, path)
+
+
+def path(name: str) -> str:
+    """Return a name as one segment of an address."""
+    return quote(name, safe="")
+
+
+def term(qualifier: str, value: str) -> str:
+    """Return a term of the search box."""
+    return f"{qualifier}:{quoted(value)}"
 
 
 def pretty(text: str | None) -> str:

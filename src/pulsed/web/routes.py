@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from pulsed.web.access import Role
-from pulsed.web.pages import bulk, job, jobs, live, overview
+from pulsed.web.pages import (
+    audit,
+    bulk,
+    job,
+    jobs,
+    live,
+    new_job,
+    overview,
+    queues,
+    schedules,
+    system,
+    workers,
+    workflows,
+)
 from pulsed.web.site import Page
 
 PAGES: tuple[Page, ...] = (
@@ -20,6 +33,8 @@ PAGES: tuple[Page, ...] = (
     Page("/bulk/run-now", bulk.run_now, Role.OPERATOR, "POST"),
     Page("/bulk/delete", bulk.delete, Role.ADMIN, "POST"),
     Page("/bulk/{name}", bulk.show, Role.OPERATOR),
+    Page("/jobs/new", new_job.show, Role.ADMIN),
+    Page("/jobs/new", new_job.enqueue, Role.ADMIN, "POST"),
     Page("/jobs/{id}", job.show),
     Page("/jobs/{id}/payload", job.payload),
     Page("/jobs/{id}/result", job.result),
@@ -31,5 +46,18 @@ PAGES: tuple[Page, ...] = (
     Page("/jobs/{id}/cancel", job.cancel, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/signal", job.signal, Role.OPERATOR, "POST"),
     Page("/jobs/{id}/delete", job.delete, Role.ADMIN, "POST"),
+    Page("/queues", queues.show),
+    Page("/queues/{name:path}", queues.show_one),
+    Page("/schedules", schedules.show),
+    Page("/schedules/{name:path}", schedules.show_one),
+    Page("/schedules/{name:path}/run-now", schedules.run_now, Role.OPERATOR, "POST"),
+    Page("/schedules/{name:path}/pause", schedules.pause, Role.OPERATOR, "POST"),
+    Page("/schedules/{name:path}/resume", schedules.resume, Role.OPERATOR, "POST"),
+    Page("/schedules/{name:path}/edit", schedules.edit, Role.ADMIN, "POST"),
+    Page("/schedules/{name:path}/delete", schedules.delete, Role.ADMIN, "POST"),
+    Page("/workflows", workflows.show),
+    Page("/workers", workers.show),
+    Page("/system", system.show),
+    Page("/audit", audit.show),
     Page("/live", live.stream),
 )

@@ -167,10 +167,11 @@ def _text(name: str) -> Callable[[str, datetime], dict[str, Any]]:
 
 
 def _instant(name: str) -> Callable[[str, datetime], dict[str, Any]]:
-    return lambda value, now: {name: _time(value, now)}
+    return lambda value, now: {name: instant(value, now)}
 
 
-def _time(value: str, now: datetime) -> datetime:
+def instant(value: str, now: datetime) -> datetime:
+    """Return a time that was written as ``2h`` before now, or in ISO-8601."""
     try:
         if match := _AGO.fullmatch(value.lower()):
             return now - timedelta(seconds=int(match[1]) * _SECONDS[match[2]])

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     """Of a child."""
     place: int | None = None
     parent: JobRow | None = None
-    """Of children that are not shown."""
+    """The job of a step, or of children that are not shown."""
 
 
 def rows_of(node: Node) -> list[Row]:
@@ -56,6 +56,7 @@ def _rows(node: Node, scale: Scale, depth: int) -> Iterator[Row]:
             outcome_of(step, node),
             step.checkpoint,
             step.children,
+            parent=node.job,
         )
         if step.children is None:
             continue

@@ -33,8 +33,12 @@ class Work:
     is_at_least: bool
     done: int = 0
     error: str = ""
-    has_ended: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, has failed or was stopped."""
+        return self.task is not None and self.task.done()
 
     @property
     def percent(self) -> int:
@@ -75,8 +79,6 @@ class Works:
         except Exception:
             log.exception("a bulk act of the dashboard failed: %s %s", act.verb, work.what)
             work.error = "It failed; the log of the dashboard's process says why."
-        finally:
-            work.has_ended = True
 
     async def close(self) -> None:
         """Stop what is in progress: pages that are done stay done."""

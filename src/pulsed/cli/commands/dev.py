@@ -20,12 +20,14 @@ from pulsed.cli.commands.worker import loaded_for_work
 from pulsed.cli.exits import CommandError, say
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.options.dashboard import dashboard_beside, dashboard_options
+from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.cli.options.working import working_options
 from pulsed.cli.reloading import SourceWatch, imported_under, sources_under
 from pulsed.cli.view.suggestions import suggestions
 from pulsed.engine.worker.options import WorkerSettings
 from pulsed.engine.worker.worker import Exit, Worker
 from pulsed.errors import ConfigError
+from pulsed.metrics.monitoring import Monitoring
 from pulsed.model.retention import Age
 from pulsed.store.sql_store.store import SqlStore
 
@@ -56,7 +58,8 @@ environment:
 @click.option("--reload", is_flag=True, help="Start afresh when a source file changes.")
 @working_options
 @click.option("--url", metavar="URL", help="The database, instead of the app's.")
-@dashboard_options
+@dashboard_options(default=True)
+@monitoring_options
 @click.option(RESTARTED, is_flag=True, hidden=True)
 @log_options
 def dev(
@@ -66,6 +69,7 @@ def dev(
     url: str | None,
     ui: bool,  # noqa: FBT001
     ui_role: str,
+    monitoring: Monitoring,
     keep: Mapping[str, Age] | None,
     max_connections: int | None,
     log_level: str,
@@ -94,25 +98,32 @@ def dev(
         quiet = log_format == "json"
         announce(loaded, working, quiet=quiet, title="dev worker", try_next=commands)
     role = ui_role if ui else None
-    ended, changed = asyncio.run(_run(loaded, working, reload=reload, dashboard_role=role))
+    running = _run(loaded, working, monitoring, reload=reload, dashboard_role=role)
+    ended, changed = asyncio.run(running)
     if changed:
         _start_afresh()
     return ended.value
 
 
 async def _run(
-    app: Pulse, working: WorkerSettings, *, reload: bool, dashboard_role: str | None
+    app: Pulse,
+    working: WorkerSettings,
+    monitoring: Monitoring,
+    *,
+    reload: bool,
+    dashboard_role: str | None,
 ) -> tuple[Exit, set[Path]]:
     """Work until told to stop, or until a source changes; returns what changed."""
     async with app:
         if isinstance(app.store, SqlStore):
             await app.store.migrate()
         async with dashboard_beside(app, dashboard_role):
-            return await _work(app, working, reload=reload)
+            worker = app.worker(**working)
+            async with monitoring.of_worker(worker):
+                return await _work(worker, reload=reload)
 
 
-async def _work(app: Pulse, working: WorkerSettings, *, reload: bool) -> tuple[Exit, set[Path]]:
-    worker = app.worker(**working)
+async def _work(worker: Worker, *, reload: bool) -> tuple[Exit, set[Path]]:
     if not reload:
         return await worker.run(handle_signals=True), set()
     watching = asyncio.create_task(_stop_when_changed(worker))

@@ -9,19 +9,24 @@ import os
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pulsed.app import Pulse
 from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.logs import log_options, set_up_logs
+from pulsed.cli.options.dashboard import dashboard_beside, dashboard_options
 from pulsed.cli.options.database import Database, database_options, limited, max_connections_option
 from pulsed.cli.options.keep import changed, keep_option
+from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.cli.view.times import duration
 from pulsed.engine.process import event_loop as loop
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.errors import MissingDriver
 from pulsed.extras import install_command
+from pulsed.metrics.monitoring import Monitoring
+from pulsed.metrics.process import ProcessState, ServerState
 from pulsed.model.retention import Retention
 from pulsed.rpc.address import is_loopback
 from pulsed.rpc.open import is_remote
@@ -29,6 +34,9 @@ from pulsed.rpc.server.exposure import check_exposure
 from pulsed.store.open import open_store, require, where
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.version import __version__
+
+if TYPE_CHECKING:
+    from pulsed.rpc.server.server import Server
 
 log = logging.getLogger("pulsed.server")
 
@@ -116,6 +124,8 @@ environment:
     help="Workers connected at a time.",
 )
 @click.option("--reflection", is_flag=True, help="Enable reflection, for tools like grpcurl.")
+@monitoring_options
+@dashboard_options(default=False)
 @max_connections_option
 @keep_option
 @database_options
@@ -123,6 +133,7 @@ environment:
 def server(
     database: Database,
     insecure: bool,  # noqa: FBT001
+    monitoring: Monitoring,
     max_connections: int | None,
     log_level: str,
     log_format: str,
@@ -145,7 +156,7 @@ def server(
         options["auth"] = not (is_loopback(options["listen"]) or insecure)
     tls = options["credentials"] is not None
     check_exposure(options["listen"], tls=tls, credentials=options["auth"], insecure=insecure)
-    return loop.run(_serve(url, limited(settings, max_connections), options))
+    return loop.run(_serve(url, limited(settings, max_connections), monitoring, options))
 
 
 def _require_reflection() -> None:
@@ -175,7 +186,9 @@ def _credentials(options: Mapping[str, Any]) -> Any:
     )
 
 
-async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
+async def _serve(
+    url: str, settings: Any, monitoring: Monitoring, options: Mapping[str, Any]
+) -> int:
     from pulsed.rpc.server.authentication import TokenAuthenticator  # noqa: PLC0415 - heavy, as is the next
     from pulsed.rpc.server.server import Server, ServerOptions  # noqa: PLC0415
 
@@ -199,12 +212,20 @@ async def _serve(url: str, settings: Any, options: Mapping[str, Any]) -> int:
     )
     try:
         await store.now()  # report now what a retry cannot fix
-        await serving.start()
-        host = options["listen"].rpartition(":")[0]
-        what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
-        return await _until_told_to_stop(serving, what)
+        async with monitoring.serving(store, lambda: _state(serving)):
+            await serving.start()
+            host = options["listen"].rpartition(":")[0]
+            what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
+            role = options["ui_role"] if options["ui"] else None
+            async with dashboard_beside(Pulse.over(store, url), role, required=True):
+                return await _until_told_to_stop(serving, what)
     finally:
         await store.aclose()
+
+
+def _state(serving: Server) -> ProcessState:
+    state = ServerState(serving.open_streams, serving.refusals.total)
+    return ProcessState(serving.state, server=state)
 
 
 async def _until_told_to_stop(serving: Any, what: str) -> int:

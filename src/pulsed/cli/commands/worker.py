@@ -20,12 +20,14 @@ from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.options.database import limited, point
 from pulsed.cli.options.keep import changed
 from pulsed.cli.options.loading import check_handlers, load_app
+from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.cli.options.working import GIVEN, Forwarding, working_options
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.engine.process.event_loop import run as run_loop
 from pulsed.engine.process.supervisor import ABORT, Supervisor
 from pulsed.engine.worker.options import WorkerSettings
 from pulsed.engine.worker.worker import Worker
+from pulsed.metrics.monitoring import Monitoring
 from pulsed.model.retention import Age
 
 log = logging.getLogger("pulsed.worker")
@@ -35,6 +37,7 @@ examples:
   pulsed worker shop.jobs:app
   pulsed worker shop.jobs:app -q mail=3,default=1 -c 200
   pulsed worker shop.jobs:app --processes 4 --log-format json
+  pulsed worker shop.jobs:app --metrics 127.0.0.1:9464
 
 \b
 signals:
@@ -66,7 +69,8 @@ environment:
     help="Worker processes; dead ones are replaced.",
 )
 @click.option("--url", metavar="URL", help="The database, instead of the app's.")
-@click.option("--supervised", is_flag=True, hidden=True)
+@monitoring_options
+@click.option("--supervised", type=click.IntRange(1), hidden=True)
 @log_options
 def worker(
     app: str | None,
@@ -74,21 +78,25 @@ def worker(
     url: str | None,
     keep: Mapping[str, Age] | None,
     max_connections: int | None,
-    supervised: bool,  # noqa: FBT001
+    monitoring: Monitoring,
+    supervised: int | None,
     log_level: str,
     log_format: str,
     **options: Any,
 ) -> int:
     """Run the jobs of an app until told to stop."""
     commands = _own_stdin() if supervised else None
-    set_up_logs(log_level, log_format, with_pid=supervised or processes > 1)
+    set_up_logs(log_level, log_format, with_pid=bool(supervised) or processes > 1)
     working = WorkerSettings(**options)  # type: ignore[typeddict-item]
     if processes > 1 and not supervised:
-        command = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
-        return Supervisor(command + click.get_current_context().meta[GIVEN], processes).run()
+        monitoring.of_process(processes - 1)  # raises if there are not enough ports
+        given = click.get_current_context().meta[GIVEN]
+        begin = [sys.executable, "-m", "pulsed", "worker", "--supervised"]
+        return Supervisor(lambda number: [*begin, str(number), *given], processes).run()
     loaded = loaded_for_work(app, url, keep, max_connections)
-    announce(loaded, working, quiet=supervised or log_format == "json")
-    return run_loop(_run(loaded, working, commands))
+    announce(loaded, working, quiet=bool(supervised) or log_format == "json")
+    monitored = monitoring.of_process(supervised - 1) if supervised else monitoring
+    return run_loop(_run(loaded, working, monitored, commands))
 
 
 def loaded_for_work(
@@ -106,12 +114,15 @@ def loaded_for_work(
     return app
 
 
-async def _run(app: Pulse, working: WorkerSettings, commands: int | None) -> int:
+async def _run(
+    app: Pulse, working: WorkerSettings, monitoring: Monitoring, commands: int | None
+) -> int:
     async with app:
         worker = app.worker(**working)
         if commands is not None:
             _obey_supervisor(worker, commands)
-        return (await worker.run(handle_signals=True)).value
+        async with monitoring.of_worker(worker):
+            return (await worker.run(handle_signals=True)).value
 
 
 def _own_stdin() -> int:

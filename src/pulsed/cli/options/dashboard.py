@@ -1,4 +1,4 @@
-"""The dashboard beside a development worker."""
+"""The dashboard beside a development worker or a server."""
 
 from __future__ import annotations
 
@@ -19,32 +19,42 @@ F = TypeVar("F", bound=Callable[..., Any])
 ROLES = ("viewer", "operator", "admin")
 
 
-def dashboard_options(command: F) -> F:
+def dashboard_options(*, default: bool) -> Callable[[F], F]:
     """Give a command the options of a dashboard on this machine."""
-    for option in (
-        click.option(
-            "--ui-role",
-            type=click.Choice(ROLES),
-            default="viewer",
-            show_default=True,
-            help="What the dashboard's visitors may do.",
-        ),
-        click.option(
-            "--ui/--no-ui", default=True, help="Serve the dashboard [default: if it is installed]."
-        ),
-    ):
-        command = option(command)
-    return command
+    usually = "if it is installed" if default else "no"
+
+    def with_dashboard(command: F) -> F:
+        for option in (
+            click.option(
+                "--ui-role",
+                type=click.Choice(ROLES),
+                default="viewer",
+                show_default=True,
+                help="What the dashboard's visitors may do.",
+            ),
+            click.option(
+                "--ui/--no-ui",
+                default=default,
+                help=f"Serve the dashboard on this machine [default: {usually}].",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return with_dashboard
 
 
 @contextlib.asynccontextmanager
-async def dashboard_beside(app: Pulse, role: str | None) -> AsyncIterator[None]:
+async def dashboard_beside(
+    app: Pulse, role: str | None, *, required: bool = False
+) -> AsyncIterator[None]:
     """Serve the dashboard on this machine while the block runs, and print its address.
 
-    Without a role, or if the extra is not installed, nothing is served.
+    Without a role nothing is served, nor if the extra is not installed, unless it is ``required``.
     """
     packages = ("starlette", "jinja2", "uvicorn")
-    if role is None or not all(importlib.util.find_spec(name) for name in packages):
+    is_installed = all(importlib.util.find_spec(name) for name in packages)
+    if role is None or not (required or is_installed):
         yield
         return
     from pulsed.web.access import Role  # noqa: PLC0415 - only with the extra

@@ -76,16 +76,19 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """Keeps ``processes`` children running until it is stopped."""
+    """Keeps ``processes`` children running until it is stopped.
+
+    ``command`` is called with a child's number, from 1; one that replaces it has the same.
+    """
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Callable[[int], Sequence[str]],
         processes: int,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._command = list(command)
+        self._command = command
         self._clock = clock
         self._signalled_at: list[float] = []
         self._asked = SignalDebouncer()
@@ -147,7 +150,8 @@ class Supervisor:
         own_group: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         child.started_at, child.told = self._clock(), Stage.WORKING
         try:
-            child.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, **own_group)
+            command = list(self._command(child.number))
+            child.process = subprocess.Popen(command, stdin=subprocess.PIPE, **own_group)
         except OSError as error:  # out of memory or processes: retry later
             log.error("process %d cannot be started: %s", child.number, error)  # noqa: TRY400
             child.died(child.started_at)

@@ -134,7 +134,7 @@ class Scheduler:
             if time.monotonic() > give_up_at:
                 break
         for row, error in broken:
-            await self._park(row, error)
+            await self._set_error(row, error)
         return made
 
     def _leave(self, row: ScheduleRow, why: str, left: dict[UUID, str]) -> None:
@@ -151,13 +151,13 @@ class Scheduler:
                 raise
             if len(fires) > 1:  # one refused schedule must not stop the others
                 return [job for half in halves(fires) for job in await self._fire_batch(half)]
-            await self._park(fires[0].row, error)
+            await self._set_error(fires[0].row, error)
             return []
 
-    async def _park(self, row: ScheduleRow, error: Exception) -> None:
+    async def _set_error(self, row: ScheduleRow, error: Exception) -> None:
         reason = clean_text(f"{type(error).__name__}: {error}")
         log.error("schedule %s of %s cannot be fired: %s", row.name, row.app, reason)
-        await self._store.schedules.park(row, reason)
+        await self._store.schedules.set_error(row, reason)
 
     async def _sleep(self, seconds: float) -> None:
         await self._alarm.sleep(seconds, debounce=SHORTEST_SLEEP)

@@ -436,6 +436,12 @@ class Worker:
             version=__version__,
         )
 
+    @property
+    def state(self) -> str:
+        """``starting``, ``running``, ``failing`` (its claims do) or ``draining``."""
+        is_starting = self._listener is None and not self._stop_asked.is_set()
+        return "starting" if is_starting else self._state()
+
     def _state(self) -> str:
         if self._stop_asked.is_set():
             return "draining"

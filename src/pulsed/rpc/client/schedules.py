@@ -131,9 +131,11 @@ class RemoteSchedules(ScheduleStore):
         inserted = set((await self._connection.call("FireSchedules", request)).job_ids)
         return [job for fire in fires for job in fire.jobs if str(job.id) in inserted]
 
-    async def park(self, row: ScheduleRow, reason: str) -> None:
-        request = pb.ParkScheduleRequest(schedule=to_schedule.schedule_message(row), reason=reason)
-        await self._connection.call("ParkSchedule", request)
+    async def set_error(self, row: ScheduleRow, reason: str) -> None:
+        request = pb.SetScheduleErrorRequest(
+            schedule=to_schedule.schedule_message(row), reason=reason
+        )
+        await self._connection.call("SetScheduleError", request)
 
     async def fires(
         self,

@@ -51,6 +51,7 @@ from pulsed.store.base import (
     Partly,
     Pruned,
     Reaped,
+    Running,
     Store,
     Submitted,
     WatchdogTick,
@@ -456,6 +457,12 @@ class RemoteStore(Store):
         return [
             Backlog(lane.queue, lane.topic, lane.due, values.instant(lane.oldest), lane.at_least)
             for lane in answer.lanes
+        ]
+
+    async def running(self) -> list[Running]:
+        answer = await self.connection.call("GetRunning", pb.GetRunningRequest())
+        return [
+            Running(lane.queue, lane.topic, lane.running, lane.at_least) for lane in answer.lanes
         ]
 
     async def now(self) -> datetime:

@@ -500,6 +500,27 @@ class GetBacklogResponse(_message.Message):
     lanes: _containers.RepeatedCompositeFieldContainer[GetBacklogResponse.Lane]
     def __init__(self, lanes: _Optional[_Iterable[_Union[GetBacklogResponse.Lane, _Mapping]]] = ...) -> None: ...
 
+class GetRunningRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetRunningResponse(_message.Message):
+    __slots__ = ("lanes",)
+    class Lane(_message.Message):
+        __slots__ = ("queue", "topic", "running", "at_least")
+        QUEUE_FIELD_NUMBER: _ClassVar[int]
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+        queue: str
+        topic: str
+        running: int
+        at_least: bool
+        def __init__(self, queue: _Optional[str] = ..., topic: _Optional[str] = ..., running: _Optional[int] = ..., at_least: bool = ...) -> None: ...
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    lanes: _containers.RepeatedCompositeFieldContainer[GetRunningResponse.Lane]
+    def __init__(self, lanes: _Optional[_Iterable[_Union[GetRunningResponse.Lane, _Mapping]]] = ...) -> None: ...
+
 class ListAuditLogRequest(_message.Message):
     __slots__ = ("limit", "since", "until", "actor")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -1601,7 +1622,7 @@ class FireSchedulesResponse(_message.Message):
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class ParkScheduleRequest(_message.Message):
+class SetScheduleErrorRequest(_message.Message):
     __slots__ = ("schedule", "reason")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1609,7 +1630,7 @@ class ParkScheduleRequest(_message.Message):
     reason: str
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class ParkScheduleResponse(_message.Message):
+class SetScheduleErrorResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

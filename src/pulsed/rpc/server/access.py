@@ -47,6 +47,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "ExpediteJobs": ADMIN,
     "ListWorkers": READ,
     "GetBacklog": READ,
+    "GetRunning": READ,
     "Audit": READ,
     "ListAuditLog": READ,
     "GetTime": ANY,
@@ -82,7 +83,7 @@ ROLES: dict[str, frozenset[Role]] = {
     "Watchdog": ADMIN,
     "ListDueSchedules": ADMIN,
     "FireSchedules": ADMIN,
-    "ParkSchedule": ADMIN,
+    "SetScheduleError": ADMIN,
     "TakeTurn": ADMIN,
     "PruneJobs": ADMIN,
     "PruneSchedules": ADMIN,
@@ -98,8 +99,8 @@ ROLES: dict[str, frozenset[Role]] = {
 
 WHOLE_DATABASE = frozenset(
     {
-        "ListWorkers", "GetBacklog", "Audit", "ListAuditLog", "CheckDatabase",
-        "Watchdog", "ListDueSchedules", "FireSchedules", "ParkSchedule",
+        "ListWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog", "CheckDatabase",
+        "Watchdog", "ListDueSchedules", "FireSchedules", "SetScheduleError",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
         "FoldStats",
     }

@@ -19,6 +19,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
+from pulsed.engine.load import LoadReader
 from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
@@ -44,6 +45,7 @@ from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.job_stream import JobStream
 from pulsed.rpc.server.refusal_log import RefusalLog
+from pulsed.rpc.server.scaler import ScalerService
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.services.all import services
 from pulsed.rpc.server.services.backend import Backend
@@ -124,6 +126,9 @@ class Server:
                 describe=self._describe,
             )
         )
+        self._scaler = ScalerService(
+            LoadReader(store), self._authenticator, self._admission, self._abort
+        )
         self._streams: set[JobStream] = set()
         self._answers = Answers()
         self._stream_ended = asyncio.Event()
@@ -148,6 +153,7 @@ class Server:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(f"pulse.v1.{service}", handlers),)
             )
+        self._server.add_generic_rpc_handlers((self._scaler.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if self.options.reflection:
             self._describe_itself()
@@ -197,6 +203,7 @@ class Server:
         """Send the workers elsewhere, finish what is in flight, then stop."""
         self._draining = True
         await self._health.enter_graceful_shutdown()
+        self._scaler.close()
         for stream in list(self._streams):
             stream.go_away("the server is shutting down")
         self.dispatcher.answer_all()
@@ -213,6 +220,7 @@ class Server:
 
     async def stop(self, *, grace: float | None = None) -> None:
         """Stop, giving calls in flight ``grace`` seconds to end."""
+        self._scaler.close()
         for stream in list(self._streams):
             stream.end()
         await self._server.stop(grace)
@@ -223,6 +231,18 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain_timeout):
                 await self.dispatcher.given_back()
+
+    @property
+    def state(self) -> str:
+        """``starting``, ``serving`` or ``draining``."""
+        if self._draining:
+            return "draining"
+        return "serving" if self._tasks else "starting"
+
+    @property
+    def open_streams(self) -> int:
+        """How many workers are connected."""
+        return len(self._streams)
 
     async def failed(self) -> None:
         """Wait until one of the loops ends, which only a bug causes; raises its error."""

@@ -38,7 +38,7 @@ CHECKED_AS_JSON = frozenset(
 CUT_TO_LENGTH = frozenset(
     {
         "Failed.error", "Failed.traceback", "Cancelled.reason", "Checkpoint.error",
-        "ParkScheduleRequest.reason",
+        "SetScheduleErrorRequest.reason",
     }
 )  # fmt: skip
 """Texts whose middle is cut out: a report about finished work must get through."""

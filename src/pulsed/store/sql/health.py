@@ -48,6 +48,14 @@ class HealthStatements(StatementGroup):
             GROUP BY topic"""
 
     @prepared()
+    def running(self, d: Dialect) -> str:
+        """Count the running jobs by queue and topic, from the index of leases."""
+        return f"""SELECT queue, topic, count(*)
+            FROM (SELECT queue, topic FROM {d.jobs}
+                WHERE lease_until IS NOT NULL ORDER BY lease_until LIMIT :most::int) AS leased
+            GROUP BY queue, topic"""
+
+    @prepared()
     def audit_leases(self, d: Dialect) -> str:
         """Count broken invariants among the leases, in the order of their expiry."""
         return f"""SELECT count(*) FILTER (WHERE status = 'RUNNING'),

@@ -101,8 +101,8 @@ class ScheduleStatements(StatementGroup):
             RETURNING {SCHEDULE_COLUMNS}"""
 
     @prepared()
-    def park(self, d: Dialect) -> str:
-        """Park a schedule at the occurrence that could not be fired, not at one fired since."""
+    def set_error(self, d: Dialect) -> str:
+        """Put a schedule into ERROR at the occurrence that failed, not at one fired since."""
         return f"""UPDATE {d.schedules} SET state = 'ERROR', error = :error::text,
                 revision = revision + 1, updated_at = {d.now}
             WHERE id = :id::uuid AND revision = :revision::bigint

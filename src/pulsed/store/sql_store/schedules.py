@@ -122,8 +122,8 @@ class SqlSchedules(ScheduleStore):
         await self._store.hint_at(jobs)
         return jobs
 
-    async def park(self, row: ScheduleRow, reason: str) -> None:
-        await self._store.run(firing.park(self._store.engine, row, reason))
+    async def set_error(self, row: ScheduleRow, reason: str) -> None:
+        await self._store.run(firing.set_error(self._store.engine, row, reason))
 
     async def fires(
         self,

@@ -37,6 +37,7 @@ from pulsed.store.base import (
     Audit,
     Backlog,
     Pruned,
+    Running,
     Store,
     Submitted,
     WatchdogTick,
@@ -156,6 +157,9 @@ class SqlStore(Store):
             applied = await self.applied_migrations()
         migrations.check_schema(applied, self.dialect.engine)
         self._schema_is_good = True
+
+    async def check_ready(self) -> None:
+        migrations.check_schema(await self.applied_migrations(), self.dialect.engine)
 
     async def applied_migrations(self) -> list[migrations.Applied]:
         """Read the migrations that were applied to the database."""
@@ -412,6 +416,9 @@ class SqlStore(Store):
 
     async def backlog(self) -> list[Backlog]:
         return await self.run(reads.backlog(self.engine))
+
+    async def running(self) -> list[Running]:
+        return await self.run(reads.running(self.engine))
 
     async def due_queues(self, *, besides: Sequence[str]) -> dict[str, datetime]:
         return await self.run(reads.due_queues(self.engine, besides))

@@ -54,6 +54,12 @@ def is_writable(path: Path) -> bool:
     return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path, path.parent))
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a database with its log."""
+    parts = (path, path.with_name(f"{path.name}-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
+
+
 def mode_of(path: Path) -> str:
     """Return a file's mode, such as 0600; empty on systems without modes."""
     if os.name != "posix":

@@ -41,6 +41,7 @@ from pulsed.store.sqlite.file import (
     mode_of,
     refuse_inherited,
     remember,
+    size_of,
 )
 from pulsed.store.sqlite.joined import JoinedSqlite
 from pulsed.store.sqlite.place import file_system, lock_holder
@@ -51,6 +52,7 @@ from pulsed.store.sqlite.writer import Writer
 from pulsed.store.step_thread import StepThread
 from pulsed.store.verbs.script import Script, Verb, VerbKind, drive
 from pulsed.store.workflows import Transaction
+from pulsed.wording import format_bytes
 
 T = TypeVar("T")
 
@@ -385,6 +387,7 @@ class SqliteStore(SqlStore, ForkAware):
             "file_mode": "" if self.path is None else mode_of(self.path),
             "schema": str(max((row.version for row in applied), default=0)),
             "synchronous": self.sqlite_options.synchronous,
+            "size": "" if self.path is None else format_bytes(size_of(self.path)),
         }
 
     async def aclose(self) -> None:

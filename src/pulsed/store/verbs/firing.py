@@ -79,14 +79,14 @@ def _cursor_values(fire: Fire) -> tuple[object, ...]:
     )
 
 
-def park(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
+def set_error(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
     """Stop a schedule that cannot be fired, and store the reason."""
 
     def script() -> Script[None]:
         read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
-        yield Statement(engine.schedules.park, {**read, "error": reason})
+        yield Statement(engine.schedules.set_error, {**read, "error": reason})
 
-    return Verb("park_schedule", VerbKind.SINGLE, script)
+    return Verb("set_schedule_error", VerbKind.SINGLE, script)
 
 
 def fires(

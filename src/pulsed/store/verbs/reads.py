@@ -11,7 +11,7 @@ import msgspec
 
 from pulsed.model.job import Failure, JobPlace, JobRow
 from pulsed.model.page import SEARCHED
-from pulsed.store.base import Audit, Backlog
+from pulsed.store.base import Audit, Backlog, Running
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.reader import Reader
 from pulsed.store.sql.statement import ANY_NUMBER, Statement, one_column
@@ -145,6 +145,19 @@ def backlog(engine: Engine) -> Verb[list[Backlog]]:
         return in_order[:MOST_BACKLOGS]
 
     return Verb("backlog", VerbKind.READ, script)
+
+
+def running(engine: Engine) -> Verb[list[Running]]:
+    """Count the running jobs by queue and topic, the busiest first and up to a bound."""
+
+    def script() -> Script[list[Running]]:
+        found = yield Statement(engine.health.running, {"most": SEARCHED})
+        is_cut = sum(number for *_, number in found) == SEARCHED
+        lanes = [Running(queue, topic, number, is_cut) for queue, topic, number in found]
+        lanes.sort(key=lambda one: (-one.running, one.queue, one.topic))
+        return lanes[:MOST_BACKLOGS]
+
+    return Verb("running", VerbKind.READ, script)
 
 
 def _together(one: Backlog, other: Backlog) -> Backlog:

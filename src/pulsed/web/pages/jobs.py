@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,11 +14,12 @@ from pulsed.client.bulk import CANCEL, DELETE, RETRY, RUN_NOW, Act
 from pulsed.client.job import checked_id
 from pulsed.client.operator import operator
 from pulsed.errors import InvalidOption
-from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
 from pulsed.model.page import Counts, Page
 from pulsed.web import search as searching
 from pulsed.web.access import Role
 from pulsed.web.reasons import reason
+from pulsed.web.redaction import Redaction
 from pulsed.web.search import Known, Search, parse
 from pulsed.web.site import Call
 from pulsed.wording import counted
@@ -68,28 +70,28 @@ class Row:
 
 async def show(call: Call) -> Response:
     """Show a page of the jobs that match the search, or the same jobs again."""
-    now = (await call.site.summary()).now
+    now = await call.site.shared.get("now", call.app.store.now)
     search = search_of(call, call.query.get("q", ""), now)
     size = _size(call.query.get("size", ""))
     before, trail = call.query.get("before") or None, _trail(call.query.get("trail", ""))
-    shown = _ids(call.query.get("ids", ""))
-    if shown:
-        page = Page[JobRow](next=_id(call.query.get("next", "")))
-        page.is_cut = "cut" in call.query
-        found = await call.app.store.get(shown)
-        listed: Sequence[tuple[UUID, JobRow | None]] = [(each, found.get(each)) for each in shown]
-    else:
-        cursor = None if before is None else checked_id(before)
-        page = await call.app.store.list_jobs(search.where, limit=size, before=cursor)
-        listed = [(job.id, job) for job in page]
+    page, chips, newest, workers, _ = await asyncio.gather(
+        _page(call, search, size, before),
+        _chips(call, search),
+        _newest(call, search) if before is None else _nothing(),
+        call.site.shared.get("workers", call.app.store.workers),
+        call.site.summary(),  # which the frame shows: read beside the others
+    )
+    shown = _ids(call.query.get("ids", "")) or [job.id for job in page]
+    found = {job.id: job for job in page}
+    redaction = call.site.redaction if call.visitor.may_see_payloads else None
     return await call.page(
         "jobs.html",
         q=search.text,
         search=search,
         problems=search.problems,
-        rows=await _rows(call, listed, now),
-        chips=await _chips(call, search),
-        arrived=await _arrived(call, search, listed, now) if before is None else 0,
+        rows=[_row(each, found.get(each), workers, now, redaction) for each in shown],
+        chips=chips,
+        arrived=sum(each > shown[0] for each in newest) if shown else 0,
         most_arrived=SIZE,
         page=page,
         size=size,
@@ -97,9 +99,19 @@ async def show(call: Call) -> Response:
         before=before,
         older=_older(before, trail, page.next),
         newer=_newer(trail, before),
-        refresh=_refresh(call, page, [each for each, _ in listed]),
+        refresh=_refresh(call, page, shown),
         acts=_acts_for(call),
     )
+
+
+async def _page(call: Call, search: Search, size: int, before: str | None) -> Page[JobRow]:
+    """Return the jobs of the page; those that the address names, if an open list asks again."""
+    if shown := _ids(call.query.get("ids", "")):
+        found = await call.app.store.get(shown)
+        following = _id(call.query.get("next", ""))
+        return Page(found.values(), next=following, is_cut="cut" in call.query)
+    cursor = None if before is None else checked_id(before)
+    return await call.app.store.list_jobs(search.where, limit=size, before=cursor)
 
 
 def search_of(call: Call, text: str, now: datetime) -> Search:
@@ -113,15 +125,15 @@ def search_of(call: Call, text: str, now: datetime) -> Search:
     return found
 
 
-async def _rows(
-    call: Call, listed: Iterable[tuple[UUID, JobRow | None]], now: datetime
-) -> list[Row]:
-    workers = await call.site.shared.get("workers", call.app.store.workers)
-    redaction = call.site.redaction if call.visitor.may_see_payloads else None
-    return [
-        Row(each, job, "" if job is None else reason(job, workers, now, redaction=redaction))
-        for each, job in listed
-    ]
+def _row(
+    job_id: UUID,
+    job: JobRow | None,
+    workers: Sequence[WorkerInfo],
+    now: datetime,
+    redaction: Redaction | None,
+) -> Row:
+    said = "" if job is None else reason(job, workers, now, redaction=redaction)
+    return Row(job_id, job, said)
 
 
 async def _chips(call: Call, search: Search) -> list[Chip]:
@@ -148,18 +160,19 @@ async def _chips(call: Call, search: Search) -> list[Chip]:
     return chips
 
 
-async def _arrived(
-    call: Call, search: Search, listed: Sequence[tuple[UUID, object]], now: datetime
-) -> int:
-    """Return how many matching jobs are newer than those shown, up to a page."""
-    del now
-    if "ids" not in call.query or not listed:
-        return 0
+async def _newest(call: Call, search: Search) -> Sequence[UUID]:
+    """Return the newest jobs that match, for a list that is open already."""
+    if "ids" not in call.query:
+        return ()
     key = ("jobs newest", search.text, search.where.payload)
-    newest: Page[JobRow] = await call.site.shared.get(
+    page: Page[JobRow] = await call.site.shared.get(
         key, lambda: call.app.store.list_jobs(search.where, limit=SIZE)
     )
-    return sum(job.id > listed[0][0] for job in newest)
+    return [job.id for job in page]
+
+
+async def _nothing() -> Sequence[UUID]:
+    return ()
 
 
 def _refresh(call: Call, page: Page[JobRow], ids: Sequence[UUID]) -> str:

@@ -9,11 +9,13 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
+from pulsed.engine.doctor import Severity
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Errors, Series
 from pulsed.store.base import Backlog
 from pulsed.web.charts import bars, chart_data
+from pulsed.web.pages.system import examined
 from pulsed.web.site import Call
 from pulsed.wording import counted, format_duration
 
@@ -23,6 +25,8 @@ STATISTICS_KEPT = 10.0
 """Seconds for which statistics of the past are shared by all tabs."""
 RECENT_MINUTES = 5
 MOST_ERRORS = 5
+URGENT = {"open transactions", "overdue schedules", "schedules", "autovacuum", "failing workers"}
+"""Findings of the doctor that the page shows; it finds the others by itself, or they can wait."""
 MOST_QUEUES = 30
 
 
@@ -82,7 +86,7 @@ async def show(call: Call) -> Response:
         "overview.html",
         span=span,
         spans=SPANS,
-        warnings=warnings(backlog, workers, summary.now),
+        warnings=[*warnings(backlog, workers, summary.now), *await _examined(call)],
         glance=statistics.glance,
         errors=statistics.errors,
         chart=chart_data(statistics.chart),
@@ -90,6 +94,16 @@ async def show(call: Call) -> Response:
         queues=queue_lines(backlog, workers, statistics.by_queue, summary.now),
         is_empty=is_empty,
     )
+
+
+async def _examined(call: Call) -> list[Warn]:
+    """Return what the doctor found that a person has to act on, at most half a minute old."""
+    found = (await examined(call)).findings
+    return [
+        Warn(f"{one.check.capitalize()}: {one.detail}. {one.advice}", "pulsed doctor")
+        for one in found
+        if one.check in URGENT and one.level is not Severity.OK
+    ]
 
 
 async def _lanes(app: Pulse) -> tuple[list[Backlog], list[WorkerInfo]]:

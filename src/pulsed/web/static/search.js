@@ -19,6 +19,7 @@
       } else input.removeAttribute("aria-activedescendant");
     }
     function show(found) {
+      const kept = options[active]?.label; // an answer that comes late moves no highlight
       options = found;
       list.replaceChildren(...found.map(({ label, hint }, number) => {
         const item = document.createElement("li");
@@ -34,7 +35,7 @@
       }));
       list.hidden = !found.length;
       input.setAttribute("aria-expanded", String(found.length > 0));
-      mark(-1);
+      mark(found.findIndex(({ label }) => label === kept));
     }
     async function update() {
       const turn = ++asked;

@@ -161,6 +161,21 @@ class JobService:
             ]
         )
 
+    async def get_running(
+        self, request: pb.GetRunningRequest, caller: Caller
+    ) -> pb.GetRunningResponse:
+        return pb.GetRunningResponse(
+            lanes=[
+                pb.GetRunningResponse.Lane(
+                    queue=lane.queue,
+                    topic=lane.topic,
+                    running=lane.running,
+                    at_least=lane.at_least,
+                )
+                for lane in await self._store.running()
+            ]
+        )
+
     async def audit(self, request: pb.AuditRequest, caller: Caller) -> pb.AuditResponse:
         found = await self._store.audit(slack=request.slack_seconds)
         return pb.AuditResponse(

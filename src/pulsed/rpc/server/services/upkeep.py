@@ -65,12 +65,12 @@ class UpkeepService:
         jobs = await self._store.schedules.fire(fires)
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
 
-    async def park_schedule(
-        self, request: pb.ParkScheduleRequest, caller: Caller
-    ) -> pb.ParkScheduleResponse:
+    async def set_schedule_error(
+        self, request: pb.SetScheduleErrorRequest, caller: Caller
+    ) -> pb.SetScheduleErrorResponse:
         row = checks.seen_schedule(request.schedule)
-        await self._store.schedules.park(row, clean_text(request.reason))
-        return pb.ParkScheduleResponse()
+        await self._store.schedules.set_error(row, clean_text(request.reason))
+        return pb.SetScheduleErrorResponse()
 
     async def take_turn(self, request: pb.TakeTurnRequest, caller: Caller) -> pb.TakeTurnResponse:
         taken = await self._store.take_turn(length=request.length_seconds)

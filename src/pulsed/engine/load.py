@@ -1,0 +1,108 @@
+"""How much work there is, by queue and topic: for metrics and autoscalers.
+
+Cheap, however large the table is, and bounded in time: callers share a read, an answer stands for
+some seconds, and nobody waits longer than asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from pulsed.errors import StorageError
+from pulsed.store.base import Store
+
+KEEP = 5.0
+"""Seconds for which an answer stands."""
+READ_WITHIN = 15.0
+"""Seconds after which a read is given up; a caller may give up earlier."""
+
+LaneKey: TypeAlias = tuple[str, str]
+"""A queue and a topic."""
+
+
+class Load(NamedTuple):
+    """The work of one topic in one queue."""
+
+    due: int = 0
+    oldest: float = 0.0
+    """Seconds for which the oldest job has been due."""
+    at_least: bool = False
+    """There are more due jobs than counted."""
+    running: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """Jobs that are due or run."""
+        return self.due + self.running
+
+    def plus(self, other: Load) -> Load:
+        """Return the work of both."""
+        return Load(
+            self.due + other.due,
+            max(self.oldest, other.oldest),
+            self.at_least or other.at_least,
+            self.running + other.running,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The work of all queues, as it was read."""
+
+    lanes: Mapping[LaneKey, Load]
+    at: float
+    """When, by the reader's clock."""
+
+
+class LoadReader:
+    """Reads the load of a store. Belongs to one event loop."""
+
+    def __init__(
+        self, store: Store, *, keep: float = KEEP, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._keep = keep
+        self.clock = clock
+        self._read: asyncio.Task[Reading] | None = None
+        self._ended_at = 0.0
+
+    async def read(self, *, within: float) -> Reading:
+        """Return the load, at most some seconds old.
+
+        Raises what the read raised; a failure stands as long as an answer. ``StorageError`` if it
+        takes longer than ``within`` seconds: then the read goes on, for a later call.
+        """
+        reading = self._read
+        if reading is None or (reading.done() and self.clock() - self._ended_at >= self._keep):
+            reading = self._read = asyncio.create_task(self._start(), name="pulsed-load")
+        done, _ = await asyncio.wait([reading], timeout=within)
+        if not done:
+            raise StorageError("The database did not answer in time.")
+        return reading.result()
+
+    async def _start(self) -> Reading:
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._read_now()
+        except TimeoutError as error:
+            raise StorageError("The database did not answer in time.") from error
+        finally:
+            self._ended_at = self.clock()
+
+    async def _read_now(self) -> Reading:
+        store = self._store
+        now, backlog, running = await asyncio.gather(store.now(), store.backlog(), store.running())
+        lanes = {
+            (each.queue, each.topic): Load(
+                each.due, max(0.0, (now - each.oldest).total_seconds()), each.at_least
+            )
+            for each in backlog
+        }
+        for each in running:
+            key = each.queue, each.topic
+            lanes[key] = lanes.get(key, Load())._replace(running=each.running)
+        return Reading(lanes, self.clock())

@@ -1,0 +1,173 @@
+"""Counts the events of a process: plain numbers by queue and topic, ready to be scraped.
+
+This runs once per run of a job, so it does nothing but add. prometheus_client's own counters take
+a lock and make objects for each addition; here one lock covers a batch of events.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from pulsed.model.events import (
+    ENDS,
+    Cancelled,
+    Claimed,
+    DeadLettered,
+    Enqueued,
+    Event,
+    Failed,
+    HandedBack,
+    LeaseLost,
+    LeasesExpired,
+    ListenerChanged,
+    Snoozed,
+    Started,
+    StorageRetried,
+    Succeeded,
+    Suspended,
+)
+from pulsed.model.rollup import BOUNDS, BUCKETS
+
+MOST_LANES = 200
+"""Pairs of a queue and a topic that have labels of their own; ``OTHER`` has the rest."""
+MOST_QUEUES = 100
+MOST_OPERATIONS = 50
+OTHER = "other"
+
+OUTCOMES: dict[type[Event], str] = {
+    Succeeded: "succeeded",
+    Failed: "failed",
+    DeadLettered: "dead_lettered",
+    Cancelled: "cancelled",
+    Suspended: "suspended",
+    Snoozed: "snoozed",
+    HandedBack: "handed_back",
+    LeaseLost: "lease_lost",
+}
+"""How a run may end, and its label."""
+NAMES = tuple(OUTCOMES.values())
+_POSITIONS = {kind: NAMES.index(name) for kind, name in OUTCOMES.items()}
+_DEAD = _POSITIONS[DeadLettered]
+_DECIDED = frozenset({_POSITIONS[each] for each in (Succeeded, Failed, DeadLettered, Cancelled)})
+"""The outcomes whose durations are counted, as the statistics in the database do."""
+
+COUNTED: frozenset[type[Event]] = ENDS | {
+    Enqueued, Started, Claimed, LeasesExpired, StorageRetried, ListenerChanged
+}  # fmt: skip
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Durations:
+    """Durations in the buckets of the statistics."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * BUCKETS
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+
+class Lane:
+    """The counts of one topic in one queue."""
+
+    __slots__ = ("enqueued", "outcomes", "run", "wait")
+
+    def __init__(self) -> None:
+        self.enqueued = 0
+        self.outcomes = [0] * len(NAMES)
+        self.wait = Durations()
+        self.run = Durations()
+
+    @property
+    def dead_lettered(self) -> int:
+        """How many of its jobs became dead letters."""
+        return self.outcomes[_DEAD]
+
+
+class Claims:
+    """The claims from one queue."""
+
+    __slots__ = ("jobs", "took")
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.took = Durations()
+
+
+class Bounded(dict[K, V], Generic[K, V]):
+    """Values by key, made when they are missing; beyond ``most``, all keys share one value."""
+
+    def __init__(self, most: int, other: K, make: Callable[[], V]) -> None:
+        super().__init__()
+        self._most = most
+        self._other = other
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        if len(self) >= self._most and key != self._other:
+            return self[self._other]
+        made = self[key] = self._make()
+        return made
+
+
+OTHER_LANE = (OTHER, OTHER)
+
+
+class Counts:
+    """What has happened in this process since its start.
+
+    Any thread may add. A reader takes no lock: it may see a batch of events half counted, which
+    the next scrape sets right.
+    """
+
+    def __init__(self, lanes: Iterable[tuple[str, str]] = ()) -> None:
+        """Begin with these pairs of a queue and a topic at zero: they get labels first."""
+        self._lock = threading.Lock()
+        self.lanes: Bounded[tuple[str, str], Lane] = Bounded(MOST_LANES, OTHER_LANE, Lane)
+        self.claims: Bounded[str, Claims] = Bounded(MOST_QUEUES, OTHER, Claims)
+        self.retries: Bounded[str, list[int]] = Bounded(MOST_OPERATIONS, OTHER, lambda: [0])
+        self.leases_expired = 0
+        self.listening: bool | None = None
+        """Whether notifications arrive; None: that is not known."""
+        for lane in lanes:
+            _ = self.lanes[lane]
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Count events."""
+        with self._lock:
+            for event in events:
+                self._add(event)
+
+    def _add(self, event: Any) -> None:
+        kind = type(event)
+        position = _POSITIONS.get(kind)
+        if position is not None:
+            lane = self.lanes[event.queue, event.topic]
+            lane.outcomes[position] += 1
+            if position in _DECIDED and event.ran is not None:
+                lane.run.add(event.ran)
+        elif kind is Started:
+            if event.waited is not None:
+                self.lanes[event.queue, event.topic].wait.add(event.waited)
+        elif kind is Enqueued:
+            self.lanes[event.queue, event.topic].enqueued += 1
+        elif kind is Claimed:
+            claims = self.claims[event.queue]
+            claims.jobs += event.jobs
+            claims.took.add(event.seconds)
+        elif kind is LeasesExpired:
+            self.leases_expired += event.count
+        elif kind is StorageRetried:
+            self.retries[event.operation][0] += 1
+        elif kind is ListenerChanged:
+            self.listening = event.connected

@@ -1,0 +1,57 @@
+"""The audit log: who did what, and when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from starlette.responses import Response
+
+from pulsed.errors import InvalidOption
+from pulsed.web.search import NotUnderstood, instant
+from pulsed.web.site import Call
+
+PAGE_SIZE = 50
+
+
+async def show(call: Call) -> Response:
+    """Show what operators did, the newest first."""
+    given = {name: call.query.get(name, "").strip() for name in ("actor", "since", "until")}
+    now = (await call.site.summary()).now
+    problems: list[str] = []
+    times = {name: _time(given[name], now, problems) for name in ("since", "until")}
+    before = _cursor(call.query.get("before", ""))
+    until = min((each for each in (before, times["until"]) if each is not None), default=None)
+    entries = []
+    if not problems:
+        try:
+            entries = await call.app.audit.alist(
+                limit=PAGE_SIZE + 1,
+                since=times["since"],
+                until=until,
+                actor=given["actor"] or None,
+            )
+        except InvalidOption as error:
+            problems.append(str(error))
+    shown = entries[:PAGE_SIZE]
+    is_last = len(entries) <= PAGE_SIZE
+    older = None if is_last else call.url("/audit", **given, before=shown[-1].at.isoformat())
+    return await call.page(
+        "audit.html", entries=shown, older=older, given=given, problems=problems, before=before
+    )
+
+
+def _time(text: str, now: datetime, problems: list[str]) -> datetime | None:
+    try:
+        return instant(text, now) if text else None
+    except NotUnderstood as error:
+        problems.append(str(error))
+        return None
+
+
+def _cursor(text: str) -> datetime | None:
+    """Return where a page begins; a cursor that was tampered with begins at the newest."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

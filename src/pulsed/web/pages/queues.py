@@ -1,0 +1,86 @@
+"""Queues: how much is due, how fast it goes, and who takes from them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from pulsed.app import Pulse
+from pulsed.engine.lanes import Lanes
+from pulsed.engine.why import live
+from pulsed.handler.options import checked_name
+from pulsed.web.charts import bars, chart_data
+from pulsed.web.render import path, term
+from pulsed.web.site import Call
+
+SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+STATISTICS_KEPT = 10.0
+"""Seconds for which statistics of the past are shared by all tabs."""
+MOST_LANES = 200
+"""Queues, or topics of a queue, on one page."""
+
+
+async def show(call: Call) -> Response:
+    """Show all queues."""
+    shared = call.site.shared
+    lanes = await shared.get("running lanes", lambda: read_lanes(call.app))
+    by_queue = await shared.get(
+        "series by queue", lambda: call.app.stats.aseries_by("queue"), seconds=STATISTICS_KEPT
+    )
+    found = lanes.queues(by_queue)
+    return await call.page(
+        "queues.html",
+        queues=found[:MOST_LANES],
+        left_out=len(found[MOST_LANES:]),
+        bars=bars,
+        where=lambda queue: term("queue", queue),
+        link=lambda queue: call.url(f"/queues/{path(queue)}"),
+    )
+
+
+async def show_one(call: Call) -> Response:
+    """Show a queue: its topics, its charts, and the workers that take from it."""
+    name = checked_name("queue", call.path("name"))
+    span = call.query.get("span", "1h")
+    span = span if span in SPANS else "1h"
+    stats, shared = call.app.stats, call.site.shared
+    lanes = await shared.get("running lanes", lambda: read_lanes(call.app))
+    by_topic = await shared.get(
+        ("series by topic", name),
+        lambda: stats.aseries_by("topic", queue=name),
+        seconds=STATISTICS_KEPT,
+    )
+    series = await shared.get(
+        ("series", name, span),
+        lambda: stats.aseries(SPANS[span], queue=name),
+        seconds=STATISTICS_KEPT,
+    )
+    topics = lanes.topics(name, by_topic)
+
+    def where(topic: str) -> str:
+        return f"{term('queue', name)} {term('topic', topic)}"
+
+    return await call.page(
+        "queue.html",
+        name=name,
+        span=span,
+        spans=SPANS,
+        topics=topics[:MOST_LANES],
+        left_out=len(topics[MOST_LANES:]),
+        workers=[each for each in live(lanes.workers, lanes.now) if name in each.queues],
+        chart=chart_data(series),
+        chart_stats=series.stats,
+        bars=bars,
+        where=where,
+        link=lambda topic: call.url("/jobs", q=where(topic)),
+    )
+
+
+async def read_lanes(app: Pulse) -> Lanes:
+    """Read what is due and running, and the workers."""
+    store = app.store
+    return Lanes(
+        *await asyncio.gather(store.backlog(), store.running(), store.workers(), store.now())
+    )

@@ -1,0 +1,83 @@
+"""The system: the database, its size and settings, and what the doctor found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from pulsed.app import Pulse
+from pulsed.engine.doctor import Finding, Severity, examine
+from pulsed.version import __version__
+from pulsed.web.site import Call
+
+KEPT = 30.0
+"""Seconds for which the doctor's findings stand: some of its checks read thousands of rows."""
+
+LABELS = {
+    "engine": "engine",
+    "database": "database",
+    "server": "through",
+    "schema": "schema version",
+    "size": "size",
+    "connections": "connections",
+    "max_connections": "connections at most",
+    "wake_up": "wake-up",
+    "role": "user",
+    "search_path_schema": "schema",
+    "isolation": "isolation",
+    "synchronous_commit": "synchronous commit",
+    "autovacuum": "autovacuum",
+    "synchronous": "synchronous",
+    "journal": "journal",
+    "file_system": "file system",
+    "file_mode": "file mode",
+}
+"""Facts of ``store.check()`` that are shown, in this order."""
+TABLE = "table:"
+"""The beginning of the name of a fact about a table."""
+
+SHAPES = {Severity.FAIL: "▲", Severity.WARN: "◔", Severity.OK: "●"}
+
+
+class Examined(NamedTuple):
+    """What was found, and when."""
+
+    facts: Mapping[str, str]
+    findings: list[Finding]
+    at: datetime
+
+
+async def examined(call: Call) -> Examined:
+    """Return the findings of the doctor, at most half a minute old, for all tabs."""
+    return await call.site.shared.get("doctor", lambda: _examine(call.app), seconds=KEPT)
+
+
+async def _examine(app: Pulse) -> Examined:
+    store = app.store
+    return Examined(await store.check(), await examine(store, app.retention), await store.now())
+
+
+async def show(call: Call) -> Response:
+    """Show the database and the doctor's findings, the worst first."""
+    found = await examined(call)
+    levels = [(level, [one for one in found.findings if one.level is level]) for level in SHAPES]
+    facts = found.facts
+    tables = {name.removeprefix(TABLE): facts[name] for name in facts if name.startswith(TABLE)}
+    return await call.page(
+        "system.html",
+        levels=[(level, findings) for level, findings in levels if findings],
+        shapes=SHAPES,
+        titles={
+            Severity.FAIL: "Broken",
+            Severity.WARN: "Needs a look",
+            Severity.OK: "Well",
+        },
+        facts=[(label, facts[name]) for name, label in LABELS.items() if facts.get(name)],
+        tables=tables,
+        version=__version__,
+        retention=call.app.retention,
+        at=found.at,
+    )

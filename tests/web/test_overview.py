@@ -1,0 +1,113 @@
+"""The overview: what is wrong comes first, and every number is one of the statistics."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from playwright.async_api import Page
+
+from pulsed import Pulse
+from pulsed.model.job import WorkerInfo
+from pulsed.model.rollup import Histogram, Point, Series, Stats
+from pulsed.store.base import Backlog
+from pulsed.web import Local, Role, dashboard
+from pulsed.web.charts import MOST_BARS, bars
+from pulsed.web.pages.overview import glance, queue_lines, warnings
+from tests.support.browser import assert_fits, axe, dark, mobile
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def a_worker(*queues: str, beat: float = 1.0, running: int = 0, topic: str = "send") -> WorkerInfo:
+    return WorkerInfo(
+        id=uuid4(),
+        host="host-3",
+        pid=7,
+        queues=queues,
+        topics=(topic,),
+        slots=10,
+        running=running,
+        last_beat=NOW - timedelta(seconds=beat),
+    )
+
+
+def lane(queue: str, topic: str = "send", due: int = 120) -> Backlog:
+    return Backlog(queue, topic, due, NOW - timedelta(minutes=14))
+
+
+def a_series(*stats: Stats, step: int = 60) -> Series:
+    since = NOW - timedelta(seconds=step * len(stats))
+    points = [Point(since + timedelta(seconds=step * n), each) for n, each in enumerate(stats)]
+    return Series(since, NOW, step, points)
+
+
+def test_due_jobs_that_no_worker_takes_are_a_warning_with_the_command():
+    (warning,) = warnings([lane("encode"), lane("mail")], [a_worker("mail")], NOW)
+    assert warning.text == (
+        "Queue encode: 120 jobs are due and no live worker takes from it, the oldest for 14 min."
+    )
+    assert warning.command == "pulsed worker module:app -q encode"
+
+
+def test_a_missing_handler_is_another_warning():
+    (warning,) = warnings([lane("mail", due=1)], [a_worker("mail", topic="other")], NOW)
+    assert "1 job is due and no live worker has a handler for send" in warning.text
+
+
+def test_a_silent_worker_with_jobs_is_a_warning():
+    (warning,) = warnings([], [a_worker("mail", beat=100, running=2)], NOW)
+    assert "host-3:7 has sent no heartbeat for 2 min, with 2 jobs running" in warning.text
+    assert warnings([], [a_worker("mail", beat=100), a_worker("mail", running=2)], NOW) == []
+
+
+def test_the_tiles_compare_the_last_hour_with_the_last_day():
+    waits = Histogram.of([0.04] * 100)
+    minute = Stats(succeeded=9, failed=1, wait=waits, run=waits)
+    hour = a_series(*[minute] * 60)
+    quiet = [Stats()] * 100
+    day = a_series(*quiet, *[Stats(succeeded=600, dead_lettered=2)] * 44, step=600)
+    found = glance(hour, day)
+    assert found.per_minute == 10
+    assert round(found.usual_per_minute, 1) == 60.2  # while there was something to do
+    assert found.failure_rate == 0.1
+    assert found.new_dead == 88
+    assert found.wait_p95 is not None
+    assert 0.025 < found.wait_p95 <= 0.05
+
+
+def test_queues_with_due_jobs_come_first():
+    workers = [a_worker("mail", "default")]
+    by_queue = {"default": a_series(*[Stats(succeeded=5)] * 60)}
+    lines = queue_lines([lane("encode")], workers, by_queue, NOW)
+    assert [(line.name, line.due, line.workers) for line in lines] == [
+        ("encode", 120, 0),
+        ("default", 0, 1),
+        ("mail", 0, 1),
+    ]
+    assert lines[1].per_minute == 5
+    assert lines[0].oldest == 840
+
+
+def test_small_bars_are_few_and_to_scale():
+    assert bars([]) == ""
+    assert bars([0, 0]) == ""
+    assert bars([1, 2]) == "M0 18v-9.0h3v9.0zM4 18v-18.0h3v18.0z"
+    assert bars([1] * 1_000).count("M") <= MOST_BARS
+
+
+async def test_the_overview_in_a_browser(tmp_path, serve, page: Page):
+    app = Pulse(f"sqlite:///{tmp_path / 'jobs.db'}")
+    url = serve(dashboard(app, access=Local(Role.VIEWER), environment="shop"))
+    await page.goto(f"{url}/")
+    await page.get_by_text("Nothing here yet").wait_for()
+    await app.aenqueue("send", {"to": "ada"}, queue="<b>mail</b>")
+    await page.get_by_text("1 job is due and no live worker").wait_for()  # live, without a reload
+    assert await page.locator("main b", has_text="<b>mail</b>").count() == 1  # as text
+    await page.locator("canvas").first.wait_for()
+    await page.get_by_role("link", name="24 h", exact=True).click()
+    await page.wait_for_url("**/?span=24h")
+    await axe(page)
+    await dark(page)
+    await axe(page)
+    await mobile(page)
+    await assert_fits(page)
+    await app.aclose()
