@@ -16,7 +16,7 @@ from pulsed.web import Basic, Delegated, Local, Role, Tokens, Visitor, dashboard
 from pulsed.web.access import Access
 from pulsed.web.guard import LARGEST_FORM, SECURITY_HEADERS
 from pulsed.web.routes import PAGES
-from pulsed.web.site import Page
+from pulsed.web.site import PageRoute
 
 HERE = "http://127.0.0.1"
 SOME_ID = "01890000-0000-7000-8000-000000000000"
@@ -40,7 +40,7 @@ def a_role(role: Role) -> Access:
     return Delegated(lambda _: Visitor("ada", role))
 
 
-def sample(page: Page) -> str:
+def sample(page: PageRoute) -> str:
     """Return an address of a route, with something for each of its parameters."""
     return (
         page.path.replace("{id}", SOME_ID)
@@ -56,7 +56,7 @@ def form(client: TestClient) -> dict[str, str]:
     return {"csrf": client.cookies["pulsed_csrf"]}
 
 
-def answered(client: TestClient, page: Page, **options: Any) -> int:
+def answered(client: TestClient, page: PageRoute, **options: Any) -> int:
     if page.path == "/live":  # a stream that does not end: what its role may is all that counts
         return 200 if page.role <= Role.VIEWER else 403
     return client.request(page.method, sample(page), **options).status_code
@@ -64,7 +64,7 @@ def answered(client: TestClient, page: Page, **options: Any) -> int:
 
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
-def test_every_route_wants_its_role(app: Pulse, page: Page, role: Role):
+def test_every_route_wants_its_role(app: Pulse, page: PageRoute, role: Role):
     client = visitor_of(app, a_role(role))
     headers = {"origin": HERE}
     data = form(client) if page.method == "POST" else None
@@ -74,7 +74,7 @@ def test_every_route_wants_its_role(app: Pulse, page: Page, role: Role):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
-def test_every_route_wants_a_visitor(app: Pulse, page: Page):
+def test_every_route_wants_a_visitor(app: Pulse, page: PageRoute):
     client = visitor_of(app, Delegated(lambda _: None))
     status = client.request(page.method, sample(page), headers={"origin": HERE}).status_code
     assert status == 401
@@ -95,7 +95,9 @@ POSTS = [page for page in PAGES if page.method == "POST"]
     ],
     ids=str,
 )
-def test_a_form_of_another_site_changes_nothing(app: Pulse, page: Page, headers: dict[str, str]):
+def test_a_form_of_another_site_changes_nothing(
+    app: Pulse, page: PageRoute, headers: dict[str, str]
+):
     client = visitor_of(app, a_role(Role.ADMIN))
     answer = client.post(sample(page), data=form(client), headers=headers)
     assert answer.status_code == 403
@@ -104,7 +106,7 @@ def test_a_form_of_another_site_changes_nothing(app: Pulse, page: Page, headers:
 
 @pytest.mark.parametrize("page", POSTS, ids=lambda page: page.path)
 @pytest.mark.parametrize("csrf", [None, "", "guess"])
-def test_a_form_without_the_token_changes_nothing(app: Pulse, page: Page, csrf: str | None):
+def test_a_form_without_the_token_changes_nothing(app: Pulse, page: PageRoute, csrf: str | None):
     client = visitor_of(app, a_role(Role.ADMIN))
     form(client)
     data = {} if csrf is None else {"csrf": csrf}
@@ -116,7 +118,7 @@ def test_a_form_without_the_token_changes_nothing(app: Pulse, page: Page, csrf: 
 
 
 @pytest.mark.parametrize("page", POSTS[:1], ids=lambda page: page.path)
-def test_a_form_that_is_too_large_is_refused(app: Pulse, page: Page):
+def test_a_form_that_is_too_large_is_refused(app: Pulse, page: PageRoute):
     client = visitor_of(app, a_role(Role.ADMIN))
     data = form(client) | {"payload": "x" * LARGEST_FORM}
     assert client.post(sample(page), data=data, headers={"origin": HERE}).status_code == 403

@@ -7,23 +7,23 @@ from pulsed import Pulse
 from pulsed.errors import InvalidOption
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.routes import PAGES
-from pulsed.web.site import Call, Page
+from pulsed.web.site import PageCall, PageRoute
 from tests.support.visits import Tab
 
 TEXT = "Cancelled 3 jobs; <b>é</b>"
 
 
-async def act(call: Call) -> Response:
+async def act(call: PageCall) -> Response:
     return call.done(TEXT, call.back("/jobs"))
 
 
-async def refuse(_: Call) -> Response:
+async def refuse(_: PageCall) -> Response:
     raise InvalidOption("It has ended already.")
 
 
 @pytest.fixture
 async def tab(monkeypatch, tmp_path):
-    acts = (Page("/act", act, method="POST"), Page("/refuse", refuse, method="POST"))
+    acts = (PageRoute("/act", act, method="POST"), PageRoute("/refuse", refuse, method="POST"))
     monkeypatch.setitem(dashboard.__globals__, "PAGES", (*PAGES, *acts))
     app = Pulse(f"sqlite:///{tmp_path}/jobs.db")
     yield Tab(dashboard(app, access=Local(Role.ADMIN)))

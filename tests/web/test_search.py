@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsed.model.job import JobFilter, PayloadField, Status
-from pulsed.web.search import Known, complete, in_words, parse, quoted
+from pulsed.web.search import Completions, complete, in_words, parse, quoted
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 ID = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
@@ -94,7 +94,7 @@ def test_a_quoted_value_is_read_as_it_was(text):
     assert found.problems or found.where.error == text
 
 
-KNOWN = Known(topics=("send_email", "resend", "charge"), queues=("mail",), tags=("a b",))
+KNOWN = Completions(topics=("send_email", "resend", "charge"), queues=("mail",), tags=("a b",))
 
 
 @pytest.mark.parametrize(

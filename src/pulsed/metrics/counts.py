@@ -77,7 +77,7 @@ class Durations:
         self.seconds += seconds
 
 
-class Lane:
+class LaneCounts:
     """The counts of one topic in one queue."""
 
     __slots__ = ("enqueued", "outcomes", "run", "wait")
@@ -133,7 +133,9 @@ class Counts:
     def __init__(self, lanes: Iterable[tuple[str, str]] = ()) -> None:
         """Begin with these pairs of a queue and a topic at zero: they get labels first."""
         self._lock = threading.Lock()
-        self.lanes: Bounded[tuple[str, str], Lane] = Bounded(MOST_LANES, OTHER_LANE, Lane)
+        self.lanes: Bounded[tuple[str, str], LaneCounts] = Bounded(
+            MOST_LANES, OTHER_LANE, LaneCounts
+        )
         self.claims: Bounded[str, Claims] = Bounded(MOST_QUEUES, OTHER, Claims)
         self.retries: Bounded[str, list[int]] = Bounded(MOST_OPERATIONS, OTHER, lambda: [0])
         self.leases_expired = 0

@@ -24,7 +24,7 @@ from pulsed.web.login import login_routes
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import STATIC
 from pulsed.web.routes import PAGES
-from pulsed.web.site import Call, Page, Site
+from pulsed.web.site import PageCall, PageRoute, Site
 
 
 def dashboard(
@@ -61,7 +61,7 @@ def dashboard(
     return Guard(inner, site.access, lambda: app.store)
 
 
-def _endpoint(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(site: Site, page: PageRoute) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         visitor: Visitor | None = request.state.visitor
         if visitor is None or not visitor.may(page.role):
@@ -74,7 +74,7 @@ def _endpoint(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]
         form: Mapping[str, list[str]] | None = {} if is_safe else await read_form(request)
         if form is None:
             return PlainTextResponse("This form is too large, or has expired: reload it.\n", 403)
-        call = Call(site, request, visitor, form)
+        call = PageCall(site, request, visitor, form)
         who = Operator(f"{visitor.name} (dashboard)", role=visitor.role.name.lower())
         with acting_as(who):
             return await _answered(call, page)
@@ -82,7 +82,7 @@ def _endpoint(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]
     return answer
 
 
-async def _answered(call: Call, page: Page) -> Response:
+async def _answered(call: PageCall, page: PageRoute) -> Response:
     """Return an endpoint's answer, or a page about what went wrong."""
     try:
         answer = await page.endpoint(call)
@@ -99,7 +99,7 @@ async def _answered(call: Call, page: Page) -> Response:
     return answer
 
 
-async def _error_page(call: Call, status: int, message: str) -> Response:
+async def _error_page(call: PageCall, status: int, message: str) -> Response:
     if call.is_fragment:
         return PlainTextResponse(message, status)
     return await call.page("error.html", status=status, message=message)

@@ -16,7 +16,7 @@ PREFIX = "argument."
 """Of the names of the form's fields, so that an argument may be named like an option."""
 
 
-class Field(NamedTuple):
+class ArgumentField(NamedTuple):
     """A field of the form."""
 
     name: str
@@ -48,12 +48,12 @@ class Typed(NamedTuple):
     """For each argument that could not be read, why."""
 
 
-def fields_of(handler: Handler[Any]) -> list[Field]:
+def fields_of(handler: Handler[Any]) -> list[ArgumentField]:
     """Return a field for each parameter of a handler."""
     return [_field(parameter) for parameter in handler.parameters]
 
 
-def typed(fields: Sequence[Field], form: Mapping[str, Sequence[str]]) -> Typed:
+def typed(fields: Sequence[ArgumentField], form: Mapping[str, Sequence[str]]) -> Typed:
     """Return the arguments that were typed into the fields."""
     arguments: dict[str, Any] = {}
     problems: dict[str, str] = {}
@@ -71,10 +71,10 @@ def typed(fields: Sequence[Field], form: Mapping[str, Sequence[str]]) -> Typed:
     return Typed(arguments, problems)
 
 
-def _field(parameter: Parameter) -> Field:
+def _field(parameter: Parameter) -> ArgumentField:
     kind, is_nullable = _without_none(types.type_info(parameter.hint))
     how, read, choices = _way(kind)
-    return Field(
+    return ArgumentField(
         parameter.name,
         how,
         read,

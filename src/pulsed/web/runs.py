@@ -11,7 +11,7 @@ from pulsed.client.step_wording import Tone
 from pulsed.model.job import Failure, JobRow, Status
 
 
-class Run(NamedTuple):
+class RunBar(NamedTuple):
     """One run of a job."""
 
     attempt: int
@@ -43,20 +43,20 @@ ENDS: dict[str | None, tuple[str, Tone]] = {
 }
 
 
-def runs_of(job: JobRow, failures: Sequence[Failure], waits_since: datetime | None) -> list[Run]:
+def runs_of(job: JobRow, failures: Sequence[Failure], waits_since: datetime | None) -> list[RunBar]:
     """Return the runs of a job that are known: the failed ones, and the last one."""
     runs = [
-        Run(each.attempt, each.worker_id, each.started_at, each.ended_at, "failed", "bad", each)
+        RunBar(each.attempt, each.worker_id, each.started_at, each.ended_at, "failed", "bad", each)
         for each in failures
     ]
     if job.status is Status.RUNNING:
         word = "asked to stop" if job.cancel_requested else "runs now"
-        runs.append(Run(job.attempts, job.locked_by, job.started_at, None, word, "running"))
+        runs.append(RunBar(job.attempts, job.locked_by, job.started_at, None, word, "running"))
     elif job.started_at is not None and job.last_outcome in ENDS and not _is_last(job, failures):
         end, tone = ENDS[job.last_outcome]
         attempt = job.attempts if tone == "good" else job.attempts + 1
         ended = job.completed_at or waits_since
-        runs.append(Run(attempt, job.last_worker, job.started_at, ended, end, tone))
+        runs.append(RunBar(attempt, job.last_worker, job.started_at, ended, end, tone))
     return runs
 
 
@@ -65,7 +65,7 @@ def _is_last(job: JobRow, failures: Sequence[Failure]) -> bool:
     return bool(failures) and failures[-1].started_at == job.started_at
 
 
-def timeline(job: JobRow, runs: Sequence[Run], now: datetime) -> list[Bar]:
+def timeline(job: JobRow, runs: Sequence[RunBar], now: datetime) -> list[Bar]:
     """Return a job's life as stretches of waiting and of work."""
     scale = Scale(job.submitted_at, job.completed_at or now)
     bars = []

@@ -12,7 +12,7 @@ from pulsed.model.schedule import CatchUp, Overlap, ScheduleSpec
 from pulsed.model.timetable import Every, cron_timetable
 
 
-class Field(NamedTuple):
+class ScheduleField(NamedTuple):
     """One field of the form."""
 
     name: str
@@ -63,22 +63,22 @@ def _words(_: str, text: str) -> list[str]:
 
 
 FIELDS = (
-    Field("cron", "Cron", _text, hint="0 9 * * MON-FRI, or @hourly"),
-    Field("tz", "Time zone of cron", _text, hint="Europe/Berlin"),
-    Field("every", "Every", _seconds, hint="90, 5m or 2h"),
-    Field("at", "Once, at", _instant, hint="2026-11-17T09:00Z"),
-    Field("catch_up", "Catch up", _text, tuple(CatchUp)),
-    Field("limit", "Catch up at most", _number),
-    Field("overlap", "Overlap", _text, tuple(Overlap)),
-    Field("jitter", "Jitter", _seconds, hint="seconds, or 5m"),
-    Field("start", "Not before", _instant),
-    Field("end", "Not after", _instant),
-    Field("queue", "Queue", _text),
-    Field("priority", "Priority", _number, hint="-100 to 100"),
-    Field("max_attempts", "Attempts", _number),
-    Field("timeout", "Timeout", _seconds, hint="seconds, or 5m"),
-    Field("lease", "Lease", _seconds, hint="seconds, or 5m"),
-    Field("tags", "Tags", _words, hint="eu, vip"),
+    ScheduleField("cron", "Cron", _text, hint="0 9 * * MON-FRI, or @hourly"),
+    ScheduleField("tz", "Time zone of cron", _text, hint="Europe/Berlin"),
+    ScheduleField("every", "Every", _seconds, hint="90, 5m or 2h"),
+    ScheduleField("at", "Once, at", _instant, hint="2026-11-17T09:00Z"),
+    ScheduleField("catch_up", "Catch up", _text, tuple(CatchUp)),
+    ScheduleField("limit", "Catch up at most", _number),
+    ScheduleField("overlap", "Overlap", _text, tuple(Overlap)),
+    ScheduleField("jitter", "Jitter", _seconds, hint="seconds, or 5m"),
+    ScheduleField("start", "Not before", _instant),
+    ScheduleField("end", "Not after", _instant),
+    ScheduleField("queue", "Queue", _text),
+    ScheduleField("priority", "Priority", _number, hint="-100 to 100"),
+    ScheduleField("max_attempts", "Attempts", _number),
+    ScheduleField("timeout", "Timeout", _seconds, hint="seconds, or 5m"),
+    ScheduleField("lease", "Lease", _seconds, hint="seconds, or 5m"),
+    ScheduleField("tags", "Tags", _words, hint="eu, vip"),
 )
 _BY_NAME = {field.name: field for field in FIELDS}
 _NEVER_EMPTY = {"catch_up", "overlap", "queue"}

@@ -249,7 +249,7 @@ MOST_SUGGESTIONS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Completions:
     """What can be offered while somebody types."""
 
     topics: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ class Known:
     errors: tuple[str, ...] = ()
 
 
-def complete(text: str, known: Known) -> list[str]:
+def complete(text: str, known: Completions) -> list[str]:
     """Return what the last term of a text may become; each is the whole text then."""
     text = text[:LONGEST]
     match = re.search(r'(?:[^\s"]|"(?:[^"\\]|\\.)*(?:"|$))*$', text)

@@ -88,7 +88,7 @@ async def serving(app: Pulse, where: Serving) -> AsyncIterator[Served]:
         )
     import uvicorn  # noqa: PLC0415 - only where it is served
 
-    class Server(uvicorn.Server):
+    class SignalFreeServer(uvicorn.Server):
         """Leaves the signals to the command that serves it."""
 
         @contextlib.contextmanager
@@ -98,7 +98,7 @@ async def serving(app: Pulse, where: Serving) -> AsyncIterator[Served]:
     access = where.access
     site = dashboard(app, access=access, environment=where.environment)
     with _listening(*where.address) as listener:
-        server = Server(
+        server = SignalFreeServer(
             uvicorn.Config(
                 site,
                 log_level="warning",

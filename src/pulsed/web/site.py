@@ -21,7 +21,7 @@ from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summarize
 from pulsed.web.works import Works
 
-Endpoint = Callable[["Call"], Awaitable[Response]]
+Endpoint = Callable[["PageCall"], Awaitable[Response]]
 
 NOTICE_COOKIE = "pulsed_notice"
 LONGEST_NOTICE = 500
@@ -53,7 +53,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Call:
+class PageCall:
     """A request to a page or an act, from an authenticated visitor."""
 
     site: Site
@@ -146,7 +146,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Page:
+class PageRoute:
     """A route of the dashboard, and the role that it needs."""
 
     path: str

@@ -19,7 +19,7 @@ DEEPEST = 4
 """Levels that are indented."""
 
 
-class Row(NamedTuple):
+class StepBar(NamedTuple):
     """A step, a child, or a line about children that are not shown."""
 
     depth: int
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     """The job of a step, or of children that are not shown."""
 
 
-def rows_of(node: Node) -> list[Row]:
+def rows_of(node: Node) -> list[StepBar]:
     """Return the rows of a workflow."""
     return list(_rows(node, _scale(node), 0))
 
@@ -47,10 +47,10 @@ def _scale(node: Node) -> Scale:
     return Scale(min(begins), max((end for end in ends if end is not None), default=node.now))
 
 
-def _rows(node: Node, scale: Scale, depth: int) -> Iterator[Row]:
+def _rows(node: Node, scale: Scale, depth: int) -> Iterator[StepBar]:
     deeper = min(depth + 1, DEEPEST)
     for step in node.steps:
-        yield Row(
+        yield StepBar(
             depth,
             _bars_of(step, node, scale),
             outcome_of(step, node),
@@ -64,9 +64,9 @@ def _rows(node: Node, scale: Scale, depth: int) -> Iterator[Row]:
             yield _child_row(child, scale, deeper)
             yield from _rows(child.node, scale, min(deeper + 1, DEEPEST))
         if left := step.children.total - len(step.children.shown):
-            yield Row(deeper, [], Said(f"and {left:,} more", "soft"), parent=node.job)
+            yield StepBar(deeper, [], Said(f"and {left:,} more", "soft"), parent=node.job)
     if node.others:
-        yield Row(depth, [], Said(f"{node.others:,} of no step here", "soft"), parent=node.job)
+        yield StepBar(depth, [], Said(f"{node.others:,} of no step here", "soft"), parent=node.job)
 
 
 def _bars_of(step: Step, node: Node, scale: Scale) -> list[Bar]:
@@ -82,9 +82,9 @@ def _kind(step: Step) -> str:
     return "good" if step.checkpoint.state in (StepState.DONE, StepState.OPEN) else "bad"
 
 
-def _child_row(child: Child, scale: Scale, depth: int) -> Row:
+def _child_row(child: Child, scale: Scale, depth: int) -> StepBar:
     job, now = child.node.job, child.node.now
-    return Row(
+    return StepBar(
         depth, _child_bars(job, scale, now), _child_said(job, now), None, None, job, child.place
     )
 

@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from pulsed.errors import InvalidOption
 from pulsed.web.search import NotUnderstood, instant
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 
 PAGE_SIZE = 50
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show what operators did, the newest first."""
     given = {name: call.query.get(name, "").strip() for name in ("actor", "since", "until")}
     now = (await call.site.summary()).now

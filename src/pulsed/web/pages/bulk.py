@@ -14,7 +14,7 @@ from pulsed.model.job import JobFilter, Status
 from pulsed.web.access import Role
 from pulsed.web.pages.jobs import search_of
 from pulsed.web.search import Search, in_words
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 from pulsed.web.works import Work, new_id
 from pulsed.wording import counted
 
@@ -22,7 +22,7 @@ ACTS = {"retry": RETRY, "run-now": RUN_NOW, "cancel": CANCEL, "delete": DELETE}
 ROLES = {"delete": Role.ADMIN}
 
 
-async def preview(call: Call) -> Response:
+async def preview(call: PageCall) -> Response:
     """Show how many jobs an act would change, and ask whether to do it."""
     name = call.query.get("act", "")
     act = ACTS.get(name)
@@ -69,10 +69,10 @@ def _chosen(search: Search, act: Act, until: datetime) -> JobFilter:
     return msgspec.structs.replace(search.where, status=allowed, until=until)
 
 
-def _perform(name: str) -> Callable[[Call], Awaitable[Response]]:
+def _perform(name: str) -> Callable[[PageCall], Awaitable[Response]]:
     act = ACTS[name]
 
-    async def start(call: Call) -> Response:
+    async def start(call: PageCall) -> Response:
         now = await call.app.store.now()
         until = _instant(call.given("until"))
         search = search_of(call, call.given("q"), until)
@@ -100,7 +100,7 @@ cancel = _perform("cancel")
 delete = _perform("delete")
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show how far an act is."""
     work = call.site.works.get(call.path("name"))
     q = call.query.get("q", "")

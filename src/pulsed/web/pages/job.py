@@ -24,7 +24,7 @@ from pulsed.model.workflow import fan_out_of
 from pulsed.store.base import Store
 from pulsed.web.json_text import NotJson, edited, pretty, shown
 from pulsed.web.runs import runs_of, timeline
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 from pulsed.web.waterfall import rows_of
 
 STEPS = 200
@@ -63,7 +63,7 @@ class JobView:
         return self.tree.job
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show a job."""
     job_id = checked_id(call.path("id"))
     skip = _number(call, "skip")
@@ -118,7 +118,7 @@ def _waits(job: JobRow, kind: StepKind) -> bool:
     return job.status is Status.WAITING and job.wait_kind == kind
 
 
-def _number(call: Call, name: str) -> int:
+def _number(call: PageCall, name: str) -> int:
     text = call.query.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else 0
 
@@ -158,19 +158,19 @@ async def _ancestors(store: Store, job: JobRow) -> list[JobRow]:
 # -- texts ----------------------------------------------------------------------------------------
 
 
-async def payload(call: Call) -> Response:
+async def payload(call: PageCall) -> Response:
     """Show or download a job's payload."""
     job = await read_one(call.app.store, checked_id(call.path("id")))
     return _text(call, job, "payload", job.payload)
 
 
-async def result(call: Call) -> Response:
+async def result(call: PageCall) -> Response:
     """Show or download a job's result."""
     job = await read_one(call.app.store, checked_id(call.path("id")))
     return _text(call, job, "result", job.result or "null")
 
 
-def _text(call: Call, job: JobRow, what: str, text: str) -> Response:
+def _text(call: PageCall, job: JobRow, what: str, text: str) -> Response:
     if not call.visitor.may_see_payloads:
         return PlainTextResponse("Payloads and results are hidden from your role.\n", 403)
     answer = PlainTextResponse(pretty(text, call.site.redaction) + "\n")
@@ -180,7 +180,7 @@ def _text(call: Call, job: JobRow, what: str, text: str) -> Response:
     return answer
 
 
-async def traceback(call: Call) -> Response:
+async def traceback(call: PageCall) -> Response:
     """Show the whole traceback of a failed run."""
     job_id, token = checked_id(call.path("id")), _token(call)
     found = await call.app.store.failures(job_id, after=token - 1, limit=1)
@@ -189,7 +189,7 @@ async def traceback(call: Call) -> Response:
     return PlainTextResponse((found[0].traceback or found[0].error) + "\n")
 
 
-def _token(call: Call) -> int:
+def _token(call: PageCall) -> int:
     text = call.path("token")
     if not (text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER):
         raise InvalidOption(f"{text!r} is no run.")
@@ -199,7 +199,7 @@ def _token(call: Call) -> int:
 # -- acts -----------------------------------------------------------------------------------------
 
 
-async def retry(call: Call) -> Response:
+async def retry(call: PageCall) -> Response:
     """Send a dead-lettered or cancelled job back to PENDING."""
     job_id = checked_id(call.path("id"))
     fresh = call.given("fresh") == "yes"
@@ -208,13 +208,13 @@ async def retry(call: Call) -> Response:
     return call.done(f"The job is pending and will run again{start}.", call.back(f"/jobs/{job_id}"))
 
 
-async def edit(call: Call) -> Response:
+async def edit(call: PageCall) -> Response:
     """Show the payload of a dead letter, to be edited before a retry."""
     job = await read_one(call.app.store, checked_id(call.path("id")))
     return await _edit_page(call, job, pretty(job.payload, call.site.redaction))
 
 
-async def edit_and_retry(call: Call) -> Response:
+async def edit_and_retry(call: PageCall) -> Response:
     """Replace the payload of a dead letter, and send it back to PENDING."""
     job = await read_one(call.app.store, checked_id(call.path("id")))
     text = call.given("payload")
@@ -226,7 +226,7 @@ async def edit_and_retry(call: Call) -> Response:
     return call.done("The payload is changed, and the job will run again.", f"/jobs/{job.id}")
 
 
-async def _edit_page(call: Call, job: JobRow, text: str, problem: str = "") -> Response:
+async def _edit_page(call: PageCall, job: JobRow, text: str, problem: str = "") -> Response:
     if not call.visitor.may_see_payloads:
         return PlainTextResponse("Payloads and results are hidden from your role.\n", 403)
     if job.status not in REPLAYABLE:
@@ -243,14 +243,14 @@ async def _edit_page(call: Call, job: JobRow, text: str, problem: str = "") -> R
     )
 
 
-async def run_now(call: Call) -> Response:
+async def run_now(call: PageCall) -> Response:
     """Make a job due that waits for its time."""
     job_id = checked_id(call.path("id"))
     await call.app.jobs.arun_now(job_id)
     return call.done("The job is due now.", call.back(f"/jobs/{job_id}"))
 
 
-async def cancel(call: Call) -> Response:
+async def cancel(call: PageCall) -> Response:
     """Cancel a job, or ask it to stop."""
     job_id = checked_id(call.path("id"))
     status = await call.app.jobs.acancel(job_id)
@@ -259,7 +259,7 @@ async def cancel(call: Call) -> Response:
     return call.done(text, call.back(f"/jobs/{job_id}"))
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: PageCall) -> Response:
     """Remove a job."""
     job_id = checked_id(call.path("id"))
     if call.given("sure") != "yes":
@@ -268,7 +268,7 @@ async def delete(call: Call) -> Response:
     return call.done(f"Job {job_id} is deleted.", "/jobs")
 
 
-async def signal(call: Call) -> Response:
+async def signal(call: PageCall) -> Response:
     """Send a signal to a workflow."""
     job_id = checked_id(call.path("id"))
     name, text = call.given("name").strip(), call.given("payload").strip()

@@ -20,8 +20,8 @@ from pulsed.web import search as searching
 from pulsed.web.access import Role
 from pulsed.web.reasons import reason
 from pulsed.web.redaction import Redaction
-from pulsed.web.search import Known, Search, parse
-from pulsed.web.site import Call
+from pulsed.web.search import Completions, Search, parse
+from pulsed.web.site import PageCall
 from pulsed.wording import counted
 
 SIZES = (25, 50, 100, 200)
@@ -46,7 +46,7 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobLine:
     """A job in the list; ``job`` is None if it was deleted while the list was open."""
 
     id: UUID
@@ -68,7 +68,7 @@ class Row:
                 return self.job.completed_at
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show a page of the jobs that match the search, or the same jobs again."""
     now = await call.site.shared.get("now", call.app.store.now)
     search = search_of(call, call.query.get("q", ""), now)
@@ -104,7 +104,7 @@ async def show(call: Call) -> Response:
     )
 
 
-async def _page(call: Call, search: Search, size: int, before: str | None) -> Page[JobRow]:
+async def _page(call: PageCall, search: Search, size: int, before: str | None) -> Page[JobRow]:
     """Return the jobs of the page; those that the address names, if an open list asks again."""
     if shown := _ids(call.query.get("ids", "")):
         found = await call.app.store.get(shown)
@@ -114,7 +114,7 @@ async def _page(call: Call, search: Search, size: int, before: str | None) -> Pa
     return await call.app.store.list_jobs(search.where, limit=size, before=cursor)
 
 
-def search_of(call: Call, text: str, now: datetime) -> Search:
+def search_of(call: PageCall, text: str, now: datetime) -> Search:
     """Return the search of a text, as far as the visitor may search."""
     found = parse(text, now)
     if found.where.payload and not call.visitor.may_see_payloads:
@@ -131,12 +131,12 @@ def _row(
     workers: Sequence[WorkerInfo],
     now: datetime,
     redaction: Redaction | None,
-) -> Row:
+) -> JobLine:
     said = "" if job is None else reason(job, workers, now, redaction=redaction)
-    return Row(job_id, job, said)
+    return JobLine(job_id, job, said)
 
 
-async def _chips(call: Call, search: Search) -> list[Chip]:
+async def _chips(call: PageCall, search: Search) -> list[Chip]:
     where = search.in_any_status
     key = ("jobs counts", search.with_status(""), where.payload)
     counts: Counts = await call.site.shared.get(key, lambda: call.app.store.counts(where))
@@ -160,7 +160,7 @@ async def _chips(call: Call, search: Search) -> list[Chip]:
     return chips
 
 
-async def _newest(call: Call, search: Search) -> Sequence[UUID]:
+async def _newest(call: PageCall, search: Search) -> Sequence[UUID]:
     """Return the newest jobs that match, for a list that is open already."""
     if "ids" not in call.query:
         return ()
@@ -175,7 +175,7 @@ async def _nothing() -> Sequence[UUID]:
     return ()
 
 
-def _refresh(call: Call, page: Page[JobRow], ids: Sequence[UUID]) -> str:
+def _refresh(call: PageCall, page: Page[JobRow], ids: Sequence[UUID]) -> str:
     """Return the address of the same jobs: an open list updates its rows and moves none."""
     kept = {name: call.query.get(name) for name in ("q", "size", "before", "trail")}
     if not ids:
@@ -223,13 +223,13 @@ def _id(text: str) -> UUID | None:
 # -- completion -----------------------------------------------------------------------------------
 
 
-async def complete(call: Call) -> Response:
+async def complete(call: PageCall) -> Response:
     """Return what the text of the search box may become."""
     known = await call.site.shared.get("known", lambda: _known(call), seconds=KNOWN_SECONDS)
     return JSONResponse(searching.complete(call.query.get("q", ""), known))
 
 
-async def _known(call: Call) -> Known:
+async def _known(call: PageCall) -> Completions:
     """Return names from the handlers, the workers and a few jobs: no scan of the table."""
     store = call.app.store
     workers = await store.workers()
@@ -240,7 +240,7 @@ async def _known(call: Call) -> Known:
     topics = {handler.topic for handler in call.app.registry}
     topics |= {topic for worker in workers for topic in worker.topics}
     queues = {queue for worker in workers for queue in worker.queues}
-    return Known(
+    return Completions(
         topics=_sorted(topics | {job.topic for job in recent}),
         queues=_sorted(queues | {job.queue for job in recent}),
         tags=_sorted(tag for job in recent for tag in job.tags),
@@ -255,7 +255,7 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 # -- what can be done to those selected -----------------------------------------------------------
 
 
-def _acts_for(call: Call) -> list[tuple[str, str, str]]:
+def _acts_for(call: PageCall) -> list[tuple[str, str, str]]:
     """Return the acts that the visitor may do: their path, label and look."""
     acts = [
         (role, path, label, look)
@@ -270,7 +270,7 @@ def _acts_for(call: Call) -> list[tuple[str, str, str]]:
     return [(path, label, look) for _, path, label, look in acts]
 
 
-def _selected(call: Call) -> list[UUID]:
+def _selected(call: PageCall) -> list[UUID]:
     ids = [checked_id(given) for given in call.form.get("id", [])]
     if not ids:
         raise InvalidOption("Select jobs first.")
@@ -279,8 +279,8 @@ def _selected(call: Call) -> list[UUID]:
     return ids
 
 
-def _act(act: Act) -> Callable[[Call], Awaitable[Response]]:
-    async def perform(call: Call) -> Response:
+def _act(act: Act) -> Callable[[PageCall], Awaitable[Response]]:
+    async def perform(call: PageCall) -> Response:
         ids = _selected(call)
         answers = await act.perform(call.app.store, ids, operator())
         done = sum(was_done for was_done, _ in answers.values())
@@ -306,7 +306,7 @@ run_now = _act(RUN_NOW)
 _delete = _act(DELETE)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: PageCall) -> Response:
     """Delete the selected jobs, after a second click on a page that names them."""
     if call.given("sure"):
         return await _delete(call)

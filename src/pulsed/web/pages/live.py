@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response, StreamingResponse
 
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 
 
-async def stream(call: Call) -> Response:
+async def stream(call: PageCall) -> Response:
     """Return the summaries as they change, for as long as the tab is open and visible."""
     hub = call.request.app.state.hub
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

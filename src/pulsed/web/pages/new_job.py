@@ -10,8 +10,8 @@ from typing import Any
 from starlette.responses import Response
 
 from pulsed.errors import InvalidJob
-from pulsed.web.new_job import Field, fields_of, read_json, typed
-from pulsed.web.site import Call
+from pulsed.web.new_job import ArgumentField, fields_of, read_json, typed
+from pulsed.web.site import PageCall
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 
@@ -25,16 +25,16 @@ def _object(text: str) -> dict[str, Any]:
     raise ValueError("A payload is an object: the names of the arguments and their values.")
 
 
-WHOLE = Field("payload", "json", _object, is_required=True)
+WHOLE = ArgumentField("payload", "json", _object, is_required=True)
 """The field for all arguments of a topic whose handler is not known here."""
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show the form: first the topics, then the fields of the chosen one."""
     return await _form(call, call.query.get("topic", ""), {}, {})
 
 
-async def enqueue(call: Call) -> Response:
+async def enqueue(call: PageCall) -> Response:
     """Enqueue the job, or show the form again with what is wrong with it."""
     topic = call.given("topic")
     fields = _fields(call, topic)
@@ -55,7 +55,7 @@ async def enqueue(call: Call) -> Response:
 
 
 async def _form(
-    call: Call, topic: str, given: Mapping[str, str], problems: Mapping[str, str]
+    call: PageCall, topic: str, given: Mapping[str, str], problems: Mapping[str, str]
 ) -> Response:
     handler = call.app.registry.find(topic)
     return await call.page(
@@ -71,7 +71,7 @@ async def _form(
     )
 
 
-async def _topics(call: Call) -> list[str]:
+async def _topics(call: PageCall) -> list[str]:
     """Return the topics of the app, and those that live workers have handlers for."""
     known = {handler.topic for handler in call.app.registry}
     for worker in await call.app.store.workers():
@@ -79,12 +79,12 @@ async def _topics(call: Call) -> list[str]:
     return sorted(known)
 
 
-def _fields(call: Call, topic: str) -> Sequence[Field]:
+def _fields(call: PageCall, topic: str) -> Sequence[ArgumentField]:
     handler = call.app.registry.find(topic)
     return [WHOLE] if handler is None else fields_of(handler)
 
 
-def _options(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
+def _options(call: PageCall) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the options of the job, and what is wrong with them."""
     options: dict[str, Any] = {}
     problems: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _options(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
     return options, problems
 
 
-def _placed(problem: str, fields: Sequence[Field]) -> dict[str, str]:
+def _placed(problem: str, fields: Sequence[ArgumentField]) -> dict[str, str]:
     """Return a problem at the field that it names, or at the form."""
     match = _ARGUMENT.search(problem)
     name = next((each for each in match.groups() if each), "") if match else ""

@@ -16,7 +16,7 @@ from pulsed.model.rollup import Errors, Series
 from pulsed.store.base import Backlog
 from pulsed.web.charts import bars, chart_data
 from pulsed.web.pages.system import examined
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 from pulsed.wording import counted, format_duration
 
 SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
@@ -62,7 +62,7 @@ class Glance(NamedTuple):
     run_p95: float | None
 
 
-class Statistics(NamedTuple):
+class OverviewStatistics(NamedTuple):
     """All statistics that the page shows."""
 
     glance: Glance
@@ -71,7 +71,7 @@ class Statistics(NamedTuple):
     by_queue: dict[str, Series]
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show the state of the whole database."""
     span = call.query.get("span", "1h")
     span = span if span in SPANS else "1h"
@@ -96,7 +96,7 @@ async def show(call: Call) -> Response:
     )
 
 
-async def _examined(call: Call) -> list[Warn]:
+async def _examined(call: PageCall) -> list[Warn]:
     """Return what the doctor found that a person has to act on, at most half a minute old."""
     found = (await examined(call)).findings
     return [
@@ -111,7 +111,7 @@ async def _lanes(app: Pulse) -> tuple[list[Backlog], list[WorkerInfo]]:
     return await asyncio.gather(store.backlog(), store.workers())
 
 
-async def read_statistics(app: Pulse, span: str) -> Statistics:
+async def read_statistics(app: Pulse, span: str) -> OverviewStatistics:
     """Read the statistics of the page: four reads of rollups, however many jobs there are."""
     stats = app.stats
     hour, day, chart, errors, by_queue = await asyncio.gather(
@@ -121,7 +121,7 @@ async def read_statistics(app: Pulse, span: str) -> Statistics:
         stats.aerrors(SPANS["1h"], limit=MOST_ERRORS),
         stats.aseries_by("queue", SPANS["1h"]),
     )
-    return Statistics(glance(hour, day), chart, errors, by_queue)
+    return OverviewStatistics(glance(hour, day), chart, errors, by_queue)
 
 
 def glance(hour: Series, day: Series) -> Glance:

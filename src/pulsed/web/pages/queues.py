@@ -13,7 +13,7 @@ from pulsed.engine.why import live
 from pulsed.handler.options import checked_name
 from pulsed.web.charts import bars, chart_data
 from pulsed.web.render import path, term
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 
 SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 STATISTICS_KEPT = 10.0
@@ -22,7 +22,7 @@ MOST_LANES = 200
 """Queues, or topics of a queue, on one page."""
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show all queues."""
     shared = call.site.shared
     lanes = await shared.get("running lanes", lambda: read_lanes(call.app))
@@ -40,7 +40,7 @@ async def show(call: Call) -> Response:
     )
 
 
-async def show_one(call: Call) -> Response:
+async def show_one(call: PageCall) -> Response:
     """Show a queue: its topics, its charts, and the workers that take from it."""
     name = checked_name("queue", call.path("name"))
     span = call.query.get("span", "1h")

@@ -19,7 +19,7 @@ from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, Sche
 from pulsed.web.json_text import pretty
 from pulsed.web.render import path
 from pulsed.web.schedule_form import FIELDS, changes, faulty_field, texts_of
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 from pulsed.wording import format_duration
 
 PAGE_SIZE = 25
@@ -54,7 +54,7 @@ class ScheduleLine(NamedTuple):
         return SHAPES[self.schedule.state]
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show the schedules of all apps in the database."""
     after = (call.query.get("after_app", ""), call.query.get("after", ""))
     cursor = ScheduleKey(*after) if all(after) else None
@@ -108,13 +108,13 @@ def line_of(
     return ScheduleLine(schedule, when, problem, is_overdue, list(reversed(fires)))
 
 
-async def show_one(call: Call) -> Response:
+async def show_one(call: PageCall) -> Response:
     """Show a schedule."""
     return await _page(call, call.query.get("app") or call.app.name)
 
 
 async def _page(
-    call: Call,
+    call: PageCall,
     app: str,
     *,
     status: int = 200,
@@ -147,7 +147,7 @@ async def _page(
     )
 
 
-def _payload(call: Call, schedule: Schedule) -> str | None:
+def _payload(call: PageCall, schedule: Schedule) -> str | None:
     if not call.visitor.may_see_payloads:
         return None
     return pretty(schedule.spec.payload, call.site.redaction)
@@ -156,28 +156,28 @@ def _payload(call: Call, schedule: Schedule) -> str | None:
 # -- acts -----------------------------------------------------------------------------------------
 
 
-async def run_now(call: Call) -> Response:
+async def run_now(call: PageCall) -> Response:
     """Enqueue its job now."""
     schedules, name, back = _target(call)
     job = await schedules.arun_now(name)
     return call.done(f"Enqueued job {job.id} of schedule {name}.", back)
 
 
-async def pause(call: Call) -> Response:
+async def pause(call: PageCall) -> Response:
     """Stop making jobs."""
     schedules, name, back = _target(call)
     await schedules.apause(name)
     return call.done(f"Schedule {name} is paused.", back)
 
 
-async def resume(call: Call) -> Response:
+async def resume(call: PageCall) -> Response:
     """Make jobs again, from the next occurrence on."""
     schedules, name, back = _target(call)
     await schedules.aresume(name)
     return call.done(f"Schedule {name} is active again.", back)
 
 
-async def edit(call: Call) -> Response:
+async def edit(call: PageCall) -> Response:
     """Change what was changed in the form; what is wrong is said at its field."""
     schedules, name, back = _target(call)
     old = await schedules.aget(name)
@@ -193,7 +193,7 @@ async def edit(call: Call) -> Response:
     return call.done(f"Schedule {name} is changed: {', '.join(changed)}.", back)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: PageCall) -> Response:
     """Remove a schedule."""
     schedules, name, _ = _target(call)
     if call.given("sure") != "yes":
@@ -202,7 +202,7 @@ async def delete(call: Call) -> Response:
     return call.done(f"Schedule {name} is deleted; the jobs that it made stay.", "/schedules")
 
 
-def _target(call: Call) -> tuple[Schedules, str, str]:
+def _target(call: PageCall) -> tuple[Schedules, str, str]:
     """Return the schedules of the app that the form names, the name, and where to go then."""
     app, name = call.given("app") or call.app.name, call.path("name")
     return call.app.schedules.of(app), name, call.back(_address(name))

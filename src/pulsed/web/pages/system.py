@@ -11,7 +11,7 @@ from starlette.responses import Response
 from pulsed.app import Pulse
 from pulsed.engine.doctor import Finding, Severity, examine
 from pulsed.version import __version__
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 
 KEPT = 30.0
 """Seconds for which the doctor's findings stand: some of its checks read thousands of rows."""
@@ -50,7 +50,7 @@ class Examined(NamedTuple):
     at: datetime
 
 
-async def examined(call: Call) -> Examined:
+async def examined(call: PageCall) -> Examined:
     """Return the findings of the doctor, at most half a minute old, for all tabs."""
     return await call.site.shared.get("doctor", lambda: _examine(call.app), seconds=KEPT)
 
@@ -60,7 +60,7 @@ async def _examine(app: Pulse) -> Examined:
     return Examined(await store.check(), await examine(store, app.retention), await store.now())
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show the database and the doctor's findings, the worst first."""
     found = await examined(call)
     levels = [(level, [one for one in found.findings if one.level is level]) for level in SHAPES]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from pulsed.app import Pulse
 from pulsed.engine.why import SILENT_AFTER, is_live
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 from pulsed.wording import counted, format_duration
 
 MOST_JOBS = 200
@@ -47,7 +47,7 @@ _STATES = {"running": "live", "failing": "failing"}
 _ORDER = ("failing", "silent", "live", "draining")
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show the workers, those with a problem first."""
     workers, running, now = await call.site.shared.get("workers", lambda: _read(call.app))
     found = lines(workers, running, now)

@@ -12,7 +12,7 @@ from pulsed.client.job import checked_id
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
-from pulsed.web.site import Call
+from pulsed.web.site import PageCall
 
 PAGE_SIZE = 100
 
@@ -24,14 +24,14 @@ KINDS = {
 }
 
 
-class Group(NamedTuple):
+class WaitGroup(NamedTuple):
     """The workflows of a page that wait for the same kind of thing."""
 
     title: str
     jobs: Sequence[JobRow]
 
 
-async def show(call: Call) -> Response:
+async def show(call: PageCall) -> Response:
     """Show the waiting workflows, the newest first, by what they wait for."""
     before = call.query.get("before")
     cursor = checked_id(before) if before else None
@@ -53,7 +53,7 @@ async def show(call: Call) -> Response:
     )
 
 
-def grouped(jobs: Iterable[JobRow]) -> list[Group]:
+def grouped(jobs: Iterable[JobRow]) -> list[WaitGroup]:
     """Return jobs by the kind of their wait; each group has those first that waited longest."""
     found: dict[str, list[JobRow]] = {}
     for job in jobs:
@@ -61,7 +61,7 @@ def grouped(jobs: Iterable[JobRow]) -> list[Group]:
         found.setdefault(KINDS.get(kind, "Waiting") if kind else "Waiting", []).append(job)
     order = [*KINDS.values(), "Waiting"]
     return [
-        Group(title, sorted(found[title], key=lambda job: job.updated_at))
+        WaitGroup(title, sorted(found[title], key=lambda job: job.updated_at))
         for title in order
         if title in found
     ]
