@@ -39,6 +39,7 @@ from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import Store
 from pulsed.store.event_bus import Events
+from pulsed.store.postgres.listen import ChannelListener
 from pulsed.store.retrying import retrying
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
@@ -449,6 +450,24 @@ async def test_notifications_that_begin_and_end_are_published(store: Store):
         assert seen.all == []  # a file is always watched
     else:
         assert seen.all == [ListenerChanged(connected=True), ListenerChanged(connected=False)]
+
+
+async def test_notifications_that_never_began_are_published_once():
+    told, tries = list[bool](), asyncio.Queue[None]()
+
+    async def refused() -> None:
+        tries.put_nowait(None)
+        raise ConnectionRefusedError
+
+    listener = ChannelListener(
+        refused, "channel", {"default"}, lambda: None, own_pids=list, on_change=told.append
+    )
+    listening = asyncio.create_task(listener.run())
+    for _ in range(2):
+        await tries.get()
+    listening.cancel()
+    await asyncio.wait([listening])
+    assert told == [False]
 
 
 # -- producers ------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class ChannelListener(QueueListener):
         self._own_pids = own_pids
         self._on_change = on_change
         self._healthy = False
+        self._told: bool | None = None
         self.connection: Any = None
 
     @property
@@ -83,12 +84,17 @@ class ChannelListener(QueueListener):
                 level = logging.DEBUG if is_known else logging.WARNING
                 log.log(level, "notifications stopped, polling continues: %s", with_type(error))
             finally:
-                if self._healthy:
-                    self._healthy = False
-                    self._on_change(False)
+                self._be(healthy=False)
                 self._drop()
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+
+    def _be(self, *, healthy: bool) -> None:
+        """Note whether notifications arrive; that they never did is told, too."""
+        self._healthy = healthy
+        if healthy is not self._told:
+            self._told = healthy
+            self._on_change(healthy)
 
     async def _listen(self) -> None:
         """Listen until the connection is lost."""
@@ -96,8 +102,7 @@ class ChannelListener(QueueListener):
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._channel, self._heard)
-        self._healthy = True
-        self._on_change(True)
+        self._be(healthy=True)
         self._wake()
         while not await _happens(lost, CHECK_EVERY):
             # A silent network does not end a connection; a query without an answer detects it.
