@@ -131,7 +131,7 @@ async def test_a_thousand_idle_workers_cost_little_memory_and_no_claims(tmp_path
             for task in offered:
                 task.cancel()
             await asyncio.wait(offered)
-        assert 1 <= len(done) < 50
+        assert 1 <= len(done) < 200  # of a thousand
         assert grown < 100 * 1024 * 1024
 
 

@@ -226,8 +226,8 @@ class TestSettings:
         has = {field.name for field in dataclasses.fields(WorkerOptions)}
         assert set(WorkerSettings.__annotations__) == has
         options = {param.name for param in worker.params}
-        assert has - options == {"schedules", "retention", "retry_attempts"}
-        assert {"no_schedules", "keep", "retry"} <= options  # which say the same
+        assert has - options == {"schedules", "stats", "retention", "retry_attempts"}
+        assert {"no_schedules", "no_stats", "keep", "retry"} <= options  # which say the same
 
     def test_a_process_of_several_ignores_how_many_there_are(self, folder, monkeypatch):
         ran: list[Any] = []

@@ -420,7 +420,7 @@ async def test_a_call_whose_answer_was_lost_is_made_again(hasty, verb):
 
 async def test_a_step_gets_no_transaction_and_is_told_why(store):
     run = await running(store)
-    with pytest.raises(StorageError, match=rf"{run.job_id} wants a transaction.*a database URL"):
+    with pytest.raises(StorageError, match=rf"{run.job_id} needs a transaction.*a database URL"):
         store.workflows.transaction(run.lease, plain=False)
 
 

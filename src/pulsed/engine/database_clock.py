@@ -40,12 +40,16 @@ class DatabaseClock:
         return self._zero + timedelta(seconds=monotonic)
 
     async def measure(self) -> None:
-        """Ask the database for its time."""
+        """Ask the database for its time, and correct this clock by no more than that proves wrong.
+
+        The answer was right at some instant while the question was in flight.
+        """
         before = time.monotonic()
         now = await self._store.now()
         after = time.monotonic()
         if after - before <= MOST_UNCERTAIN:
-            self._zero = now - timedelta(seconds=(before + after) / 2)
+            earliest, latest = now - timedelta(seconds=after), now - timedelta(seconds=before)
+            self._zero = min(max(self._zero, earliest), latest)
 
     async def run(self) -> None:
         """Measure for ever, while there are subscribers who want to know."""
