@@ -80,6 +80,14 @@ class ServerAddress:
             ) from error
 
 
+def listening_address(listen: str, example: str) -> tuple[str, int]:
+    """Return the host and the port to listen on; port 0 takes a free one."""
+    host, colon, port = listen.rpartition(":")
+    if not host or not colon or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{listen!r} is no address to listen on; write {example}.")
+    return host.strip("[]"), int(port)
+
+
 def is_loopback(place: str) -> bool:
     """Whether ``host:port`` can be reached from this machine only."""
     host = place.rpartition(":")[0].strip("[]")

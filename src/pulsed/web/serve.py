@@ -13,7 +13,7 @@ from pathlib import Path
 from pulsed.app import Pulse
 from pulsed.errors import ConfigError, MissingDriver
 from pulsed.extras import install_command
-from pulsed.rpc.address import is_loopback
+from pulsed.rpc.address import is_loopback, listening_address
 from pulsed.web.access import Access, Local, Role, Tokens
 from pulsed.web.dashboard import dashboard
 
@@ -42,10 +42,7 @@ class Serving:
     @property
     def address(self) -> tuple[str, int]:
         """The host and the port to listen on."""
-        host, colon, port = self.listen.rpartition(":")
-        if not host or not colon or not port.isdecimal() or int(port) > 65_535:
-            raise ConfigError(f"{self.listen!r} is no address to listen on; write 127.0.0.1:8484.")
-        return host.strip("[]"), int(port)
+        return listening_address(self.listen, "127.0.0.1:8484")
 
     @property
     def access(self) -> Access:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 
 from pulsed.errors import ConfigError
-from pulsed.rpc.address import is_loopback
+from pulsed.rpc.address import is_loopback, listening_address
 
 log = logging.getLogger("pulsed.server")
 
 
 def check_exposure(listen: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
     """Refuse an address that other machines can reach, unless TLS and credentials protect it."""
-    host, colon, port = listen.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{listen!r} is no address to listen on; write 127.0.0.1:50051.")
+    listening_address(listen, "127.0.0.1:50051")
     if is_loopback(listen) or (tls and credentials):
         return
     missing = " and ".join(
