@@ -100,8 +100,6 @@ async def _answered(call: PageCall, page: PageRoute) -> Response:
 
 
 async def _error_page(call: PageCall, status: int, message: str) -> Response:
-    if call.is_fragment:
-        return PlainTextResponse(message, status)
     return await call.page("error.html", status=status, message=message)
 
 

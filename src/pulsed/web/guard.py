@@ -16,7 +16,6 @@ from pulsed.store.base import Store
 from pulsed.web.access import Access
 
 CSRF_COOKIE = "pulsed_csrf"
-CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LARGEST_FORM = 2 * 1024 * 1024
@@ -65,10 +64,10 @@ class Guard:
                     headers.append("set-cookie", cookie(connection, CSRF_COOKIE, csrf))
             await send(message)
 
-        answer = await self._refusal(connection, csrf if not is_new else None)
+        answer = await self._refusal(connection)
         await (answer or self._inner)(scope, receive, protected)
 
-    async def _refusal(self, connection: HTTPConnection, csrf: str | None) -> Response | None:
+    async def _refusal(self, connection: HTTPConnection) -> Response | None:
         if not self._access.accepts_host(_host_name(connection)):
             return PlainTextResponse(
                 "This address is not a name of this dashboard. Open it at its own address, or "
@@ -83,9 +82,6 @@ class Guard:
         connection.scope["state"]["visitor"] = visitor
         if visitor is None and not _is_login(connection.scope):
             return self._unauthenticated(connection)
-        header = connection.headers.get(CSRF_HEADER)
-        if header is not None:
-            connection.scope["state"]["csrf_header_ok"] = csrf is not None and _equal(header, csrf)
         return None
 
     def _unauthenticated(self, connection: HTTPConnection) -> Response:
@@ -113,10 +109,8 @@ async def read_form(request: Request) -> dict[str, list[str]] | None:
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value)
-    proven = getattr(request.state, "csrf_header_ok", None)
-    if proven is None:
-        known = request.cookies.get(CSRF_COOKIE, "")
-        proven = bool(known) and _equal(fields.get(CSRF_FIELD, [""])[0], known)
+    known = request.cookies.get(CSRF_COOKIE, "")
+    proven = bool(known) and _equal(fields.get(CSRF_FIELD, [""])[0], known)
     return fields if proven else None
 
 

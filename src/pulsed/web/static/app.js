@@ -1,4 +1,4 @@
-// The dashboard's behaviour: live updates, keyboard, themes, local times. No framework besides htmx.
+// The dashboard's behaviour: live updates, keyboard, themes, local times. No framework.
 "use strict";
 (() => {
   const base = document.querySelector('meta[name="base"]').content;
