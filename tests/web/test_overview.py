@@ -6,12 +6,13 @@ from uuid import uuid4
 from playwright.async_api import Page
 
 from pulsed import Pulse
+from pulsed.engine.lanes import Lanes
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Histogram, Point, Series, Stats
 from pulsed.store.base import Backlog
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.charts import MOST_BARS, bars
-from pulsed.web.pages.overview import glance, queue_lines, warnings
+from pulsed.web.pages.overview import glance, warnings
 from tests.support.browser import assert_fits, axe, dark, mobile
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -41,7 +42,7 @@ def a_series(*stats: Stats, step: int = 60) -> Series:
 
 
 def test_due_jobs_that_no_worker_takes_are_a_warning_with_the_command():
-    (warning,) = warnings([lane("encode"), lane("mail")], [a_worker("mail")], NOW)
+    (warning,) = warnings(Lanes([lane("encode"), lane("mail")], [], [a_worker("mail")], NOW))
     assert warning.text == (
         "Queue encode: 120 jobs are due and no live worker takes from it, the oldest for 14 min."
     )
@@ -49,14 +50,17 @@ def test_due_jobs_that_no_worker_takes_are_a_warning_with_the_command():
 
 
 def test_a_missing_handler_is_another_warning():
-    (warning,) = warnings([lane("mail", due=1)], [a_worker("mail", topic="other")], NOW)
+    (warning,) = warnings(Lanes([lane("mail", due=1)], [], [a_worker("mail", topic="other")], NOW))
     assert "1 job is due and no live worker has a handler for send" in warning.text
 
 
 def test_a_silent_worker_with_jobs_is_a_warning():
-    (warning,) = warnings([], [a_worker("mail", beat=100, running=2)], NOW)
+    (warning,) = warnings(Lanes([], [], [a_worker("mail", beat=100, running=2)], NOW))
     assert "host-3:7 has sent no heartbeat for 2 min, with 2 jobs running" in warning.text
-    assert warnings([], [a_worker("mail", beat=100), a_worker("mail", running=2)], NOW) == []
+    assert (
+        warnings(Lanes([], [], [a_worker("mail", beat=100), a_worker("mail", running=2)], NOW))
+        == []
+    )
 
 
 def test_the_tiles_compare_the_last_hour_with_the_last_day():
@@ -77,13 +81,13 @@ def test_the_tiles_compare_the_last_hour_with_the_last_day():
 def test_queues_with_due_jobs_come_first():
     workers = [a_worker("mail", "default")]
     by_queue = {"default": a_series(*[Stats(succeeded=5)] * 60)}
-    lines = queue_lines([lane("encode")], workers, by_queue, NOW)
+    lines = Lanes([lane("encode")], [], workers, NOW).queues(by_queue)
     assert [(line.name, line.due, line.workers) for line in lines] == [
         ("encode", 120, 0),
         ("default", 0, 1),
         ("mail", 0, 1),
     ]
-    assert lines[1].per_minute == 5
+    assert lines[1].per_minute_out == 5
     assert lines[0].oldest == 840
 
 

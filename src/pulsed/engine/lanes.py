@@ -39,12 +39,12 @@ class LaneState(NamedTuple):
     @property
     def per_minute_in(self) -> float | None:
         """Jobs enqueued per minute; None if nothing counted them in the last hour."""
-        return _recent(self.submitted) if any(self.submitted) else None
+        return recent_rate(self.submitted) if any(self.submitted) else None
 
     @property
     def per_minute_out(self) -> float:
         """Attempts that ended per minute."""
-        return _recent(self.ended)
+        return recent_rate(self.ended)
 
 
 class Lanes(NamedTuple):
@@ -122,7 +122,7 @@ def _in_order(states: Iterable[LaneState]) -> list[LaneState]:
     return sorted(states, key=lambda lane: (-(lane.oldest or 0), -lane.per_minute_out, lane.name))
 
 
-def _recent(counts: Sequence[int]) -> float:
-    """Return the average of the last whole minutes: the last one is not over yet."""
+def recent_rate(counts: Sequence[int]) -> float:
+    """Return the average of the last whole minutes of a series; its last one is not over yet."""
     recent = counts[-1 - RECENT_MINUTES : -1]
     return sum(recent) / len(recent) if recent else 0.0

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
 from pulsed.model.rollup import Series
 
+SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+"""The lengths of time that a chart can show."""
+STATISTICS_KEPT = 10.0
+"""Seconds for which statistics of the past are shared by all tabs."""
+
 MOST_BARS = 30
 BAR_HEIGHT = 18
 BAR_STEP = 4
+
+
+def span_in(query: Mapping[str, str]) -> str:
+    """Return the span that the parameters of an address choose."""
+    span = query.get("span", "")
+    return span if span in SPANS else "1h"
 
 
 def chart_data(series: Series) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -13,12 +15,16 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Scope
 
 from pulsed.app import Pulse
+from pulsed.engine.lanes import Lanes
+from pulsed.model.job import JobFilter, WorkerInfo
+from pulsed.model.page import Counts
+from pulsed.store.base import Backlog
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.guard import cookie
 from pulsed.web.live import Shared
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
-from pulsed.web.summary import Summary, summarize
+from pulsed.web.summary import Summary, summary_of
 from pulsed.web.works import Works
 
 Endpoint = Callable[["PageCall"], Awaitable[Response]]
@@ -47,9 +53,34 @@ class Site:
     shared: Shared = field(default_factory=Shared)
     works: Works = field(default_factory=Works)
 
+    # What several pages read: each of it once per tick, however many of them are open.
+
+    async def now(self) -> datetime:
+        """Return the database's time, at most a tick old."""
+        return await self.shared.get("now", self.app.store.now)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the workers, live and silent ones."""
+        return await self.shared.get("workers", self.app.store.workers)
+
+    async def backlog(self) -> list[Backlog]:
+        """Return what is due, by queue and topic."""
+        return await self.shared.get("backlog", self.app.store.backlog)
+
+    async def counts(self) -> Counts:
+        """Return how many jobs there are, by status."""
+        return await self.shared.get("counts", lambda: self.app.store.counts(JobFilter()))
+
+    async def lanes(self) -> Lanes:
+        """Return what the state of queues is made of."""
+        running = self.shared.get("running", self.app.store.running)
+        return Lanes(*await asyncio.gather(self.backlog(), running, self.workers(), self.now()))
+
     async def summary(self) -> Summary:
-        """Return the numbers that every page shows, at most a tick old."""
-        return await self.shared.get("summary", lambda: summarize(self.app))
+        """Return the numbers that every page shows."""
+        return summary_of(
+            *await asyncio.gather(self.now(), self.counts(), self.backlog(), self.workers())
+        )
 
 
 @dataclass(frozen=True)
@@ -70,11 +101,6 @@ class PageCall:
     def query(self) -> Mapping[str, str]:
         """The parameters of the address."""
         return self.request.query_params
-
-    @property
-    def is_fragment(self) -> bool:
-        """Whether the page is there already and wants only a part of itself again."""
-        return "hx-request" in self.request.headers and "hx-boosted" not in self.request.headers
 
     @property
     def here(self) -> str:
@@ -114,14 +140,14 @@ class PageCall:
 
     @property
     def notice(self) -> Notice | None:
-        """What the act before this page did; None for a part of a page."""
+        """What the act before this page did; None if an open page reads itself again."""
         value = self.request.cookies.get(NOTICE_COOKIE)
-        if not value or self.is_fragment or "x-refresh" in self.request.headers:
+        if not value or "x-refresh" in self.request.headers:
             return None
         return Notice(unquote(value.removeprefix("!")), value.startswith("!"))
 
     async def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        """Return a page, or only its content if a live page asks for it again."""
+        """Return a page."""
         answer = HTMLResponse(await self.html(template, **values), status)
         if self.notice:
             answer.headers.append("set-cookie", cookie(self.request, NOTICE_COOKIE, "", seconds=0))
@@ -138,7 +164,6 @@ class PageCall:
             "url": self.url,
             "here": self.here,
             "address": self.here + (f"?{self.request.url.query}" if self.request.url.query else ""),
-            "is_fragment": self.is_fragment,
             "notice": self.notice,
             "Role": Role,
         }

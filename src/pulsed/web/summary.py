@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 
 import msgspec
 
-from pulsed.app import Pulse
 from pulsed.engine.why import is_live
-from pulsed.model.job import JobFilter, Status, WorkerInfo
+from pulsed.model.job import Status, WorkerInfo
 from pulsed.model.page import Counts
 from pulsed.store.base import Backlog
 
@@ -28,15 +26,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Live ones."""
     running: int
     slots: int
-
-
-async def summarize(app: Pulse) -> Summary:
-    """Read the summary from the database."""
-    store = app.store
-    now, counts, backlog, workers = await asyncio.gather(
-        store.now(), store.counts(JobFilter()), store.backlog(), store.workers()
-    )
-    return summary_of(now, counts, backlog, workers)
 
 
 def summary_of(

@@ -70,7 +70,7 @@ class JobLine:
 
 async def show(call: PageCall) -> Response:
     """Show a page of the jobs that match the search, or the same jobs again."""
-    now = await call.site.shared.get("now", call.app.store.now)
+    now = await call.site.now()
     search = search_of(call, call.query.get("q", ""), now)
     size = _size(call.query.get("size", ""))
     before, trail = call.query.get("before") or None, _trail(call.query.get("trail", ""))
@@ -78,7 +78,7 @@ async def show(call: PageCall) -> Response:
         _page(call, search, size, before),
         _chips(call, search),
         _newest(call, search) if before is None else _nothing(),
-        call.site.shared.get("workers", call.app.store.workers),
+        call.site.workers(),
         call.site.summary(),  # which the frame shows: read beside the others
     )
     shown = _ids(call.query.get("ids", "")) or [job.id for job in page]
@@ -139,7 +139,11 @@ def _row(
 async def _chips(call: PageCall, search: Search) -> list[Chip]:
     where = search.in_any_status
     key = ("jobs counts", search.with_status(""), where.payload)
-    counts: Counts = await call.site.shared.get(key, lambda: call.app.store.counts(where))
+    counts: Counts = (
+        await call.site.counts()
+        if where.is_empty
+        else await call.site.shared.get(key, lambda: call.app.store.counts(where))
+    )
 
     def chip(label: str, word: str, count: int, *statuses: Status) -> Chip:
         return Chip(label, word, count, bool(counts.at_least.intersection(statuses)))

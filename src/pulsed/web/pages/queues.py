@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import timedelta
-
 from starlette.responses import Response
 
-from pulsed.app import Pulse
-from pulsed.engine.lanes import Lanes
 from pulsed.engine.why import live
 from pulsed.handler.options import checked_name
-from pulsed.web.charts import bars, chart_data
+from pulsed.web.charts import SPANS, STATISTICS_KEPT, bars, chart_data, span_in
 from pulsed.web.render import path, term
 from pulsed.web.site import PageCall
 
-SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
-STATISTICS_KEPT = 10.0
-"""Seconds for which statistics of the past are shared by all tabs."""
 MOST_LANES = 200
 """Queues, or topics of a queue, on one page."""
 
@@ -25,11 +17,10 @@ MOST_LANES = 200
 async def show(call: PageCall) -> Response:
     """Show all queues."""
     shared = call.site.shared
-    lanes = await shared.get("running lanes", lambda: read_lanes(call.app))
     by_queue = await shared.get(
         "series by queue", lambda: call.app.stats.aseries_by("queue"), seconds=STATISTICS_KEPT
     )
-    found = lanes.queues(by_queue)
+    found = (await call.site.lanes()).queues(by_queue)
     return await call.page(
         "queues.html",
         queues=found[:MOST_LANES],
@@ -43,10 +34,9 @@ async def show(call: PageCall) -> Response:
 async def show_one(call: PageCall) -> Response:
     """Show a queue: its topics, its charts, and the workers that take from it."""
     name = checked_name("queue", call.path("name"))
-    span = call.query.get("span", "1h")
-    span = span if span in SPANS else "1h"
+    span = span_in(call.query)
     stats, shared = call.app.stats, call.site.shared
-    lanes = await shared.get("running lanes", lambda: read_lanes(call.app))
+    lanes = await call.site.lanes()
     by_topic = await shared.get(
         ("series by topic", name),
         lambda: stats.aseries_by("topic", queue=name),
@@ -75,12 +65,4 @@ async def show_one(call: PageCall) -> Response:
         bars=bars,
         where=where,
         link=lambda topic: call.url("/jobs", q=where(topic)),
-    )
-
-
-async def read_lanes(app: Pulse) -> Lanes:
-    """Read what is due and running, and the workers."""
-    store = app.store
-    return Lanes(
-        *await asyncio.gather(store.backlog(), store.running(), store.workers(), store.now())
     )

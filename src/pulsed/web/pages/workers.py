@@ -49,7 +49,10 @@ _ORDER = ("failing", "silent", "live", "draining")
 
 async def show(call: PageCall) -> Response:
     """Show the workers, those with a problem first."""
-    workers, running, now = await call.site.shared.get("workers", lambda: _read(call.app))
+    site = call.site
+    workers, running, now = await asyncio.gather(
+        site.workers(), site.shared.get("running jobs", lambda: _running(call.app)), site.now()
+    )
     found = lines(workers, running, now)
     return await call.page(
         "workers.html",
@@ -60,12 +63,8 @@ async def show(call: PageCall) -> Response:
     )
 
 
-async def _read(app: Pulse) -> tuple[list[WorkerInfo], list[JobRow], datetime]:
-    store = app.store
-    where = JobFilter(status=(Status.RUNNING,))
-    return await asyncio.gather(
-        store.workers(), store.list_jobs(where, limit=MOST_JOBS), store.now()
-    )
+async def _running(app: Pulse) -> list[JobRow]:
+    return await app.store.list_jobs(JobFilter(status=(Status.RUNNING,)), limit=MOST_JOBS)
 
 
 def lines(

@@ -1,0 +1,49 @@
+"""Reads that pages share: each page gets what it asked for, and equal reads are made once."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from pulsed import Pulse
+from pulsed.web import Local, dashboard
+from pulsed.web.live import Shared
+from tests.support.visits import Tab
+
+LISTS = ("/", "/jobs", "/queues", "/workers", "/workflows", "/schedules")
+
+
+@pytest.mark.parametrize("paths", list(permutations(LISTS, 2)), ids=" then ".join)
+async def test_a_page_is_the_same_after_another_one(tmp_path: Any, paths: tuple[str, str]):
+    """Within a tick, the second one gets what the first has read."""
+    async with Pulse(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+        await app.aenqueue("send", {"to": "ada"})
+        tab = Tab(dashboard(app, access=Local()))
+        for path in paths:
+            assert (await tab.get(path)).status == 200
+
+
+async def test_equal_reads_are_made_once_a_tick():
+    clock = iter([0.0, 1.0, 1.9, 2.1])
+    shared = Shared(2.0, lambda: next(clock))
+    reads: list[int] = []
+
+    async def read() -> int:
+        reads.append(1)
+        return len(reads)
+
+    assert [await shared.get("key", read) for _ in range(4)] == [1, 1, 1, 2]
+
+
+async def test_a_failed_read_is_not_kept():
+    shared = Shared()
+
+    async def fail() -> int:
+        raise ValueError
+
+    async def read() -> int:
+        return 1
+
+    with pytest.raises(ValueError):
+        await shared.get("key", fail)
+    assert await shared.get("key", read) == 1
