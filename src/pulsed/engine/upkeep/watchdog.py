@@ -14,17 +14,11 @@ from typing import Any
 
 from pulsed.engine.forever import forever
 from pulsed.engine.upkeep.unserved import UnservedQueues
-from pulsed.model.events import (
-    Cancelled,
-    DeadLettered,
-    Event,
-    Failed,
-    HandedBack,
-    LeasesExpired,
-)
+from pulsed.model.events import Cancelled, DeadLettered, Event, Failed, HandedBack, LeasesExpired
 from pulsed.model.job import Status, WorkerInfo
 from pulsed.model.outcome import LEASE_EXPIRED
-from pulsed.store.base import Reaped, Store
+from pulsed.store.base import Store
+from pulsed.store.results import Reaped
 
 log = logging.getLogger("pulsed.upkeep")
 
