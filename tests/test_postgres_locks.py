@@ -22,7 +22,7 @@ from pulsed.model.schedule import ScheduleFilter
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record
 from pulsed.rpc.client.store import RemoteStore
-from pulsed.rpc.server.access import Caller, Role
+from pulsed.rpc.server.access import Caller, TokenRole
 from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store import tokens
@@ -85,7 +85,7 @@ class LimitedAuthenticator(Authenticator):
     """Admits every caller, for one topic only."""
 
     async def authenticate(self, context: Any) -> Caller:
-        return Caller("one topic", frozenset(Role), frozenset([TOPIC]), None)
+        return Caller("one topic", frozenset(TokenRole), frozenset([TOPIC]), None)
 
 
 def a_small_store(url: str) -> PostgresStore:
