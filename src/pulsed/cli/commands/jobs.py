@@ -206,11 +206,12 @@ def _show_table(found: Page[JobRow], now: datetime, hosts: Mapping[UUID, str]) -
     screen = console()
     wide = screen.width >= WIDE
     heads = ["ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN"]
+    flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
     queues = wide and any(job.queue != DEFAULT_QUEUE for job in found)
     if queues:
         heads.insert(2, "QUEUE")
-    flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
-    table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
+        flexible["QUEUE"] = 10
+    table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible, optional=("AGE",))
     for job in found:
         note = _note(job, hosts)
         cells: list[str | Text] = [
