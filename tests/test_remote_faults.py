@@ -21,7 +21,7 @@ from pulsed.rpc.client import store as remote_store
 from pulsed.rpc.client.claims import LONGEST_GRANT
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
-from pulsed.rpc.server import dispatcher
+from pulsed.rpc.server import dispatcher, wait_list
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
@@ -232,7 +232,8 @@ class TestSlowness:
             give_back(self, claimed)
 
         monkeypatch.setattr(Dispatcher, "give_back", counted)
-        monkeypatch.setattr(dispatcher, "PART", Limits(5_000, 100_000))
+        for module in (dispatcher, wait_list):
+            monkeypatch.setattr(module, "PART", Limits(5_000, 100_000))
         monkeypatch.setattr(claims, "LONGEST_GRANT", 0.8)
         monkeypatch.setattr(remote_store, "LONGEST_REPORT", 0.8)
         text = "x" * 50_000

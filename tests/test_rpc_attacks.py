@@ -24,9 +24,10 @@ from pulsed.rpc.server import admission, authentication, checks
 from pulsed.rpc.server import job_stream as streams
 from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.authentication import TokenAuthenticator
-from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
+from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.refusal_log import RefusalLog
+from pulsed.rpc.server.wait_list import Grant, Stream
 from pulsed.rpc.server.weight import check_weight
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
