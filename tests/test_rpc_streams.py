@@ -16,8 +16,9 @@ from pulsed.errors import StorageError
 from pulsed.model.job import Status
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import PART
-from pulsed.rpc.server import checks, wait_list
 from pulsed.rpc.server import job_stream as streams
+from pulsed.rpc.server import wait_list
+from pulsed.rpc.server.checks import items as checks
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING, TOPIC, a_job, row, submitted
 from tests.support.raw_streams import raw_client

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from pulsed.model.audit import Operator
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.turns import Turns
 from pulsed.store.base import Store

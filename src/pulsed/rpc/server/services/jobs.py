@@ -18,8 +18,8 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import results, values
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import PRODUCE, Caller, TokenRole, denied
+from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, operator_of
 from pulsed.rpc.server.sized_page import SizedPage
