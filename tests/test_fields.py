@@ -128,8 +128,9 @@ def test_every_field_of_the_contract_is_in_the_table():
 
 def other_than_default(name: str, attribute: Attribute) -> Any:
     """Return a value for an attribute that differs from its default."""
+    words = {"wait_kind": "SIGNAL", "key_for": "60.5", "on_duplicate": "replace"}
     by_kind = {
-        Kind.TEXT: "SIGNAL" if name == "wait_kind" else f'{{"{name}": 1}}',
+        Kind.TEXT: words.get(name, f'{{"{name}": 1}}'),
         Kind.INTEGER: len(name),
         Kind.FLOAT: len(name) + 0.5,
         Kind.FLAG: True,
@@ -259,6 +260,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "occurrence": {"occurrence": {"seconds": 2**60}},
     "parent_id": {"parent_id": "none"},
     "parent_step": {"parent_step": "x" * 10_000},
+    "key": {"key": "x" * 256},
+    "key_for": {"key": "k", "key_for": "soon"},
+    "on_duplicate": {"key": "k", "on_duplicate": "drop"},
 }
 """What a server does not accept; ``outlives`` is right whatever it is."""
 

@@ -192,6 +192,10 @@ class InvalidTransition(JobError):
     """The job's state does not allow that."""
 
 
+class DuplicateKey(JobError):
+    """Another job, that of ``job_id``, holds the key of one that was to be stored."""
+
+
 class LeaseLost(JobError):
     """The run lost its lease; another worker may have the job by now."""
 

@@ -15,13 +15,14 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, Gathering, Limits, batches, text_size
 from pulsed.client.job import Client, Job
-from pulsed.client.submitting import submit
+from pulsed.client.submitting import read_holders, submit
 from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
 from pulsed.handler import (
     Call,
@@ -37,6 +38,7 @@ from pulsed.handler.registry import ONE_ID
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
+from pulsed.store.results import Submitted
 from pulsed.wording import counted
 
 P = ParamSpec("P")
@@ -147,9 +149,9 @@ class JobType(Generic[P, R_co]):
         stored = 0
         try:
             for jobs in batches(map(self._job_maker(), calls), _size_of, limits):
-                run_blocking(self._submit(jobs))
-                stored += len(jobs)
-                yield from (job.id for job in jobs)
+                ids = run_blocking(self._submit_ids(jobs))
+                stored += len(ids)
+                yield from ids
         except Exception as error:
             _note_stored(error, stored)
             raise
@@ -160,10 +162,10 @@ class JobType(Generic[P, R_co]):
         stored = 0
         try:
             async for jobs in _batches(calls, self._job_maker(), limits):
-                await self._submit(jobs)
-                stored += len(jobs)
-                for job in jobs:
-                    yield job.id
+                ids = await self._submit_ids(jobs)
+                stored += len(ids)
+                for job_id in ids:
+                    yield job_id
         except Exception as error:
             _note_stored(error, stored)
             raise
@@ -219,15 +221,22 @@ class JobType(Generic[P, R_co]):
 
     async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
         client = self._client()
-        enqueues, fresh_ids = client.arounds.enqueues, self._id is None
-        stored, done = await submit(
-            client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids
-        )
-        handler = self.handler
+        stored, done = await self._store(jobs)
+        holders = await read_holders(client.store(), stored, done, self._connection)
         return [
-            Job(client, job, handler, is_new=done.is_new(position))
-            for position, job in enumerate(stored)
+            Job(client, holders.get(place, job), self.handler, is_new=done.is_new(place))
+            for place, job in enumerate(stored)
         ]
+
+    async def _submit_ids(self, jobs: list[NewJob]) -> list[UUID]:
+        """Store jobs; returns the id of each, or of the job that holds its key."""
+        stored, done = await self._store(jobs)
+        return [done.holders.get(place, job.id) for place, job in enumerate(stored)]
+
+    async def _store(self, jobs: list[NewJob]) -> tuple[Sequence[NewJob], Submitted]:
+        client = self._client()
+        enqueues, fresh_ids = client.arounds.enqueues, self._id is None
+        return await submit(client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids)
 
     def _client(self) -> Client:
         if self._declared.client is None:

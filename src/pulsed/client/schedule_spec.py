@@ -10,9 +10,10 @@ from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
 from pulsed.handler import Call, Registry, checked_options, encode_by_name
 from pulsed.handler.options import checked_count, checked_due, checked_name
-from pulsed.handler.registry import ONE_ID
+from pulsed.handler.registry import ONE_ID, with_key_settled
 from pulsed.model.backoff import Backoff
 from pulsed.model.fields import TEMPLATE, attributes_of
+from pulsed.model.keys import UNTIL_START, OnDuplicate
 from pulsed.model.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
 from pulsed.model.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
 
@@ -57,9 +58,16 @@ class ScheduleOptions(When, total=False):
     lease: float | timedelta | None
     headers: Mapping[str, str] | None
     tags: list[str] | None
+    key: str | None
+    key_for: Literal["start", "end"] | float | timedelta | None
+    on_duplicate: Literal["return", "replace"] | None
 
 
 _NEITHER = "A schedule takes neither conn= nor delay=; jitter= spreads its jobs."
+_NO_CALLER = (
+    "A schedule has no caller to raise DuplicateKey to: use on_duplicate='return', which skips an "
+    "occurrence while another job holds the key, or 'replace' with key_for='start'."
+)
 _WHEN = tuple(When.__annotations__)
 KINDS = ("cron", "every", "at")
 JOB_OPTIONS = tuple(name for name in attributes_of(TEMPLATE) if name not in ("topic", "payload"))
@@ -103,9 +111,17 @@ def _job_fields(
         raise InvalidOption(_NEITHER)
     if "delay" in bound or "at" in bound:
         raise InvalidOption("A schedule says when its jobs run; bind the job without delay=, at=.")
+    given = bound | checked_options(options)
     if handler is not None:
-        bound = {"queue": handler.queue, "priority": handler.priority} | bound
-    return {"topic": topic, "payload": text} | bound | checked_options(options)
+        given = {"queue": handler.queue, "priority": handler.priority} | given
+        if "key" not in given:
+            given = handler.key_options(text) | given
+    given = with_key_settled(given)
+    if given.get("on_duplicate") == OnDuplicate.RAISE or (
+        given.get("on_duplicate") == OnDuplicate.REPLACE and given["key_for"] != UNTIL_START
+    ):
+        raise InvalidOption(_NO_CALLER)
+    return {"topic": topic, "payload": text} | given
 
 
 def _when_fields(when: Mapping[str, Any]) -> dict[str, Any]:

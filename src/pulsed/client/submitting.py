@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from pulsed.engine.around import Around
 from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.errors import TransientStorageError
-from pulsed.model.job import NewJob
+from pulsed.model.job import JobRow, NewJob
 from pulsed.store.base import Store
 from pulsed.store.results import Submitted
 
@@ -30,9 +32,28 @@ async def submit(
     with enqueuing(arounds, jobs) as ready:
         submitted = await _submit(store, ready, connection)
     if fresh_ids:
-        submitted = Submitted(len(ready))
+        submitted = submitted.of_fresh_ids()
     publish_enqueued(store.events, _stored(ready, submitted))
     return ready, submitted
+
+
+async def read_holders(
+    store: Store, jobs: Sequence[NewJob], submitted: Submitted, connection: Any
+) -> dict[int, JobRow | NewJob]:
+    """Return the jobs that hold the keys of those that were not stored, by position.
+
+    One that was replaced, or that only the caller's own transaction may see, is not read.
+    """
+    if not submitted.holders:
+        return {}
+    holders = submitted.holders
+    unread = submitted.replaced if connection is None else holders
+    wanted = {holder for place, holder in holders.items() if place not in unread}
+    rows = await store.get(list(wanted)) if wanted else {}
+    return {
+        place: rows.get(holder) or structs.replace(jobs[place], id=holder)
+        for place, holder in holders.items()
+    }
 
 
 async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:
@@ -47,9 +68,9 @@ async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Subm
 
 def _stored(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob]:
     """Return the jobs without those that are known to have existed."""
-    if not submitted.existing:
+    if not submitted.existing and not submitted.holders:
         return jobs
-    return [job for n, job in enumerate(jobs) if n not in submitted.existing]
+    return [job for n, job in enumerate(jobs) if submitted.is_new(n) is not False]
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:

@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec, Parameter
+from pulsed.handler.keys import key_maker
 from pulsed.handler.options import (
+    OF_KEYS,
     HandlerOptions,
     checked_name,
     checked_options,
@@ -21,7 +23,7 @@ from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
 
 R_co = TypeVar("R_co", covariant=True)
 
-_OWN = ("topic", "determinism", "keep_steps")
+_OWN = ("topic", "determinism", "keep_steps", "key")
 """Options of the handler that no job has."""
 
 
@@ -41,18 +43,25 @@ class Handler(Generic[R_co]):
             self.topic = checked_name("topic", options.get("topic", _default_topic(fn)))
             refuse_options_of_one_job(options)
             settings = checked_options({k: v for k, v in options.items() if k not in _OWN})
+            self._key = self._checked_key(options.get("key"))
             self.determinism = _checked_determinism(options.get("determinism", "strict"))
         except InvalidOption as error:
             raise InvalidHandler(f"{describe(fn)} cannot be a handler. {error}") from error
         self.queue: str = settings.pop("queue", DEFAULT_QUEUE)
         self.priority: int = settings.pop("priority", 0)
         self.policy = _policy(self.topic, settings)
+        self._key_options = {name: settings[name] for name in OF_KEYS if name in settings}
         self.keep_steps = bool(options.get("keep_steps", True))
 
     @property
     def takes_context(self) -> bool:
         """Whether the function's first parameter receives the run's context."""
         return self._codec.takes_context
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the keys of its jobs are computed from their arguments."""
+        return self._key is not None
 
     @property
     def parameters(self) -> Sequence[Parameter]:
@@ -82,6 +91,13 @@ class Handler(Generic[R_co]):
         """Return the payload for named arguments that may be plain data in place of objects."""
         return self._codec.encode_json(arguments)
 
+    def key_options(self, payload: str) -> dict[str, Any]:
+        """Return the options about the key of a job with this payload, or none without a key."""
+        if self._key is None:
+            return {}
+        key = self._key(self._defaults | self.decode(payload))
+        return {} if key is None else {"key": key, **self._key_options}
+
     def decode(self, payload: str) -> dict[str, Any]:
         """Return the named arguments in a payload, by the function's hints."""
         return self._codec.decode(payload)
@@ -94,6 +110,18 @@ class Handler(Generic[R_co]):
         """Return a stored result, by the function's return hint."""
         result: R_co = self._codec.decode_result(text)
         return result
+
+    def _checked_key(self, key: Any) -> Callable[[Mapping[str, Any]], str | None] | None:
+        if key is None:
+            return None
+        parameters = inspect.signature(self.fn).parameters
+        return key_maker(key, parameters)
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, Any]:
+        """The values of parameters that a payload may leave out."""
+        parameters = inspect.signature(self.fn).parameters.values()
+        return {each.name: each.default for each in parameters if each.default is not each.empty}
 
     @functools.cached_property
     def _codec(self) -> Codec:

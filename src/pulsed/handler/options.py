@@ -15,6 +15,7 @@ from uuid import UUID
 
 from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
 from pulsed.model.backoff import Backoff
+from pulsed.model.keys import UNTIL_END, UNTIL_START, OnDuplicate
 
 PRIORITIES = (-100, 100)
 MAX_ATTEMPTS = 10_000
@@ -29,8 +30,14 @@ wall time needs room on both sides."""
 MOST_HEADERS = 64
 LARGEST_HEADERS = 16_384
 MOST_TAGS = 32
+LONGEST_KEY = 255
+OF_KEYS: tuple[str, ...] = ("key_for", "on_duplicate")
+"""Options that mean something only for a job that has a key."""
+SHORTEST_PERIOD = 0.001
+"""Seconds for which a job may hold its key."""
 
 _FORBIDDEN_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f,\u2028\u2029\ud800-\udfff]")
+_FORBIDDEN_IN_KEYS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FORBIDDEN_IN_HEADERS = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -53,6 +60,16 @@ class Options(TypedDict, total=False):
     headers: Mapping[str, str]
     """Passed on to the handler, for a trace or a tenant; pulsed does not interpret them."""
     tags: Iterable[str]
+    key: str
+    """At most one job of the topic holds a key: 1 to 255 characters."""
+    key_for: Literal["start", "end"] | float | timedelta
+    """How long the job holds its key: until its first run starts, until it ends (the default), or
+    so many seconds from now."""
+    on_duplicate: Literal["return", "raise", "replace"]
+    """What happens if another job holds the key. ``return`` (the default): you get that job, whose
+    ``is_new`` is False. ``raise``: ``DuplicateKey``. ``replace``: that job gets the new arguments,
+    options and time, if it has not started; the key is then held until the start, unless
+    ``key_for`` is given."""
     id: UUID | str
     """Your own id of the job, for idempotency: enqueued twice with it, the job is stored once."""
     conn: Any
@@ -72,6 +89,11 @@ class HandlerOptions(TypedDict, total=False):
     determinism: Literal["strict", "warn"]
     """What happens to a workflow whose code asks for another step than the stored one. ``strict``:
     it is dead-lettered. ``warn``: a warning is logged, and stored steps are found by name."""
+    key: str | Callable[..., str | None]
+    """The key of each job, from its arguments: ``"invoice-{invoice_id}"``, or a function of some of
+    the arguments, such as ``lambda invoice_id: ...``; None means no key."""
+    key_for: Literal["start", "end"] | float | timedelta
+    on_duplicate: Literal["return", "raise", "replace"]
     keep_steps: bool
     """Whether a job that succeeds keeps its checkpoints for inspection, until retention."""
 
@@ -234,6 +256,39 @@ def _tags(value: Any) -> tuple[str, ...]:
     return tags
 
 
+def checked_key(value: Any) -> str:
+    """Return the key of a job, or raise ``InvalidOption``."""
+    if not isinstance(value, str):
+        raise InvalidOption(f"key must be a string, not {value!r:.100}.")
+    if not 1 <= len(value) <= LONGEST_KEY:
+        raise InvalidOption(f"key must have 1 to {LONGEST_KEY} characters, not {len(value):,}.")
+    if value.isspace() or _FORBIDDEN_IN_KEYS.search(value):
+        raise InvalidOption(f"key must not be blank or contain control characters: {value!a}.")
+    return value
+
+
+def _key_for(value: Any) -> str:
+    if value in (UNTIL_START, UNTIL_END):
+        return str(value)
+    if isinstance(value, str):  # as it is stored, and as it comes from another process
+        try:
+            value = float(value)
+        except ValueError:
+            raise InvalidOption(
+                f"key_for must be 'start', 'end' or a number of seconds, not {value!r:.100}."
+            ) from None
+    return repr(_seconds("key_for", SHORTEST_PERIOD)(value))
+
+
+def _on_duplicate(value: Any) -> str:
+    try:
+        return OnDuplicate(value).value
+    except ValueError:
+        raise InvalidOption(
+            f"on_duplicate must be 'return', 'raise' or 'replace', not {value!r:.100}."
+        ) from None
+
+
 OPTIONS: dict[str, Callable[[Any], Any]] = {
     "delay": _seconds("delay"),
     "at": _at,
@@ -245,6 +300,9 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "lease": _seconds("lease", SHORTEST_LEASE),
     "headers": _headers,
     "tags": _tags,
+    "key": checked_key,
+    "key_for": _key_for,
+    "on_duplicate": _on_duplicate,
     "id": checked_id,
     "conn": lambda value: value,
 }

@@ -10,9 +10,10 @@ from uuid import UUID
 
 from pulsed.errors import InvalidHandler, InvalidOption, UnknownTopic
 from pulsed.handler.function import Handler, R_co
-from pulsed.handler.options import Options, checked_options, did_you_mean
+from pulsed.handler.options import OF_KEYS, Options, checked_options, did_you_mean
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob, TopicPolicy
+from pulsed.model.keys import held_for
 
 _NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -62,9 +63,30 @@ def job_maker(
         raise InvalidOption("conn= says where to store a job and is not part of it.")
     if "id" in options:
         raise InvalidOption(ONE_ID)
-    lane = {"queue": handler.queue, "priority": handler.priority} if handler else _NO_OPTIONS
-    fields: dict[str, Any] = {**lane, **options}
-    return partial(NewJob, topic=topic, **fields)
+    fields: dict[str, Any] = {**options}
+    if handler is not None:
+        fields = {"queue": handler.queue, "priority": handler.priority, **options}
+        if handler.has_key and "key" not in options:
+            return partial(_with_computed_key, handler, topic=topic, **fields)
+    return partial(NewJob, topic=topic, **with_key_settled(fields))
+
+
+def _with_computed_key(handler: Handler[Any], *, payload: str, **fields: Any) -> NewJob:
+    """Return a job whose key is computed from its arguments; there may be none."""
+    of_key = handler.key_options(payload)
+    if not of_key:
+        fields = {name: value for name, value in fields.items() if name not in OF_KEYS}
+    return NewJob(payload=payload, **with_key_settled({**of_key, **fields}))
+
+
+def with_key_settled(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job; how long it holds its key may follow from other options."""
+    if given := [name for name in OF_KEYS if name in fields]:
+        if "key" not in fields:
+            raise InvalidOption(f"{given[0]}= is about the key of a job: give it key=, too.")
+        held = held_for(fields.get("key_for"), fields.get("on_duplicate"))
+        return {**fields, "key_for": held}
+    return fields
 
 
 class Registry:

@@ -94,7 +94,8 @@ class Field:
     unset: Any = None
     """The value that an INSERT leaves out, because it is the column's default."""
     is_stored: bool = True
-    """Whether it has a column. A field without one only decides the value of another column."""
+    """Whether it has a column. A field without one decides the value of another column, or what
+    happens when the job is stored."""
 
     def attribute(self, use: Use) -> str:
         """Return its name in one of the places where it appears."""
@@ -167,6 +168,12 @@ FIELDS = (
     Field("wait_kind", Kind.TEXT, ROW),
     Field("wait_key", Kind.TEXT, ROW),
     Field("crashes", Kind.INTEGER, ROW),
+    # Its key; see ``model/keys.py``.
+    Field("key", Kind.TEXT, NEW | ROW | TEMPLATE),
+    Field("key_for", Kind.TEXT, NEW | ROW | TEMPLATE),
+    Field("on_duplicate", Kind.TEXT, NEW | TEMPLATE, is_stored=False),
+    Field("key_held", Kind.FLAG, ROW),
+    Field("key_until", Kind.INSTANT, ROW),
     # For the database's own decisions.
     Field("wait_job", Kind.UUID),
     Field("wait_enough", Kind.INTEGER),

@@ -57,6 +57,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which of its parent's fan-outs it belongs to."""
     outlives: bool | None = None
     """Whether it continues when its parent fails. If its parent is cancelled, so is it."""
+    key: str | None = None
+    """At most one job of the topic holds it."""
+    key_for: str | None = None
+    """How long: ``start``, ``end``, or seconds as text; see ``keys.py``. None means ``end``."""
+    on_duplicate: str | None = None
+    """What happens if another job holds the key; None means ``return``."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +159,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     wait_key: str | None = None
     crashes: int = 0
     """How often in a row its worker died while it ran this job and others."""
+    key: str | None = None
+    key_for: str | None = None
+    key_held: bool = False
+    """Whether no other job of its topic can have its key now."""
+    key_until: datetime | None = None
+    """When it stops holding its key, if it holds it for a period."""
 
     @property
     def is_cancelling(self) -> bool:
@@ -243,6 +255,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The last hexadecimal digits of the id."""
     due: bool | None = None
     """Of the jobs that have not started: those that may start now, or those that may not yet."""
+    key: str | None = None
+    holds_key: bool | None = None
+    """Those that hold their key, or those that do not."""
 
     @property
     def conditions(self) -> int:

@@ -93,6 +93,9 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lease: float | None = None
     headers: dict[str, str] | None = None
     tags: tuple[str, ...] = ()
+    key: str | None = None
+    key_for: str | None = None
+    on_duplicate: str | None = None
 
     @property
     def times(self) -> tuple[object, ...]:

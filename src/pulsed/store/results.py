@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,21 +20,29 @@ class Submitted(NamedTuple):
     unknown: frozenset[int] = frozenset()
     """Positions whose id is in use, perhaps by this very call: it was retried after an attempt
     that ended without an answer, which may have been committed."""
+    holders: Mapping[int, UUID] = MappingProxyType({})
+    """Positions that were not stored, because another job holds their key, and that job."""
+    replaced: frozenset[int] = frozenset()
+    """Those of them that have replaced payload, options and time of that job."""
 
     @property
     def new(self) -> int:
         """How many jobs this call is known to have stored."""
-        return self.total - len(self.existing) - len(self.unknown)
+        return self.total - len(self.existing) - len(self.unknown) - len(self.holders)
 
     def is_new(self, position: int) -> bool | None:
         """Return whether this call stored a job; None if that is not known."""
         if position in self.unknown:
             return None
-        return position not in self.existing
+        return position not in self.existing and position not in self.holders
 
     def after_lost_answer(self) -> Submitted:
         """Return what is known if an earlier attempt may have stored any of the jobs."""
-        return Submitted(self.total, unknown=self.existing | self.unknown)
+        return self._replace(existing=frozenset(), unknown=self.existing | self.unknown)
+
+    def of_fresh_ids(self) -> Submitted:
+        """Return what is known if no other call can have used the jobs' ids."""
+        return self._replace(existing=frozenset(), unknown=frozenset())
 
 
 class Accepted(set[Lease]):

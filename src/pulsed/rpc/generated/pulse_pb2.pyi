@@ -107,7 +107,7 @@ class Backoff(_message.Message):
     def __init__(self, base: _Optional[float] = ..., power: _Optional[float] = ..., factor: _Optional[float] = ..., cap: _Optional[float] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives")
+    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives", "key", "key_for", "on_duplicate")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +133,9 @@ class NewJob(_message.Message):
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_STEP_FIELD_NUMBER: _ClassVar[int]
     OUTLIVES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FOR_FIELD_NUMBER: _ClassVar[int]
+    ON_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     id: str
     topic: str
     payload: str
@@ -151,7 +154,10 @@ class NewJob(_message.Message):
     parent_id: str
     parent_step: str
     outlives: bool
-    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ...) -> None: ...
+    key: str
+    key_for: str
+    on_duplicate: str
+    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ...) -> None: ...
 
 class SubmitJobsRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -160,17 +166,29 @@ class SubmitJobsRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
 
 class SubmitJobsResponse(_message.Message):
-    __slots__ = ("inserted", "existing", "unknown")
+    __slots__ = ("inserted", "existing", "unknown", "holders")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     EXISTING_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     existing: _containers.RepeatedScalarFieldContainer[int]
     unknown: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, inserted: _Optional[int] = ..., existing: _Optional[_Iterable[int]] = ..., unknown: _Optional[_Iterable[int]] = ...) -> None: ...
+    holders: _containers.RepeatedCompositeFieldContainer[KeyHolder]
+    def __init__(self, inserted: _Optional[int] = ..., existing: _Optional[_Iterable[int]] = ..., unknown: _Optional[_Iterable[int]] = ..., holders: _Optional[_Iterable[_Union[KeyHolder, _Mapping]]] = ...) -> None: ...
+
+class KeyHolder(_message.Message):
+    __slots__ = ("place", "job_id", "replaced")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    place: int
+    job_id: str
+    replaced: bool
+    def __init__(self, place: _Optional[int] = ..., job_id: _Optional[str] = ..., replaced: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes")
+    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes", "key", "key_for", "key_held", "key_until")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +229,10 @@ class Job(_message.Message):
     WAIT_KEY_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
     CRASHES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FOR_FIELD_NUMBER: _ClassVar[int]
+    KEY_HELD_FIELD_NUMBER: _ClassVar[int]
+    KEY_UNTIL_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     topic: str
@@ -244,7 +266,11 @@ class Job(_message.Message):
     wait_key: str
     updated_at: _timestamp_pb2.Timestamp
     crashes: int
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., crashes: _Optional[int] = ...) -> None: ...
+    key: str
+    key_for: str
+    key_held: bool
+    key_until: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., crashes: _Optional[int] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., key_held: bool = ..., key_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -267,7 +293,7 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due", "key", "holds_key")
     class PayloadField(_message.Message):
         __slots__ = ("path", "value")
         PATH_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +317,8 @@ class JobFilter(_message.Message):
     ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
     ID_SUFFIX_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_KEY_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -307,7 +335,9 @@ class JobFilter(_message.Message):
     id_prefix: str
     id_suffix: str
     due: bool
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ...) -> None: ...
+    key: str
+    holds_key: bool
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ..., key: _Optional[str] = ..., holds_key: bool = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -1142,7 +1172,7 @@ class TakeSignalResponse(_message.Message):
     def __init__(self, checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
 
 class ScheduleSpec(_message.Message):
-    __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags")
+    __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "key", "key_for", "on_duplicate")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1170,6 +1200,9 @@ class ScheduleSpec(_message.Message):
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FOR_FIELD_NUMBER: _ClassVar[int]
+    ON_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     payload: str
     cron: str
@@ -1190,7 +1223,10 @@ class ScheduleSpec(_message.Message):
     lease_seconds: float
     headers: _containers.ScalarMap[str, str]
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_micros: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., jitter_seconds: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    key: str
+    key_for: str
+    on_duplicate: str
+    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_micros: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., jitter_seconds: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("id", "app", "name", "spec", "spec_json", "state", "error", "anchor", "next_run_at", "last_occurrence", "last_fired_at", "missed", "revision", "created_at", "updated_at", "declared")

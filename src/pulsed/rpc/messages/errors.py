@@ -32,6 +32,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (errors.JobNotFound, Code.NOT_FOUND),
     (errors.ScheduleNotFound, Code.NOT_FOUND),
     (errors.ScheduleChanged, Code.ABORTED),
+    (errors.DuplicateKey, Code.ALREADY_EXISTS),
     (errors.JobError, Code.FAILED_PRECONDITION),
     (errors.PulsedError, Code.INTERNAL),
 )
@@ -54,7 +55,13 @@ _RAISED_BY_NAME = {
 }
 
 _RAISED_ABOUT_A_JOB: dict[str, type[errors.JobError]] = {
-    kind.__name__: kind for kind in (errors.LeaseLost, errors.JobNotFound, errors.InvalidTransition)
+    kind.__name__: kind
+    for kind in (
+        errors.DuplicateKey,
+        errors.LeaseLost,
+        errors.JobNotFound,
+        errors.InvalidTransition,
+    )
 }
 
 

@@ -134,6 +134,8 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         id_prefix=where.id_prefix,
         id_suffix=where.id_suffix,
         due=cast("bool", where.due),  # None leaves it out
+        key=where.key,
+        holds_key=cast("bool", where.holds_key),
     )
 
 
@@ -156,6 +158,8 @@ def filter_of(message: Any) -> JobFilter:
         id_prefix=_digits(message, "id_prefix"),
         id_suffix=_digits(message, "id_suffix"),
         due=maybe(message, "due"),
+        key=maybe(message, "key"),
+        holds_key=maybe(message, "holds_key"),
     )
 
 

@@ -118,12 +118,22 @@ def submitted_message(submitted: Submitted) -> pb.SubmitJobsResponse:
         inserted=submitted.new,
         existing=sorted(submitted.existing),
         unknown=sorted(submitted.unknown),
+        holders=[
+            pb.KeyHolder(place=place, job_id=str(holder), replaced=place in submitted.replaced)
+            for place, holder in submitted.holders.items()
+        ],
     )
 
 
 def submitted_of(message: pb.SubmitJobsResponse, total: int) -> Submitted:
     """Return what became of ``total`` jobs."""
-    submitted = Submitted(total, frozenset(message.existing), frozenset(message.unknown))
+    submitted = Submitted(
+        total,
+        frozenset(message.existing),
+        frozenset(message.unknown),
+        {each.place: UUID(each.job_id) for each in message.holders},
+        frozenset(each.place for each in message.holders if each.replaced),
+    )
     if submitted.new == message.inserted:
         return submitted
     # A server of an earlier version only counts the new ones.

@@ -43,6 +43,9 @@ _BUSY = {
     "57014",  # query_canceled: the statement timeout
     "55P03",  # lock_not_available: the lock timeout
 }
+_NOT_UNIQUE = "23505"  # unique_violation
+_KEY_INDEX = "pulse_jobs_holders"
+"""A job that was to take back its key has lost a race for it."""
 _TOOK_ITS_TIME = {"25P03", "25P04"}  # idle-in-transaction timeout, transaction timeout
 _ABOUT_THE_ROW = ("22", "23")  # data_exception, integrity_constraint_violation
 _NO_SUCH_TABLE = {"42P01", "42703", "3F000"}
@@ -81,7 +84,7 @@ def translate(error: BaseException, verb: str, where: str) -> StorageError:
     text = f"{verb} failed on the {where}: {_message(error)}"
     if is_crowded(error):
         return TooManyConnections(f"{text}.")
-    if state in _BUSY:
+    if state in _BUSY or (state == _NOT_UNIQUE and _KEY_INDEX in str(error)):
         return StorageBusy(f"{text}.")
     if _is_transient(error, state):
         return TransientStorageError(f"{text}.")

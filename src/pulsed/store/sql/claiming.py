@@ -5,6 +5,7 @@ from __future__ import annotations
 from pulsed.store.sql.columns import ASSIGNED, filled_policy
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import IS_CLAIMABLE, NOT_CLAIMABLE, SUSPECTED, UNSUSPECTED
+from pulsed.store.sql.keys import released_at_start
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
@@ -101,6 +102,7 @@ def lease_grant(d: Dialect, given: str = "") -> str:
         "lease_until": f"{d.clock} + {d.milliseconds(filled['lease_ms'])}",
         "started_at": d.clock,
         "updated_at": d.clock,
+        "key_held": released_at_start(),
         **filled,
     }
     return ",\n        ".join(f"{name} = {value}" for name, value in values.items())

@@ -21,6 +21,7 @@ def _selected(columns: dict[str, str]) -> dict[str, str]:
 _READ = _selected(columns_of(ROW)) | {
     "updated_at": "coalesce(updated_at, submitted_at)",
     "crashes": "coalesce(crashes, 0)",
+    "key_held": "key_held IS NOT NULL",
     "wait_job": "wait_job",
 }
 JOB_COLUMNS = ", ".join(_READ.values())
@@ -33,8 +34,11 @@ caller's own connection may have a codec that would encode it again."""
 
 NEW_JSON = tuple(name for name, sql in columns_of(NEW).items() if sql == "json")
 
-START = tuple(field.name for field in fields_of(NEW) if not field.is_stored)
-"""Fields without a column of their own, which decide when the job may start."""
+NOT_STORED = tuple(field.name for field in fields_of(NEW) if not field.is_stored)
+"""Fields without a column of their own."""
+
+START = ("delay", "at")
+"""Those of them that decide when the job may start."""
 
 # -- claiming -------------------------------------------------------------------------------------
 

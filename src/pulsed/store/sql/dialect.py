@@ -68,6 +68,8 @@ class Dialect(ABC):
     """The same for running jobs that were asked to stop."""
     by_suspicion: str = ""
     """The same for suspects."""
+    by_holder: str = ""
+    """The same for jobs that hold a key."""
     forever: str
     """An instant that never comes."""
     row_id: str

@@ -6,6 +6,7 @@ from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.outcome import INTERRUPTED
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import words
+from pulsed.store.sql.keys import released_at_end
 
 # How a run ended, as settle reads it from its batch…
 REPORTED = {
@@ -52,4 +53,5 @@ def end_of_run(d: Dialect, ended: dict[str, str]) -> str:
         last_outcome = {kind},
         locked_by = NULL,
         lease_until = NULL,
+        key_held = {released_at_end(f"{status_after} IN {words(TERMINAL)}")},
         updated_at = {d.now}"""

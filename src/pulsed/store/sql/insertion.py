@@ -56,6 +56,14 @@ def _shared(fields: Iterable[tuple[tuple[str, Any], Any]]) -> dict[str, Any]:
     return given
 
 
+def stored_columns(jobs: Sequence[NewJob]) -> dict[str, Sequence[Any]]:
+    """Return all columns of jobs, with the default where a job leaves one unset."""
+    columns: dict[str, Sequence[Any]] = {}
+    for name, values in zip(_UNSET, zip(*map(astuple, jobs), strict=True), strict=True):
+        columns.update(stored(_FIELDS[name], values))
+    return columns
+
+
 def stored(field: Field, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
     """Return the columns of a field, each with the given values as they are stored."""
     columns = field.columns

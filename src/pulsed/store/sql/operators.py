@@ -12,6 +12,7 @@ from pulsed.store.sql.jobs import (
     has_living_parent,
     words,
 )
+from pulsed.store.sql.keys import TAKES_KEY, released_at_end
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
 WAITS_FOR_TIME = """(j.status IN ('PENDING', 'RETRYING')
@@ -28,6 +29,7 @@ class OperatorStatements(StatementGroup):
         return f"""UPDATE {self.jobs} SET
                 status = CASE WHEN status = 'RUNNING' THEN 'RUNNING' ELSE 'CANCELLED' END,
                 completed_at = CASE WHEN status = 'RUNNING' THEN NULL ELSE {d.now} END,
+                key_held = {released_at_end("status <> 'RUNNING'")},
                 cancel_requested = {d.true}, updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {self.this_job} AND (j.status = 'RUNNING' OR j.{IS_CLAIMABLE})
@@ -40,7 +42,8 @@ class OperatorStatements(StatementGroup):
                 status = 'PENDING', attempts = 0, next_run_at = {d.now}, completed_at = NULL,
                 cancel_requested = {d.false}, progress = NULL, cascades = NULL,
                 generation = nullif(coalesce(generation, 0) + :fresh::int, 0),
-                last_worker = :act::uuid, last_outcome = 'REPLAYED', updated_at = {d.now}
+                last_worker = :act::uuid, last_outcome = 'REPLAYED', updated_at = {d.now},
+                key_held = CASE WHEN {TAKES_KEY} THEN {d.true} ELSE key_held END
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {self.this_job} AND j.status IN {words(REPLAYABLE)}
             RETURNING id, queue"""

@@ -57,7 +57,7 @@ class FilteredJobs:
         self._d = dialect
         self._conditions, self._params = _conditions(dialect, where)
         is_running = where.worker is not None or where.status == _RUNNING
-        self.has_own_index = where.parent is not None or is_running
+        self.has_own_index = where.parent is not None or where.key is not None or is_running
         """An index has little more than the matching jobs, but not in the order of ids."""
         if is_running:
             self._conditions.append("lease_until IS NOT NULL")
@@ -142,6 +142,9 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
     add("parent_step = :step::text", "step", where.parent_step)
     add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
     add("schedule_id = :schedule::uuid", "schedule", where.schedule)
+    add("key = :key::text", "key", where.key)
+    if where.holds_key is not None:
+        conditions.append(f"key_held IS {'NOT ' if where.holds_key else ''}NULL")
     if where.due is not None:
         than = "<=" if where.due else ">"
         conditions.append(f"{_one_of(CLAIMABLE)} AND next_run_at {than} {d.now}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pulsed.store.sql.columns import NEW_JOB, NEW_JSON, START
+from pulsed.model.keys import UNTIL_END, UNTIL_START
+from pulsed.store.sql.columns import NEW_JOB, NEW_JSON, NOT_STORED, START
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.prepared import StatementGroup
 from pulsed.store.sql.statement import Sql
@@ -37,22 +38,32 @@ class SubmitStatements(StatementGroup):
             return f"{value}::json" if name in NEW_JSON else value
 
         names = [name for name in NEW_JOB if name in shared or name in own]
-        values = {name: given(name) for name in names if name not in START}
+        values = {name: given(name) for name in names if name not in NOT_STORED}
         values["status"] = "'PENDING'"
         values["submitted_at"] = d.now
-        values["next_run_at"] = self._start({name: given(name) for name in START if name in names})
+        values["next_run_at"] = start(d, {name: given(name) for name in START if name in names})
+        if "key" in names:
+            values["key_held"] = f"CASE WHEN {given('key')} IS NOT NULL THEN {d.true} END"
+        if "key_for" in names:
+            values["key_until"] = key_until(d, given("key_for"))
         listed = ", ".join(values.values())
         source = d.inserted(listed, batch_of(own)) if own else f"VALUES ({listed})"
         return f"INSERT INTO {d.jobs} ({', '.join(values)}) {source} ON CONFLICT DO NOTHING"
 
-    def _start(self, given: dict[str, str]) -> str:
-        """Return when a new job may start: at its instant, after its delay, or now."""
-        d = self.dialect
-        if not given:
-            return d.now
-        start = f"{d.now} + {d.seconds(given['delay'])}" if "delay" in given else d.now
-        start = f"coalesce({given['at']}, {start})" if "at" in given else start
-        return f"{d.greatest}({d.now}, {start})"
+
+def start(d: Dialect, given: dict[str, str]) -> str:
+    """Return when a new job may start: at its instant, after its delay, or now."""
+    if not given:
+        return d.now
+    after = f"{d.now} + {d.seconds(given['delay'])}" if "delay" in given else d.now
+    after = f"coalesce({given['at']}, {after})" if "at" in given else after
+    return f"{d.greatest}({d.now}, {after})"
+
+
+def key_until(d: Dialect, key_for: str) -> str:
+    """Return until when a new job holds its key, if that is for a period."""
+    period = f"nullif(nullif({key_for}, '{UNTIL_START}'), '{UNTIL_END}')::float8"
+    return f"{d.now} + {d.seconds(period)}"
 
 
 def batch_of(columns: tuple[str, ...]) -> str:

@@ -44,6 +44,7 @@ class SqliteDialect(Dialect):
     by_family = "INDEXED BY pulse_jobs_family"
     by_cancelling = "INDEXED BY pulse_jobs_cancelling"
     by_suspicion = "INDEXED BY pulse_jobs_suspects"
+    by_holder = "INDEXED BY pulse_jobs_holders"
     forever = "253402214400000000"  # 9999-12-31
     row_id = "rowid"
 

@@ -18,6 +18,7 @@ from pulsed.store.sql.columns import assigned_columns
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.families import FamilyStatements
 from pulsed.store.sql.health import HealthStatements
+from pulsed.store.sql.keys import KeyStatements
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.operators import OperatorStatements
 from pulsed.store.sql.presence import PresenceStatements
@@ -97,6 +98,7 @@ class Engine(ABC):
         self.waiting = WaitStatements(dialect)
         self.families = FamilyStatements(dialect)
         self.signals = SignalStatements(dialect)
+        self.keys = KeyStatements(dialect)
         self.schedules = ScheduleStatements(dialect)
         self.rollups = RollupStatements(dialect)
 

@@ -10,11 +10,11 @@ from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import Overlap, Plan, ScheduleRow
 from pulsed.store.schedules import Due, Fire
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.submit import store_fired
 
 NO_ID = UUID(int=0)
 """Smaller than every id."""
@@ -49,9 +49,7 @@ def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
         moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
         advanced = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
         jobs = [job for f in decided if f.row.id in advanced for job in f.jobs]
-        if jobs:
-            yield insertion(engine.submission.submit, jobs)
-        return jobs
+        return (yield from store_fired(engine, jobs)) if jobs else []
 
     return Verb("fire", VerbKind.TRANSACTION, script)
 

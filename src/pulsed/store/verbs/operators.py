@@ -11,6 +11,7 @@ from pulsed.model.job import Status
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, effects, wake_waiters
 from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.keys import without_taken_keys
 from pulsed.store.verbs.retention import forget
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
@@ -50,7 +51,8 @@ def replay(
         queues: set[str] = set()
 
         def back_to_pending(some: list[tuple[Any]]) -> Script[list[tuple[Any]]]:
-            replayed = yield Statement(engine.operators.replay, params, some)
+            free = yield from without_taken_keys(engine, some)
+            replayed = yield Statement(engine.operators.replay, params, free)
             queues.update(queue for _, queue in replayed)
             return one_column(job_id for job_id, _ in replayed)
 

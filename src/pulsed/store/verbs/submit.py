@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from msgspec.structs import replace
+
 from pulsed.model.job import NewJob
+from pulsed.model.keys import OnDuplicate
 from pulsed.store.results import Submitted
 from pulsed.store.sql.insertion import insertion
+from pulsed.store.verbs import keys
 from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.keys import Stored
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
 def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
-    """Insert jobs, leaving alone those whose id exists.
+    """Insert jobs, leaving alone those whose id exists, or whose key another job holds.
 
     A retry may find what the attempt before it has stored. So the verb remembers which jobs its
     attempts may have stored: of these it cannot tell whether they existed before.
@@ -23,20 +28,46 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
     def script() -> Script[Submitted]:
         nonlocal maybe_stored
         earlier, maybe_stored = maybe_stored, every  # stays so if no answer comes
-        found = yield from _found(engine, jobs)
-        if not found:
-            return Submitted(len(jobs))
-        unknown = frozenset(position for position in found if position in earlier)
-        existing = found - unknown
+        stored = yield from _store(engine, jobs)
+        unknown = frozenset(position for position in stored.found if position in earlier)
+        existing = stored.found - unknown
         if existing:  # seen before this attempt could store them
             maybe_stored = frozenset(every) - existing
-        return Submitted(len(jobs), existing, unknown)
+        return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
-    return Verb("submit", VerbKind.SINGLE, script)
+    kind = VerbKind.TRANSACTION if has_a_key(jobs) else VerbKind.SINGLE
+    return Verb("submit", kind, script)
 
 
-def _found(engine: Engine, jobs: Sequence[NewJob]) -> Script[frozenset[int]]:
-    """Insert jobs; returns the positions of those that were found instead."""
+def store_fired(engine: Engine, jobs: Sequence[NewJob]) -> Script[list[NewJob]]:
+    """Store the jobs of schedules; returns those whose keys no other job holds."""
+    stored = yield from _store(engine, jobs)
+    return [job for position, job in enumerate(jobs) if position not in stored.holders]
+
+
+def store_children(engine: Engine, jobs: Sequence[NewJob]) -> Script[int]:
+    """Store the children of a run; returns how many are new.
+
+    Their parent waits for them, and not for another job that holds one of their keys.
+    """
+    own = [job if job.key is None else replace(job, on_duplicate=OnDuplicate.RAISE) for job in jobs]
+    stored = yield from _store(engine, own)
+    return len(jobs) - len(stored.found)
+
+
+def _store(engine: Engine, jobs: Sequence[NewJob]) -> Script[Stored]:
+    if has_a_key(jobs):
+        return (yield from keys.store(engine, jobs, insert))
+    return Stored((yield from insert(engine, jobs)))
+
+
+def has_a_key(jobs: Sequence[NewJob]) -> bool:
+    """Whether one of the jobs has a key."""
+    return any(job.key is not None for job in jobs)
+
+
+def insert(engine: Engine, jobs: Sequence[NewJob]) -> Script[frozenset[int]]:
+    """Insert jobs; returns the positions of those that were not."""
     if len(jobs) == 1:
         [(count,)] = yield insertion(engine.submission.submit, jobs)
         return _NONE if count else _ALONE

@@ -13,12 +13,12 @@ from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.step import Checkpoint, StepState
 from pulsed.model.workflow import JobOutcome, Signal
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.verbs.checkpoints import checkpoint_values
 from pulsed.store.verbs.effects import Effects, effects, wake
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.submit import store_children
 from pulsed.store.workflows import Signalled
 
 
@@ -43,9 +43,9 @@ def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Verb[i
 
     def script() -> Script[int]:
         in_order = sorted(jobs, key=lambda job: job.id.int)
-        [(count,)] = yield insertion(engine.submission.submit, in_order)
+        count = yield from store_children(engine, in_order)
         yield from _hold(engine, lease)
-        return int(count)
+        return count
 
     return Verb("add_children", VerbKind.TRANSACTION, script)
 
