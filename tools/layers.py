@@ -51,13 +51,14 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"around", "database_clock", "error_text", "forever", "lanes", "load", "why"},
+        {"around", "database_clock", "error_text", "forever", "lanes", "load", "shared_reads", "why"},
         {"enqueuing"},
         {"workflow"},
         {"context"},
         {"process", "stats", "upkeep"},
         {"worker"},
         {"doctor"},
+        {"overview"},
     ],
     "pulsed.rpc": [
         {"address", "generated"},

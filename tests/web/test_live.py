@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse
+from pulsed.engine.shared_reads import Shared
 from pulsed.web import Local, dashboard
-from pulsed.web.live import Shared
 from tests.support.visits import Tab
 
 LISTS = ("/", "/jobs", "/queues", "/workers", "/workflows", "/schedules")

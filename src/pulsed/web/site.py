@@ -16,12 +16,12 @@ from starlette.types import Scope
 
 from pulsed.app import Pulse
 from pulsed.engine.lanes import Lanes
+from pulsed.engine.shared_reads import Shared
 from pulsed.model.job import JobFilter, WorkerInfo
 from pulsed.model.page import Counts
 from pulsed.store.base import Backlog
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.guard import cookie
-from pulsed.web.live import Shared
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summary_of
