@@ -23,7 +23,8 @@ from pulsed.model.job import Status
 from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store import tokens
-from pulsed.store.base import Backlog, Running, Store
+from pulsed.store.base import Store
+from pulsed.store.results import Backlog, Running
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from pulsed.version import __version__

@@ -10,7 +10,7 @@ from pulsed.engine.lanes import Lanes
 from pulsed.engine.overview import glance, warnings
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Histogram, Point, Series, Stats
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.charts import MOST_BARS, bars
 from tests.support.browser import assert_fits, axe, dark, mobile

@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pulsed.engine.doctor import Finding, Severity, examine
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Finding, Severity
 from pulsed.engine.lanes import Lanes, LaneState, by_name, recent_rate
 from pulsed.engine.shared_reads import Shared
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.job import JobFilter, Status, WorkerInfo
 from pulsed.model.rollup import Series
-from pulsed.store.base import Backlog, Store
+from pulsed.store.base import Store
+from pulsed.store.results import Backlog
 from pulsed.wording import counted, format_duration
 
 URGENT = {"open transactions", "overdue schedules", "schedules", "autovacuum", "failing workers"}

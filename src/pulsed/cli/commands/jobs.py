@@ -36,8 +36,8 @@ from pulsed.cli.view.output import (
 from pulsed.cli.view.times import relative
 from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
-from pulsed.client.job import checked_id, read_one
 from pulsed.client.job_tree import FEW, read_tree, report_bounds
+from pulsed.client.one_job import checked_id, read_one
 from pulsed.engine.why import explain, waits_for
 from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.model.lifecycle import TERMINAL

@@ -14,7 +14,7 @@ from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import Table, one_line, print_hanging, raw, status_text
 from pulsed.cli.view.times import iso, moment, relative
 from pulsed.client.schedules import Schedule, ScheduleFire
-from pulsed.engine.doctor import WAITED_TOO_LONG
+from pulsed.engine.doctor.finding import WAITED_TOO_LONG
 from pulsed.model.schedule import ScheduleState
 from pulsed.model.timetable import Cron
 from pulsed.wording import format_duration

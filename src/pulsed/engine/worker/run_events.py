@@ -28,8 +28,8 @@ from pulsed.model.outcome import (
     Succeeded,
     Waiting,
 )
-from pulsed.store.base import Accepted
 from pulsed.store.event_bus import Events
+from pulsed.store.results import Accepted
 
 
 class RunEvents:
