@@ -51,7 +51,7 @@ class TestWorkersAndSchema:
         assert re.search(
             r"^QUEUE +DUE +OLDEST +RUNNING +PER MIN +FAILED +WORKERS$", table, re.MULTILINE
         )
-        assert re.search(r"^orphan +1 +.* 0 +0 +none$", table, re.MULTILINE)
+        assert re.search(r"^orphan +1 +.* 0 +0 +\N{EN DASH} +none$", table, re.MULTILINE)
 
     def test_migrate_up_is_repeatable(self, tmp_path):
         url = f"sqlite:///{tmp_path}/new.db"
