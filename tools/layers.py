@@ -68,6 +68,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"process", "stats", "upkeep"},
         {"worker"},
         {"doctor"},
+        {"overview"},
     ],
     "pulsed.rpc": [
         {"address", "generated"},

@@ -36,7 +36,7 @@ async def test_equal_reads_are_made_once_a_tick():
 
 
 async def test_a_failed_read_is_not_kept():
-    shared = SharedReads(2.0)
+    shared = SharedReads()
 
     async def fail() -> int:
         raise ValueError

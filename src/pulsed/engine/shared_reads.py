@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+TICK = 2.0
+"""Seconds for which an answer stands, unless told otherwise."""
 MOST_ANSWERS = 500
 
 
 class SharedReads:
     """The reads of one event loop. What has failed is read again by the next caller."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = TICK, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
         self._tasks: dict[Hashable, asyncio.Task[tuple[Any, float]]] = {}

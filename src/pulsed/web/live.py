@@ -1,7 +1,7 @@
 """Live pages: one poll per tick for all open tabs, and none while no tab is visible.
 
 A tab holds an event stream, which sends a short summary after every tick. The tab then fetches its
-live parts again. What they read is shared for the length of a tick (``engine/shared_reads.py``).
+live parts again, and what they read is shared by all tabs (``engine/shared_reads.py``).
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from pulsed.engine.shared_reads import TICK
 from pulsed.errors import StorageError
 
 T = TypeVar("T")
 
 log = logging.getLogger("pulsed.ui")
 
-TICK = 2.0
-"""Seconds between two polls while a tab is open."""
 MOST_STREAMS = 200
 KEEP_ALIVE = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep it open."""
 
 
 class Hub(Generic[T]):
-    """Polls a summary while streams are open, and sends it to all of them when it differs."""
+    """Polls a summary every tick while streams are open, and sends it to all of them."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], *, tick: float = TICK) -> None:
         self._read = read

@@ -22,7 +22,6 @@ from pulsed.model.page import Counts
 from pulsed.store.results import Backlog
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.guard import cookie
-from pulsed.web.live import TICK
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summary_of
@@ -51,7 +50,7 @@ class Site:
     redaction: Redaction
     environment: str
     templates: jinja2.Environment = field(default_factory=templates)
-    shared: SharedReads = field(default_factory=lambda: SharedReads(TICK))
+    shared: SharedReads = field(default_factory=SharedReads)
     works: Works = field(default_factory=Works)
 
     # What several pages read: each of it once per tick, however many of them are open.
