@@ -192,6 +192,10 @@ class InvalidTransition(JobError):
     """The job's state does not allow that."""
 
 
+class KeyNotFound(PulsedError, LookupError):
+    """No job of that topic holds the key, or held it."""
+
+
 class DuplicateKey(JobError):
     """Another job, that of ``job_id``, holds the key of one that was to be stored."""
 

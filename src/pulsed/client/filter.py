@@ -10,7 +10,7 @@ import msgspec
 
 from pulsed.client.one_job import JobId, checked_id
 from pulsed.errors import InvalidOption
-from pulsed.handler.options import checked_instant, checked_name
+from pulsed.handler.options import checked_instant, checked_key, checked_name
 from pulsed.handler.payload import UNSTORABLE
 from pulsed.handler.search_terms import MOST_FIELDS, checked_digits, checked_payload_field
 from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
@@ -44,6 +44,10 @@ class Filter(TypedDict, total=False):
     """The id, its beginning (``0197a8c2*``) or its end (``*3f1d2c4b5a69``)."""
     due: bool
     """Of the jobs that have not started: those that may start now, or those that may not yet."""
+    key: str
+    """The jobs that hold this key, and those that held it."""
+    holds_key: bool
+    """Those that hold their key now, or those that do not."""
 
 
 def checked_filter(where: Mapping[str, Any]) -> JobFilter:
@@ -103,10 +107,13 @@ def _checked_payload(value: Any) -> tuple[PayloadField, ...]:
     return tuple(checked_payload_field(path, wanted) for path, wanted in value.items())
 
 
-def _checked_due(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidOption(f"due must be True or False, not {value!r:.100}.")
-    return value
+def _checked_flag(what: str) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise InvalidOption(f"{what} must be True or False, not {value!r:.100}.")
+        return value
+
+    return check
 
 
 _IN_PARTS = frozenset({"topic", "id"})
@@ -125,7 +132,9 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "worker": checked_id,
     "schedule": checked_id,
     "id": _checked_ends,
-    "due": _checked_due,
+    "due": _checked_flag("due"),
+    "key": checked_key,
+    "holds_key": _checked_flag("holds_key"),
 }
 
 

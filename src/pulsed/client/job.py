@@ -59,9 +59,9 @@ class Job(Generic[R_co]):
         self.is_new = is_new
         """Whether the enqueue that returned this ``Job`` stored it.
 
-        False if a job with this id was stored before; what is stored stays as it is, and
-        ``refresh()`` reads it. None if that is not known: the enqueue was retried after an answer
-        of the database was lost, and then found the job."""
+        False if another job holds its key, which this ``Job`` then is; or if a job with its id was
+        stored before: that stays as it is, and ``refresh()`` reads it. None if that is not known:
+        the enqueue was retried after an answer of the database was lost, and then found the job."""
         self._client = client
         self._snapshot = snapshot
         self._handler = handler
@@ -154,6 +154,16 @@ class Job(Generic[R_co]):
     def next_run_at(self) -> datetime | None:
         """When it becomes, or became, due; None if only a wake-up makes it due."""
         return self.row.due_at
+
+    @property
+    def key(self) -> str | None:
+        """Its key, whether or not it holds it now."""
+        return self._snapshot.key
+
+    @property
+    def holds_key(self) -> bool:
+        """Whether no other job of its topic can have its key."""
+        return self.row.key_held
 
     @property
     def parent_id(self) -> UUID | None:
@@ -302,6 +312,7 @@ def _as_submitted(job: NewJob) -> JobRow:
         next_run_at=max(submitted, job.at or submitted + timedelta(seconds=job.delay)),
         submitted_at=submitted,
         updated_at=submitted,
+        key_held=job.key is not None,
     )
 
 

@@ -16,6 +16,7 @@ from pulsed.client.one_job import (
     checked_id,
     delete_one,
     edit_and_retry_one,
+    find_one,
     read_one,
     retry_one,
     run_one_now,
@@ -45,6 +46,10 @@ class Jobs:
     async def aget(self, job_id: JobId) -> Job[Any]:
         """Read one job; raises ``JobNotFound`` if there is none."""
         return self._job(await read_one(self._store, checked_id(job_id)))
+
+    async def afind(self, topic: str, key: str) -> Job[Any]:
+        """Read the job of a topic that holds a key, or else the latest one that held it."""
+        return self._job(await find_one(self._store, topic, key))
 
     async def alist(
         self, *, limit: int = 100, before: JobId | None = None, **where: Unpack[Filter]
@@ -140,6 +145,7 @@ class Jobs:
         return await prune_all(self._store, ages, by=operator(of_ages(ages)))
 
     get = blocking(aget)
+    find = blocking(afind)
     counts = blocking(acounts)
     failures = blocking(afailures)
     cancel = blocking(acancel)

@@ -15,14 +15,14 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, Gathering, Limits, batches, text_size
 from pulsed.client.job import Client, Job
-from pulsed.client.submitting import read_holders, submit
+from pulsed.client.one_job import find_one
+from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
 from pulsed.handler import (
     Call,
@@ -38,7 +38,6 @@ from pulsed.handler.registry import ONE_ID
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
-from pulsed.store.results import Submitted
 from pulsed.wording import counted
 
 P = ParamSpec("P")
@@ -123,6 +122,12 @@ class JobType(Generic[P, R_co]):
         """Store many calls in one transaction: all of them, or none."""
         return await self._submit(list(map(self._job_maker(), calls)))
 
+    async def afind(self, key: str) -> Job[R_co]:
+        """Read its job that holds a key, or else the latest one that held it."""
+        client = self._client()
+        return Job(client, await find_one(client.store(), self.topic, key), self.handler)
+
+    find = blocking(afind)
     enqueue = blocking(aenqueue)
     enqueue_many = blocking(aenqueue_many)
 
@@ -149,9 +154,9 @@ class JobType(Generic[P, R_co]):
         stored = 0
         try:
             for jobs in batches(map(self._job_maker(), calls), _size_of, limits):
-                ids = run_blocking(self._submit_ids(jobs))
-                stored += len(ids)
-                yield from ids
+                enqueued = run_blocking(self._submit(jobs))
+                stored += len(enqueued)
+                yield from (job.id for job in enqueued)
         except Exception as error:
             _note_stored(error, stored)
             raise
@@ -162,10 +167,10 @@ class JobType(Generic[P, R_co]):
         stored = 0
         try:
             async for jobs in _batches(calls, self._job_maker(), limits):
-                ids = await self._submit_ids(jobs)
-                stored += len(ids)
-                for job_id in ids:
-                    yield job_id
+                enqueued = await self._submit(jobs)
+                stored += len(enqueued)
+                for job in enqueued:
+                    yield job.id
         except Exception as error:
             _note_stored(error, stored)
             raise
@@ -221,22 +226,15 @@ class JobType(Generic[P, R_co]):
 
     async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
         client = self._client()
-        stored, done = await self._store(jobs)
-        holders = await read_holders(client.store(), stored, done, self._connection)
-        return [
-            Job(client, holders.get(place, job), self.handler, is_new=done.is_new(place))
-            for place, job in enumerate(stored)
-        ]
-
-    async def _submit_ids(self, jobs: list[NewJob]) -> list[UUID]:
-        """Store jobs; returns the id of each, or of the job that holds its key."""
-        stored, done = await self._store(jobs)
-        return [done.holders.get(place, job.id) for place, job in enumerate(stored)]
-
-    async def _store(self, jobs: list[NewJob]) -> tuple[Sequence[NewJob], Submitted]:
-        client = self._client()
         enqueues, fresh_ids = client.arounds.enqueues, self._id is None
-        return await submit(client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids)
+        stored, done = await submit(
+            client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids
+        )
+        handler = self.handler
+        return [
+            Job(client, job, handler, is_new=done.is_new(position))
+            for position, job in enumerate(stored)
+        ]
 
     def _client(self) -> Client:
         if self._declared.client is None:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from pulsed.client.signals import not_found
-from pulsed.errors import InvalidOption, InvalidTransition
+from pulsed.errors import DuplicateKey, InvalidOption, InvalidTransition, KeyNotFound
+from pulsed.handler.options import checked_key, checked_name
 from pulsed.model.audit import Operator
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import LIVING, REPLAYABLE, TERMINAL, is_cancelled
@@ -37,6 +40,19 @@ async def read_one(store: Store, job_id: UUID) -> JobRow:
     return _found(job_id, await store.get([job_id]))
 
 
+async def find_one(store: Store, topic: str, key: str) -> JobRow:
+    """Return the job that holds a key, or else the latest that held it."""
+    where = JobFilter(topic=checked_name("topic", topic), key=checked_key(key))
+    found = await store.list_jobs(replace(where, holds_key=True), limit=1)
+    found = found or await store.list_jobs(where, limit=1)
+    if not found:
+        raise KeyNotFound(
+            f"There is no job of {topic!r} with the key {key!r} in this database: none was "
+            "enqueued, or retention has removed it."
+        )
+    return found[0]
+
+
 async def cancel_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
     """Cancel a job, or ask it to stop; raises ``InvalidTransition`` if it has ended."""
     status = _found(job_id, await store.cancel([job_id], by=by))
@@ -51,14 +67,15 @@ async def retry_one(
     store: Store, job_id: UUID, by: Operator | None = None, *, fresh: bool = False
 ) -> Status:
     """Send a dead-lettered or cancelled job back to PENDING."""
-    return _replayed(job_id, await store.replay([job_id], fresh=fresh, by=by))
+    return await _replayed(store, job_id, await store.replay([job_id], fresh=fresh, by=by))
 
 
 async def edit_and_retry_one(
     store: Store, job_id: UUID, payload: str, by: Operator | None = None, *, fresh: bool = False
 ) -> Status:
     """Replace the payload of a dead-lettered or cancelled job, and send it back to PENDING."""
-    return _replayed(job_id, await store.edit_and_replay(job_id, payload, fresh=fresh, by=by))
+    answer = await store.edit_and_replay(job_id, payload, fresh=fresh, by=by)
+    return await _replayed(store, job_id, answer)
 
 
 async def run_one_now(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
@@ -85,8 +102,12 @@ async def delete_one(store: Store, job_id: UUID, by: Operator | None = None) -> 
     return status
 
 
-def _replayed(job_id: UUID, answer: Mapping[UUID, tuple[bool, Status]]) -> Status:
+async def _replayed(
+    store: Store, job_id: UUID, answer: Mapping[UUID, tuple[bool, Status]]
+) -> Status:
     done, status = _found(job_id, answer)
+    if not done and status in REPLAYABLE:
+        raise await key_taken(store, job_id)
     if not done:
         raise InvalidTransition(
             f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
@@ -94,6 +115,18 @@ def _replayed(job_id: UUID, answer: Mapping[UUID, tuple[bool, Status]]) -> Statu
             job_id=job_id,
         )
     return status
+
+
+async def key_taken(store: Store, job_id: UUID) -> DuplicateKey:
+    """Return the error for a job that was not retried, although its status allows it."""
+    job = await read_one(store, job_id)
+    assert job.key is not None
+    holder = await find_one(store, job.topic, job.key)
+    return DuplicateKey(
+        f"Job {job_id} was not retried: job {holder.id} of {job.topic!r} has taken its key "
+        f"{job.key!r} and is {holder.status}. Wait for that job or cancel it, then retry.",
+        job_id=holder.id,
+    )
 
 
 _INSTEAD_OF_RETRY = {

@@ -22,38 +22,42 @@ async def submit(
     arounds: Sequence[Around] = (),
     *,
     fresh_ids: bool,
-) -> tuple[Sequence[NewJob], Submitted]:
+) -> tuple[Sequence[NewJob | JobRow], Submitted]:
     """Store jobs; with a connection, in its transaction, whose commit then decides.
 
     Returns them as they are stored, with the headers that ``arounds`` have added, and which are
-    new. Jobs with ``fresh_ids``, made for this call, are: if a retry finds one, then because an
-    attempt whose answer was lost has stored it.
+    new; in the place of a job that was not stored, the one that holds its key. Jobs with
+    ``fresh_ids``, made for this call, are new: if a retry finds one, then because an attempt whose
+    answer was lost has stored it.
     """
     with enqueuing(arounds, jobs) as ready:
         submitted = await _submit(store, ready, connection)
     if fresh_ids:
         submitted = submitted.of_fresh_ids()
     publish_enqueued(store.events, _stored(ready, submitted))
+    if submitted.holders:
+        return await _with_holders(store, ready, submitted, connection), submitted
     return ready, submitted
 
 
-async def read_holders(
+async def _with_holders(
     store: Store, jobs: Sequence[NewJob], submitted: Submitted, connection: Any
-) -> dict[int, JobRow | NewJob]:
-    """Return the jobs that hold the keys of those that were not stored, by position.
+) -> Sequence[NewJob | JobRow]:
+    """Return jobs, and the holders of their keys in the places of those that were not stored.
 
     One that was replaced, or that only the caller's own transaction may see, is not read.
     """
-    if not submitted.holders:
-        return {}
     holders = submitted.holders
     unread = submitted.replaced if connection is None else holders
     wanted = {holder for place, holder in holders.items() if place not in unread}
     rows = await store.get(list(wanted)) if wanted else {}
-    return {
-        place: rows.get(holder) or structs.replace(jobs[place], id=holder)
-        for place, holder in holders.items()
-    }
+
+    def standing(place: int, job: NewJob) -> NewJob | JobRow:
+        if place not in holders:
+            return job
+        return rows.get(holders[place]) or structs.replace(job, id=holders[place])
+
+    return [standing(place, job) for place, job in enumerate(jobs)]
 
 
 async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:

@@ -37,9 +37,10 @@ def _from_text(key: str, parameters: Collection[str]) -> Callable[[Mapping[str, 
 
     def make(arguments: Mapping[str, Any]) -> str:
         try:
-            return checked_key(key.format_map(arguments))
+            made = key.format_map(arguments)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise _no_key(key, error) from error
+        return checked_key(made)
 
     return make
 

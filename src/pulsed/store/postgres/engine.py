@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+from zlib import crc32
 
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
@@ -24,6 +25,9 @@ from pulsed.store.sql.statement import Rows, Statement, one_column
 from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
 from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
+
+KEY_LOCKS = 256
+"""Advisory locks that all keys share: a transaction may have so many."""
 
 
 class PostgresEngine(Engine):
@@ -78,6 +82,10 @@ class PostgresEngine(Engine):
 
     def lock(self, ids: Iterable[Any]) -> Script[None]:
         yield Statement(self.families.lock, {}, one_column(ids))
+
+    def lock_keys(self, keys: Iterable[tuple[str, str]]) -> Script[None]:
+        slots = sorted({crc32("\0".join(key).encode()) % KEY_LOCKS for key in keys})
+        yield Statement(self.submission.lock_keys, {"slots": slots})
 
     def lock_families(self, ids: Iterable[Any]) -> Script[None]:
         yield Statement(self.families.lock_families, {}, one_column(ids))

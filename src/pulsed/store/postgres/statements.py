@@ -24,6 +24,9 @@ from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.statement import Sql
 from pulsed.store.sql.submission import MOST_FORMS, SubmitStatements, batch_of
 
+KEY_LOCK = 0x706B6579
+"""The first half of the advisory locks on keys: ``pkey`` in ASCII."""
+
 
 class PostgresClaimStatements(ClaimStatements):
     """A claim in one statement: pick, then lease.
@@ -120,6 +123,12 @@ class PostgresSubmitStatements(SubmitStatements):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.report = lru_cache(MOST_FORMS)(self._report)
+
+    @prepared()
+    def lock_keys(self, d: Dialect) -> str:  # noqa: ARG002
+        """Take advisory locks, in the order given."""
+        return f"""SELECT count(pg_advisory_xact_lock({KEY_LOCK}, u.slot)::text)
+            FROM unnest(:slots::int[]) AS u(slot)"""
 
     def _report(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
         """Return the insertion of a batch, which answers with the number of new jobs.

@@ -7,10 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from pulsed.batches import batches
 from pulsed.model.audit import Operator
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobRow, NewJob
+from pulsed.model.keys import OnDuplicate
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.store.base import SCHEDULES
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
@@ -106,6 +109,8 @@ class SqlSchedules(ScheduleStore):
     async def run_now(
         self, app: str, name: str, job: NewJob, *, by: Operator | None = None
     ) -> None:
+        if job.key is not None:  # a run by hand has a caller, who wants to know
+            job = replace(job, on_duplicate=OnDuplicate.RAISE)
         verb = submit.submit(self._store.engine, [job])
         await self._store.act(
             verb, by, "run schedule", lambda done: _schedule(app, name, changed=done.new > 0)

@@ -133,6 +133,10 @@ class Engine(ABC):
         """Lock jobs until the transaction ends. An engine with a single writer need not."""
         yield from ()
 
+    def lock_keys(self, keys: Iterable[tuple[str, str]]) -> Script[None]:  # noqa: ARG002
+        """Lock keys until the transaction ends, in the same order as every other batch."""
+        yield from ()
+
     def lock_families(self, ids: Iterable[Any]) -> Script[None]:  # noqa: ARG002
         """Lock jobs and their parents, before any of them is changed."""
         yield from ()

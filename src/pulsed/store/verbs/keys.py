@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pulsed.errors import DuplicateKey, StorageBusy
 from pulsed.model.job import NewJob
-from pulsed.model.keys import OnDuplicate
+from pulsed.model.keys import UNTIL_END, UNTIL_START, OnDuplicate
 from pulsed.store.sql.insertion import stored_columns
 from pulsed.store.sql.keys import REPLACED
 from pulsed.store.sql.statement import Statement, one_column
@@ -57,6 +57,9 @@ def store(engine: Engine, jobs: Sequence[NewJob], insert: Insert) -> Script[Stor
     one another and do not deadlock. Of two jobs with the same key the first is kept.
     """
     left = sorted(range(len(jobs)), key=lambda n: (jobs[n].topic, jobs[n].key or ""))
+    changing = [(job.topic, job.key) for job in jobs if job.key and _may_change_holder(job)]
+    if len(changing) > 1:  # holders are changed after others were inserted: not in that order
+        yield from engine.lock_keys(changing)
     found = set[int]()
     holders: dict[int, UUID] = {}
     replaced = set[int]()
@@ -115,6 +118,10 @@ def _conflicts(engine: Engine, jobs: Sequence[NewJob], left: list[int]) -> Scrip
 
 def _replaces(job: NewJob) -> bool:
     return job.on_duplicate == OnDuplicate.REPLACE
+
+
+def _may_change_holder(job: NewJob) -> bool:
+    return _replaces(job) or job.key_for not in (None, UNTIL_START, UNTIL_END)
 
 
 def _is_refused(job: NewJob, conflict: Conflict) -> bool:
