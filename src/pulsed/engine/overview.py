@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pulsed.engine.doctor.examine import examine
 from pulsed.engine.doctor.finding import Finding, Severity
 from pulsed.engine.lanes import Lanes, LaneState, by_name, recent_rate
-from pulsed.engine.shared_reads import Shared
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.job import JobFilter, Status, WorkerInfo
 from pulsed.model.rollup import Series
@@ -91,7 +91,7 @@ class OverviewReader:
     def __init__(self, store: Store, queue: str | None = None) -> None:
         self._store = store
         self._queue = queue
-        self._shared = Shared()
+        self._shared = SharedReads()
 
     async def read(self) -> Overview:
         """Read the state of now. What changes slowly is read every few seconds only."""

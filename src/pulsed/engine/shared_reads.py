@@ -1,47 +1,59 @@
-"""Reads that several readers share: who asks again within a tick gets the same answer."""
+"""Reads that callers share: one at a time for each key, and its answer stands for some seconds."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 TICK = 2.0
-"""Seconds for which an answer is shared."""
-MOST_SHARED = 500
-"""Answers that are kept for the length of a tick."""
+"""Seconds for which an answer stands, unless told otherwise."""
+MOST_ANSWERS = 500
 
 
-class Shared:
-    """Answers that several requests share for the length of a tick."""
+class SharedReads:
+    """The reads of one event loop. What has failed is read again by the next caller."""
 
     def __init__(self, seconds: float = TICK, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        self._tasks: dict[Hashable, asyncio.Task[tuple[Any, float]]] = {}
+        """Each returns the answer, and when it was read."""
 
     async def get(
-        self, key: Hashable, read: Callable[[], Awaitable[T]], *, seconds: float | None = None
+        self,
+        key: Hashable,
+        read: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        seconds: float | None = None,
     ) -> T:
-        """Return the answer of ``read``, at most a tick (or ``seconds``) old."""
-        now = self._clock()
-        found = self._answers.get(key)
-        if found is not None and now - found[0] < (seconds or self._seconds):
-            return cast("T", await asyncio.shield(found[1]))
-        if len(self._answers) >= MOST_SHARED:
-            self._answers.clear()
-        task = asyncio.ensure_future(read())
-        self._answers[key] = (now, task)
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if self._answers.get(key) == (now, task):
-                del self._answers[key]
-            raise
+        """Return the answer of ``read``, perhaps of an earlier call.
+
+        A read continues when its caller is cancelled: others may wait for it.
+        """
+        task = self._tasks.get(key)
+        if task is None or self._is_over(task, seconds or self._seconds):
+            if len(self._tasks) >= MOST_ANSWERS:
+                self._tasks.clear()
+            task = self._tasks[key] = asyncio.create_task(self._timed(read), name="pulsed-read")
+        if not task.done():
+            await asyncio.wait([task])
+        answer: T = task.result()[0]
+        return answer
 
     def forget(self) -> None:
-        """Drop all answers: something was changed, and the next page must show it."""
-        self._answers.clear()
+        """Drop all answers: something was changed, and the next read must show it."""
+        self._tasks.clear()
+
+    async def _timed(self, read: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, float]:
+        return await read(), self._clock()
+
+    def _is_over(self, task: asyncio.Task[tuple[Any, float]], seconds: float) -> bool:
+        if not task.done():
+            return False
+        if task.cancelled() or task.exception() is not None:
+            return True
+        return self._clock() - task.result()[1] >= seconds

@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from pulsed.app import Pulse
 from pulsed.engine.lanes import Lanes
-from pulsed.engine.shared_reads import Shared
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.model.job import JobFilter, WorkerInfo
 from pulsed.model.page import Counts
 from pulsed.store.results import Backlog
@@ -50,7 +50,7 @@ class Site:
     redaction: Redaction
     environment: str
     templates: jinja2.Environment = field(default_factory=templates)
-    shared: Shared = field(default_factory=Shared)
+    shared: SharedReads = field(default_factory=SharedReads)
     works: Works = field(default_factory=Works)
 
     # What several pages read: each of it once per tick, however many of them are open.

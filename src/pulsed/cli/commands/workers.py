@@ -6,13 +6,7 @@ import click
 
 from pulsed.cli.exits import say
 from pulsed.cli.options.database import Database, database_options
-from pulsed.cli.view.output import (
-    console,
-    for_people,
-    json_option,
-    print_json,
-    worker_as_json,
-)
+from pulsed.cli.view.output import console, for_people, json_option, print_json, worker_as_json
 from pulsed.cli.view.worker_table import worker_table
 from pulsed.engine.why import is_live
 from pulsed.store.blocking import run_blocking
