@@ -13,7 +13,7 @@ import click
 from pulsed.cli.exits import Code
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.options.job_ids import find_id
-from pulsed.cli.view.job_progress import Bar, JsonLines, ProgressView, Sighting, TextLines
+from pulsed.cli.view.job_progress import JobBar, ProgressJson, ProgressLines, ProgressView, Sighting
 from pulsed.cli.view.output import console, for_people, json_option
 from pulsed.cli.view.times import duration
 from pulsed.client.one_job import read_one
@@ -87,11 +87,11 @@ def _changes(job: JobRow) -> tuple[object, ...]:
 def _view(*, as_json: bool | None) -> Iterator[ProgressView]:
     screen = console()
     if not for_people(as_json=as_json):
-        yield JsonLines()
+        yield ProgressJson()
     elif not screen.is_terminal:
-        yield TextLines(screen)
+        yield ProgressLines(screen)
     else:
-        with _interrupted_by_stop_signals(), Bar.on(screen) as bar:
+        with _interrupted_by_stop_signals(), JobBar.on(screen) as bar:
             yield bar
 
 

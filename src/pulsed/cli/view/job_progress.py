@@ -61,7 +61,7 @@ class ProgressView(Protocol):
         """Show why there is no news."""
 
 
-class JsonLines:
+class ProgressJson:
     """A line of JSON for each change."""
 
     def show(self, seen: Sighting) -> None:
@@ -86,7 +86,7 @@ class JsonLines:
         """Programs wait for the next line."""
 
 
-class TextLines:
+class ProgressLines:
     """A line of text for each change."""
 
     def __init__(self, to: Console) -> None:
@@ -107,18 +107,18 @@ class TextLines:
         print_hanging(self._to, Text(f"✕ {in_line(error)} Retrying.", style="red"), 2)
 
 
-class Bar:
+class JobBar:
     """A bar below the changes of status; without a known end, it only moves."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._lines = TextLines(progress.console)
+        self._lines = ProgressLines(progress.console)
         self._task = progress.add_task("", total=None, note="", since=time.monotonic())
         self._before: tuple[Any, ...] = ()
 
     @classmethod
     @contextmanager
-    def on(cls, to: Console) -> Iterator[Bar]:
+    def on(cls, to: Console) -> Iterator[JobBar]:
         """Draw a bar while the block runs."""
         columns = (
             SpinnerColumn(finished_text=" "),
