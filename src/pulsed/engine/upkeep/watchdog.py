@@ -25,7 +25,8 @@ from pulsed.model.events import (
 )
 from pulsed.model.job import Status, WorkerInfo
 from pulsed.model.outcome import LEASE_EXPIRED
-from pulsed.store.base import Reaped, Store
+from pulsed.store.base import Store
+from pulsed.store.results import Reaped
 
 log = logging.getLogger("pulsed.upkeep")
 

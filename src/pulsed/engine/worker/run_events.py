@@ -35,12 +35,12 @@ from pulsed.model.outcome import (
     Waiting,
 )
 from pulsed.model.timetable import EPOCH
-from pulsed.store.base import Accepted
 from pulsed.store.event_bus import Events
+from pulsed.store.results import Accepted
 
 FAILURES = (of.JobRetryScheduled, of.JobDeadLettered)
 SECOND = timedelta(seconds=1)
-"""To divide by, which takes a third of the time of ``total_seconds()``."""
+"""To divide by, which is faster than ``total_seconds()``."""
 GATHER = 0.1
 """Seconds for which counts gather before they are published."""
 
