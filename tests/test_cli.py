@@ -259,6 +259,19 @@ class TestLoading:
 
 
 class TestEnqueue:
+    def test_a_key_prints_its_holder_or_fails(self, url):
+        held = ["enqueue", "t", "--key", "k", "--url", url]
+        first = run(*held)
+        assert run(*held, "n=2").stdout == first.stdout
+        refused = run(*held, "--on-duplicate", "raise")
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "holds the key 'k'" in refused.stderr
+        hourly = run(*held[:2], "--key", "h", "--key-for", "1h", "--url", url)
+        shown = run("jobs", "show", hourly.stdout.strip(), "--url", url).stdout
+        assert "h, held until in 1 h" in " ".join(shown.split())
+        listed = run("jobs", "list", "--key", "k", "--json", "--url", url).stdout
+        assert [job["id"] for job in json.loads(listed)] == [first.stdout.strip()]
+
     def test_by_name_without_an_app(self, url, live):
         result = run(
             *("enqueue", "anything", "n=1", "name=ada", 'text="1"', "list=[1, 2]", "nan=NaN"),

@@ -206,6 +206,7 @@ QUALIFIERS: Mapping[str, Callable[[str, datetime], dict[str, Any]]] = {
     "parent": _text("parent"),
     "worker": _text("worker"),
     "schedule": _text("schedule"),
+    "key": _text("key"),
     "": _free,
 }
 """For each qualifier, how its value becomes conditions of the filter."""
@@ -223,7 +224,7 @@ def in_words(where: JobFilter, now: datetime) -> str:
         "queue": "in the queue {}", "tag": "with the tag {}", "error": "whose error has “{}”",
         "parent": "that are children of {}", "worker": "that worker {} runs",
         "schedule": "of the schedule {}", "id_prefix": "whose id begins with {}",
-        "id_suffix": "whose id ends in {}",
+        "id_suffix": "whose id ends in {}", "key": "with the key {}",
     }  # fmt: skip
     for name, phrase in said.items():
         if (value := getattr(where, name)) is not None:

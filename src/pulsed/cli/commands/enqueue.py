@@ -20,6 +20,7 @@ from pulsed.cli.view.times import duration, future
 from pulsed.client.job import Job
 from pulsed.engine.why import explain
 from pulsed.errors import ResultTimeout
+from pulsed.model.keys import UNTIL_END, UNTIL_START
 from pulsed.store.blocking import run_blocking
 from pulsed.store.open import sqlite_path
 
@@ -60,6 +61,16 @@ environment:
 @click.option("--max-attempts", type=int, help="Attempts before it is dead-lettered.")
 @click.option("--tag", "tags", multiple=True, help="A tag to find it by; repeatable.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option("--key", help="At most one job of the topic holds it.")
+@click.option(
+    "--key-for", metavar="start|end|TIME", help="How long it holds its key [default: end]."
+)
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(["return", "raise", "replace"]),
+    help="If another job holds the key: print that job's id, fail, or replace its arguments "
+    "[default: return].",
+)
 @click.option(
     "--id", metavar="UUID", help="Its id: run again with the same one, it is stored once."
 )
@@ -83,6 +94,8 @@ def enqueue(
     payload = payload_of(arguments, json_args)
     if headers:
         options["headers"] = dict(pair(header, "--header") for header in headers)
+    if (key_for := options.get("key_for")) not in (None, UNTIL_START, UNTIL_END):
+        options["key_for"] = duration(key_for)
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
     with _producer(database) as app:
         job = app.enqueue(topic, payload, **chosen)

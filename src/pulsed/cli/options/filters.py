@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 NAMES = (
     "status", "topic", "queue", "tag", "error", "since", "until", "parent", "payload", "worker",
-    "schedule", "id",
+    "schedule", "id", "key",
 )  # fmt: skip
 
 
@@ -89,6 +89,7 @@ _OPTIONS = (
     click.option(
         "--id", metavar="ID", help="The id, its beginning ('0197a8c2*') or its end ('*4b5a69')."
     ),
+    click.option("--key", help="The jobs that hold this key, or held it."),
 )
 
 

@@ -17,6 +17,7 @@ from pulsed.cli.view.times import iso, moment
 from pulsed.cli.view.tree_report import print_tree, wait_line
 from pulsed.client.job_tree import Node
 from pulsed.model.job import Failure, JobRow, Status
+from pulsed.model.keys import UNTIL_START
 from pulsed.model.lifecycle import REPLAYABLE
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
@@ -89,12 +90,22 @@ def _fields(tree: Node, now: datetime) -> Iterator[tuple[str, str]]:
     if job.completed_at is not None:
         yield "ended", moment(job.completed_at, now)
     yield "updated", moment(job.updated_at, now)
+    if job.key is not None:
+        yield "key", f"{job.key}, {_key_state(job, now)}"
     if job.tags:
         yield "tags", ", ".join(job.tags)
     for name, value in job.headers.items():
         yield "header", f"{name}: {value}"
     if job.last_error is not None:
         yield "last error", one_line(job.last_error)
+
+
+def _key_state(job: JobRow, now: datetime) -> str:
+    if not job.key_held or (job.key_until is not None and job.key_until <= now):
+        return "not held any more"
+    if job.key_until is not None:
+        return f"held until {moment(job.key_until, now)}"
+    return "held until it starts" if job.key_for == UNTIL_START else "held until it ends"
 
 
 def _lineage(job: JobRow, schedule: str | None) -> Iterator[tuple[str, str]]:
