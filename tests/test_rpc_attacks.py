@@ -398,8 +398,9 @@ class TestStreams:
         options: Any = {"authenticator": FreshAuthenticator(store), "most_streams_of_one": 3}
         with ServerThread(lambda: store, **options) as server:
             async with raw_client(server.host, mine) as client:
-                for _ in range(3):
-                    stream = client.stream()
+                # A call that nothing refers to is cancelled.
+                held = [client.stream() for _ in range(3)]
+                for stream in held:
                     await stream.call.initial_metadata()
                 with pytest.raises(aio.AioRpcError, match="3 streams of mine are open"):
                     await client.stream().read()
