@@ -26,6 +26,7 @@ from uuid import UUID
 
 from pulsed import Backoff, Pulse, Router
 from tests.chaos import Progress, Query, Storm, _json, _uuid, reading, scratch_database
+from tests.support.waiting import until
 
 LEASE, TICK = 1.5, 0.5
 """Long enough that no live worker loses a job, which would count against the neighbours."""
@@ -60,8 +61,7 @@ async def neighbour(n: int) -> int:
     note(n)
     beside.add(n)
     await asyncio.sleep(random.uniform(0.02, 0.2))
-    while not first_crash().exists():
-        await asyncio.sleep(0.02)
+    await until(first_crash().exists)
     beside.remove(n)
     return n
 
@@ -69,8 +69,7 @@ async def neighbour(n: int) -> int:
 @router.job(**fragile | {"max_attempts": 1})
 async def crash(n: int) -> int:
     note(n)
-    while not (beside or first_crash().exists()):
-        await asyncio.sleep(0.02)
+    await until(lambda: beside or first_crash().exists())
     first_crash().touch()
     os._exit(9)
 

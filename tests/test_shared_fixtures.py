@@ -39,7 +39,7 @@ def test_a_store_that_an_earlier_test_left_connected_is_reported(postgres_url, m
     monkeypatch.setattr(backends, "PATIENCE", 0)
     with (
         psycopg.connect(postgres_url, application_name="pulsed/claim"),
-        pytest.raises(AssertionError, match="left these connected.*pulsed/claim"),
+        pytest.raises(AssertionError, match=r"left these connected.*pulsed/claim"),
     ):
         until_left(postgres_url)
 
