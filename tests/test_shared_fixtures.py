@@ -34,12 +34,12 @@ def test_memory_is_used_only_where_there_is_plenty(tmp_path, monkeypatch):
     assert not memory_folder.has_room(tmp_path)
 
 
-def test_a_store_that_an_earlier_test_left_connected_is_reported(postgres_url, monkeypatch):
+def test_a_worker_that_an_earlier_test_left_running_is_reported(postgres_url, monkeypatch):
     until_left(postgres_url)
     monkeypatch.setattr(backends, "PATIENCE", 0)
     with (
-        psycopg.connect(postgres_url, application_name="pulsed/claim"),
-        pytest.raises(AssertionError, match=r"left these connected.*pulsed/claim"),
+        psycopg.connect(postgres_url, application_name="pulsed/listen"),
+        pytest.raises(AssertionError, match=r"left these connected.*pulsed/listen"),
     ):
         until_left(postgres_url)
 

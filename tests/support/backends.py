@@ -39,11 +39,11 @@ AT_ONCE_OPTIONS: dict[str, Any] = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE}
 QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
 """The same, for a store behind a server."""
 
-STORES = (
-    "SELECT pid, application_name, query FROM pg_stat_activity "
-    "WHERE datname = current_database() AND application_name LIKE 'pulsed/%'"
+LISTENERS = (
+    "SELECT pid, application_name, backend_start FROM pg_stat_activity "
+    "WHERE datname = current_database() AND application_name = 'pulsed/listen'"
 )
-"""A query for the sessions of stores on a PostgreSQL database."""
+"""A query for the sessions on a PostgreSQL database that each worker and each server has."""
 
 KEPT = {"pulse_meta", "pulse_migrations"}
 """Tables that are not emptied between tests."""
@@ -308,12 +308,13 @@ def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[B
 
 
 def until_left(url: str) -> None:
-    """Wait until no store of an earlier test is connected any more, in whatever process.
+    """Wait until no worker or server of an earlier test is connected any more.
 
-    A worker that was left running would go on with the jobs of the next test, on another clock.
+    One that was left running, in whatever process, would go on with the jobs of the next test, on
+    another clock.
     """
     session, give_up_at, pause = kept_session(url), time.monotonic() + PATIENCE, pauses()
-    while left := session.execute(STORES).fetchall():
+    while left := session.execute(LISTENERS).fetchall():
         assert time.monotonic() < give_up_at, f"an earlier test left these connected: {left}"
         time.sleep(next(pause))
 
