@@ -14,22 +14,17 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine.doctor import Severity, examine
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Severity
 from pulsed.errors import NotADatabase, StorageError, StorageFull, StorageReadOnly
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
-from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
+from pulsed.store.results import Submitted
 from pulsed.store.sqlite import store as module
 from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
 from tests.support.backends import close_blocking, only_sqlite
-from tests.support.jobs import (
-    EVERYTHING,
-    a_job,
-    claim,
-    row,
-    submitted,
-)
+from tests.support.jobs import EVERYTHING, a_job, claim, row, submitted
 from tests.support.programs import python
 
 backend = only_sqlite
@@ -277,7 +272,7 @@ class TestModes:
 
 LEFT_OPEN = """
 import gc, sys
-from pulsed.store.base import Submitted
+from pulsed.store.results import Submitted
 from pulsed import Pulse
 
 def use(url):

@@ -37,6 +37,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "fork",
             "log_throttle",
             "per_loop",
+            "results",
             "rollups",
             "schedules",
             "step_thread",

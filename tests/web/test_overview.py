@@ -9,7 +9,7 @@ from pulsed import Pulse
 from pulsed.engine.lanes import Lanes
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Histogram, Point, Series, Stats
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.charts import MOST_BARS, bars
 from pulsed.web.pages.overview import glance, warnings

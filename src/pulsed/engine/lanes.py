@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from pulsed.engine.why import live
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Series
-from pulsed.store.base import Backlog, Running
+from pulsed.store.results import Backlog, Running
 
 RECENT_MINUTES = 5
 """Whole minutes that a rate is the average of."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pulsed.engine.load import LaneKey, LoadReader
 from pulsed.errors import MissingDriver
 from pulsed.extras import install_command
-from pulsed.metrics.counts import COUNTED, Counts
+from pulsed.metrics.counts import COUNTED, ProcessCounts
 from pulsed.metrics.endpoint import Address, Answer, Path, serving
 from pulsed.metrics.load import LoadMetrics, Loads
 from pulsed.metrics.probes import Readiness, alive
@@ -90,7 +90,7 @@ class Scraping:
 
         self._exposition = exposition
         self._state = state
-        self.counts = Counts(lanes)
+        self.counts = ProcessCounts(lanes)
         self._load = LoadMetrics(LoadReader(store), lanes)
         self._turn = asyncio.Lock()
 

@@ -18,7 +18,7 @@ from pulsed.app import Pulse
 from pulsed.engine.lanes import Lanes
 from pulsed.model.job import JobFilter, WorkerInfo
 from pulsed.model.page import Counts
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.guard import cookie
 from pulsed.web.live import Shared

@@ -61,7 +61,8 @@ def _as_json(queue: LaneState) -> dict[str, object]:
 
 
 def _show_table(found: list[LaneState]) -> None:
-    table = Table("QUEUE", "DUE", "OLDEST", "RUNNING", "PER MIN", "WORKERS", flexible={"QUEUE": 12})
+    numbers = ("DUE", "OLDEST", "RUNNING", "PER MIN", "WORKERS")
+    table = Table("QUEUE", *numbers, flexible={"QUEUE": 12}, numbers=numbers)
     for queue in found:
         unserved = bool(queue.due and not queue.workers)
         table.add(

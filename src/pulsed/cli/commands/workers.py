@@ -52,18 +52,22 @@ def workers(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
 
 def _show_table(found: list[WorkerInfo], now: datetime) -> None:
     table = Table(
-        "HOST:PID",
+        "HOST",
+        "PID",
         "STATE",
         "JOBS",
         "BEAT",
         "UP",
         "QUEUES",
         "TOPICS",
-        flexible={"TOPICS": 10, "QUEUES": 8},
+        flexible={"TOPICS": 10, "QUEUES": 8, "HOST": 16},
+        optional=("UP", "TOPICS"),
+        numbers=("PID", "JOBS"),
     )
     for worker in found:
         table.add(
-            f"{worker.host}:{worker.pid}",
+            worker.host,
+            str(worker.pid),
             _state(worker, now),
             f"{worker.running}/{worker.slots}",
             _age(worker.last_beat, now),

@@ -43,21 +43,20 @@ from pulsed.rpc.messages import columnar, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
 from pulsed.rpc.messages.reports import report_message
-from pulsed.store.base import (
+from pulsed.store.base import Listener, Store
+from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
+from pulsed.store.results import (
     Accepted,
     Audit,
     Backlog,
-    Listener,
     Partly,
     Pruned,
     Reaped,
     Running,
-    Store,
     Submitted,
     WatchdogTick,
 )
-from pulsed.store.blocking import is_blocking
-from pulsed.store.event_bus import Events
 from pulsed.store.retrying import dequeue_retry_of, retrying
 
 STREAM_JOBS = METHODS["StreamJobs"]

@@ -12,12 +12,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.errors import InvalidOption
-from pulsed.handler.search_terms import (
-    LONGEST,
-    MOST_FIELDS,
-    checked_digits,
-    checked_payload_field,
-)
+from pulsed.handler.search_terms import LONGEST, MOST_FIELDS, checked_digits, checked_payload_field
 from pulsed.model.fields import CLAIM, NEW, POLICY, ROW, wire_names
 from pulsed.model.job import (
     FOREVER,
@@ -37,7 +32,7 @@ from pulsed.model.step import StepKind
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.values import maybe, maybe_instant, maybe_stamp, maybe_text, maybe_uuid
-from pulsed.store.base import Submitted
+from pulsed.store.results import Submitted
 
 LONGEST_UUID = 45
 """Characters, with the prefix ``urn:uuid:`` and hyphens."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
-from pulsed.engine.doctor import Severity
+from pulsed.engine.doctor.finding import Severity
 from pulsed.engine.lanes import Lanes, recent_rate
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Errors, Series
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 from pulsed.web.charts import SPANS, STATISTICS_KEPT, bars, chart_data, span_in
 from pulsed.web.pages.system import examined
 from pulsed.web.site import PageCall

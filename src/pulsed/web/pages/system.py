@@ -9,7 +9,8 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
-from pulsed.engine.doctor import Finding, Severity, examine
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Finding, Severity
 from pulsed.version import __version__
 from pulsed.web.site import PageCall
 

@@ -19,7 +19,7 @@ from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
 from pulsed.rpc.server import checks
-from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
+from pulsed.rpc.server.access import PRODUCE, Caller, TokenRole, denied
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
 from pulsed.rpc.server.sized_page import SizedPage
@@ -223,7 +223,7 @@ class JobService:
 
 def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
     """Return the conversion of a job for a caller: only an admin gets the lease's token."""
-    if Role.ADMIN in caller.roles:
+    if TokenRole.ADMIN in caller.roles:
         return to.job_message
     return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))
 
