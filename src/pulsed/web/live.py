@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -31,13 +31,20 @@ KEEP_ALIVE = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep it open."""
 
 
+class _Answer(NamedTuple):
+    """The answer of a read, or the read in flight, and until when it is shared."""
+
+    until: float
+    future: asyncio.Future[Any]
+
+
 class Shared:
-    """Answers that several requests share for the length of a tick."""
+    """Answers that several requests share for the length of a tick. Older ones are dropped."""
 
     def __init__(self, seconds: float = TICK, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        self._answers: dict[Hashable, _Answer] = {}
 
     async def get(
         self, key: Hashable, read: Callable[[], Awaitable[T]], *, seconds: float | None = None
@@ -45,18 +52,28 @@ class Shared:
         """Return the answer of ``read``, at most a tick (or ``seconds``) old."""
         now = self._clock()
         found = self._answers.get(key)
-        if found is not None and now - found[0] < (seconds or self._seconds):
-            return cast("T", await asyncio.shield(found[1]))
-        if len(self._answers) >= MOST_SHARED:
-            self._answers.clear()
+        if found is not None and now < found.until:
+            return cast("T", await asyncio.shield(found.future))
+        self._make_room(now)
         task = asyncio.ensure_future(read())
-        self._answers[key] = (now, task)
+        answer = self._answers[key] = _Answer(now + (seconds or self._seconds), task)
         try:
             return await asyncio.shield(task)
         except BaseException:
-            if self._answers.get(key) == (now, task):
+            if self._answers.get(key) is answer:
                 del self._answers[key]
             raise
+
+    def _make_room(self, now: float) -> None:
+        """Drop what has expired: an answer may have megabytes of payloads."""
+        for key in [each for each, answer in self._answers.items() if answer.until <= now]:
+            del self._answers[key]
+        if len(self._answers) >= MOST_SHARED:
+            self._answers.clear()
+
+    def __len__(self) -> int:
+        """Return how many answers are kept."""
+        return len(self._answers)
 
     def forget(self) -> None:
         """Drop all answers: something was changed, and the next page must show it."""

@@ -9,20 +9,23 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
-from pulsed.engine.doctor.finding import Severity
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Finding, Severity
 from pulsed.engine.lanes import Lanes, recent_rate
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Errors, Series
 from pulsed.store.results import Backlog
 from pulsed.web.charts import SPANS, STATISTICS_KEPT, bars, chart_data, span_in
-from pulsed.web.pages.system import examined
+from pulsed.web.pages.system import KEPT
 from pulsed.web.site import PageCall
 from pulsed.wording import counted, format_duration
 
 MOST_ERRORS = 5
 URGENT = {"open transactions", "overdue schedules", "schedules", "autovacuum", "failing workers"}
 """Findings of the doctor that the page shows; it finds the others by itself, or they can wait."""
+CHECKS = ("workers", "schedules")
+"""Checks that find them: the others read thousands of jobs."""
 MOST_QUEUES = 30
 
 
@@ -57,18 +60,20 @@ class OverviewStatistics(NamedTuple):
 async def show(call: PageCall) -> Response:
     """Show the state of the whole database."""
     span = span_in(call.query)
-    summary = await call.site.summary()
-    shared = call.site.shared
-    statistics = await shared.get(
-        ("statistics", span), lambda: read_statistics(call.app, span), seconds=STATISTICS_KEPT
+    statistics, lanes, summary, urgent = await asyncio.gather(
+        call.site.shared.get(
+            ("statistics", span), lambda: read_statistics(call.app, span), seconds=STATISTICS_KEPT
+        ),
+        call.site.lanes(),
+        call.site.summary(),
+        _urgent(call),
     )
-    lanes = await call.site.lanes()
     is_empty = not summary.workers and not any(summary.counts.values())
     return await call.page(
         "overview.html",
         span=span,
         spans=SPANS,
-        warnings=[*warnings(lanes), *await _examined(call)],
+        warnings=[*warnings(lanes), *urgent],
         glance=statistics.glance,
         errors=statistics.errors,
         chart=chart_data(statistics.chart),
@@ -79,9 +84,12 @@ async def show(call: PageCall) -> Response:
     )
 
 
-async def _examined(call: PageCall) -> list[Warn]:
+async def _urgent(call: PageCall) -> list[Warn]:
     """Return what the doctor found that a person has to act on, at most half a minute old."""
-    found = (await examined(call)).findings
+    store = call.app.store
+    found: list[Finding] = await call.site.shared.get(
+        "urgent", lambda: examine(store, checks=CHECKS), seconds=KEPT
+    )
     return [
         Warn(f"{one.check.capitalize()}: {one.detail}. {one.advice}", "pulsed doctor")
         for one in found
@@ -90,16 +98,16 @@ async def _examined(call: PageCall) -> list[Warn]:
 
 
 async def read_statistics(app: Pulse, span: str) -> OverviewStatistics:
-    """Read the statistics of the page: four reads of rollups, however many jobs there are."""
+    """Read the statistics of the page: a few reads of rollups, however many jobs there are."""
     stats = app.stats
-    hour, day, chart, errors, by_queue = await asyncio.gather(
-        stats.aseries(SPANS["1h"]),
-        stats.aseries(SPANS["24h"]),
-        stats.aseries(SPANS[span]),
+    wanted = dict.fromkeys(("1h", "24h", span))
+    errors, by_queue, *series = await asyncio.gather(
         stats.aerrors(SPANS["1h"], limit=MOST_ERRORS),
         stats.aseries_by("queue", SPANS["1h"]),
+        *(stats.aseries(SPANS[each]) for each in wanted),
     )
-    return OverviewStatistics(glance(hour, day), chart, errors, by_queue)
+    found = dict(zip(wanted, series, strict=True))
+    return OverviewStatistics(glance(found["1h"], found["24h"]), found[span], errors, by_queue)
 
 
 def glance(hour: Series, day: Series) -> Glance:
