@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -95,7 +95,7 @@ class Hub(Generic[T]):
         self.polls = 0
         """How many polls there were."""
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def stream(self) -> AsyncGenerator[bytes]:
         """Yield the summary as server-sent events, now and whenever it has changed."""
         if self.streams >= MOST_STREAMS:
             yield b"event: full\ndata: {}\n\n"

@@ -101,10 +101,10 @@ async def read_statistics(app: Pulse, span: str) -> OverviewStatistics:
     """Read the statistics of the page: a few reads of rollups, however many jobs there are."""
     stats = app.stats
     wanted = dict.fromkeys(("1h", "24h", span))
-    errors, by_queue, *series = await asyncio.gather(
+    errors, by_queue, series = await asyncio.gather(
         stats.aerrors(SPANS["1h"], limit=MOST_ERRORS),
         stats.aseries_by("queue", SPANS["1h"]),
-        *(stats.aseries(SPANS[each]) for each in wanted),
+        asyncio.gather(*(stats.aseries(SPANS[each]) for each in wanted)),
     )
     found = dict(zip(wanted, series, strict=True))
     return OverviewStatistics(glance(found["1h"], found["24h"]), found[span], errors, by_queue)
