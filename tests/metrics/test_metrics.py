@@ -14,8 +14,8 @@ import pytest
 from pulsed.engine.load import LoadReader
 from pulsed.engine.worker.worker import Worker
 from pulsed.errors import MissingDriver, StorageError
+from pulsed.listen_address import ListenAddress
 from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, ProcessCounts
-from pulsed.metrics.endpoint import Address
 from pulsed.metrics.load import SHOWN_FOR, LoadMetrics, Loads
 from pulsed.metrics.monitoring import Monitoring
 from pulsed.model.events import JobDeadLettered, ListenerChanged, RunStarted, StorageRetried
@@ -44,13 +44,13 @@ from tests.support.workers import (
     until,
 )
 
-HERE = Monitoring(metrics=Address("127.0.0.1", 0))
+HERE = Monitoring(metrics=ListenAddress("127.0.0.1", 0))
 
 
 @asynccontextmanager
 async def monitored(
     store: Store, *handlers: Any, **options: Any
-) -> AsyncIterator[tuple[Working, Address]]:
+) -> AsyncIterator[tuple[Working, ListenAddress]]:
     """A running worker with an endpoint."""
     worker = a_worker(store, *handlers, **options)
     async with HERE.of_worker(worker) as served:

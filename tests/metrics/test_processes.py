@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsed.listen_address import ListenAddress
 from pulsed.metrics.counts import ProcessCounts
-from pulsed.metrics.endpoint import Address
 from pulsed.model.events import Event, RunStarted, RunSucceeded
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.commands import Command, run, until
@@ -38,14 +38,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def address_of(command: Command, what: str = "metrics", number: int = 0) -> Address:
+def address_of(command: Command, what: str = "metrics", number: int = 0) -> ListenAddress:
     """Where a process says that it serves."""
     command.said(f"{what} on http://", number + 1)
     found = re.findall(rf"{what} on http://([\d.]+:\d+)", command.log)
-    return Address.parse(found[number])
+    return ListenAddress.parse(found[number])
 
 
-def ask(address: Address, path: str) -> Reply:
+def ask(address: ListenAddress, path: str) -> Reply:
     return asyncio.run(get(address, path))
 
 

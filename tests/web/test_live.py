@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.web import Local, dashboard
-from pulsed.web.live import Shared
 from tests.support.visits import Tab
 
 LISTS = ("/", "/jobs", "/queues", "/workers", "/workflows", "/schedules")
@@ -24,21 +24,26 @@ async def test_a_page_is_the_same_after_another_one(tmp_path: Any, paths: tuple[
 
 
 async def test_equal_reads_are_made_once_a_tick():
-    clock = iter([0.0, 1.0, 1.9, 2.1])
-    shared = Shared(2.0, lambda: next(clock))
+    now = 0.0
+    shared = SharedReads(2.0, lambda: now)
     reads: list[int] = []
 
     async def read() -> int:
         reads.append(1)
         return len(reads)
 
-    assert [await shared.get("key", read) for _ in range(4)] == [1, 1, 1, 2]
+    async def read_at(second: float) -> int:
+        nonlocal now
+        now = second
+        return await shared.get("key", read)
+
+    assert [await read_at(second) for second in (0.0, 1.0, 1.9, 2.1)] == [1, 1, 1, 2]
 
 
 async def test_an_answer_that_has_expired_is_dropped():
     """It may have megabytes of payloads, and its page may never be opened again."""
     now = 0.0
-    shared = Shared(2.0, lambda: now)
+    shared = SharedReads(2.0, lambda: now)
 
     async def read() -> int:
         return 1
@@ -54,7 +59,7 @@ async def test_an_answer_that_has_expired_is_dropped():
 
 
 async def test_a_failed_read_is_not_kept():
-    shared = Shared()
+    shared = SharedReads()
 
     async def fail() -> int:
         raise ValueError

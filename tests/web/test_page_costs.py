@@ -14,7 +14,7 @@ import pytest
 from pulsed import Pulse
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.store import PostgresOptions
-from pulsed.store.sqlite.store import SqliteStore
+from pulsed.store.sqlite.connections import Connections
 from pulsed.store.verbs import reads, retention, search
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.live import Hub
@@ -93,14 +93,14 @@ async def test_no_page_on_sqlite_costs_more_beside_more_jobs(sqlite, monkeypatch
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Return a list that has an element for every 100 steps of the machine, in any reader."""
     taken: list[None] = []
-    opened = SqliteStore._open_reader
+    opened = Connections.open_reader
 
-    def counted(store: SqliteStore) -> Any:
-        connection = opened(store)
+    def counted(connections: Connections) -> Any:
+        connection = opened(connections)
         connection.set_progress_handler(lambda: taken.append(None), 100)
         return connection
 
-    monkeypatch.setattr(SqliteStore, "_open_reader", counted)
+    monkeypatch.setattr(Connections, "open_reader", counted)
     return taken
 
 
