@@ -105,8 +105,7 @@ class RollupStatements(StatementGroup):
         sort all rows, with all their columns.
         """
         sums = ", ".join(f"sum({name}) AS {name}" for name in FIGURES)
-        return f"""SELECT {_step(d)} AS step, NULL, NULL,
-                {", ".join(f"sum({name})" for name in FIGURES)}
+        return f"""SELECT {_step(d)} AS step, NULL, NULL, {", ".join(map(_sum_of_sums, FIGURES))}
             FROM (SELECT at, {sums} FROM {d.rollups} WHERE {_chosen()} GROUP BY span, at) AS found
             GROUP BY step ORDER BY step DESC LIMIT :most::int"""
 
@@ -166,6 +165,11 @@ def _chosen() -> str:
     return """span IN (0, :span::smallint) AND at >= :since::timestamptz
         AND at < :until::timestamptz AND (:queue::text IS NULL OR queue = :queue::text)
         AND (:topic::text IS NULL OR topic = :topic::text)"""
+
+
+def _sum_of_sums(name: str) -> str:
+    """Return the sum of sums; of integers, PostgreSQL would make a decimal number of it."""
+    return f"sum({name})" if name.endswith("_seconds") else f"CAST(sum({name}) AS bigint)"
 
 
 def _step(d: Dialect) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from starlette.responses import JSONResponse, Response
@@ -119,12 +120,15 @@ async def _page(call: PageCall, search: Search, size: int, before: str | None) -
 async def _listed(
     call: PageCall, search: Search, size: int, before: UUID | None = None
 ) -> Page[JobRow]:
-    """Return a page of the jobs that match: read once per tick, however many tabs show it."""
+    """Return a page of the jobs that match; open tabs read it once per tick, whatever their number.
+
+    Who opens the page wants to see what has just happened.
+    """
+    read = partial(call.app.store.list_jobs, search.where, limit=size, before=before)
+    if not call.is_refresh:
+        return await read()
     key = ("jobs", search.text, search.where.payload, size, before)
-    store = call.app.store
-    return await call.site.shared.get(
-        key, lambda: store.list_jobs(search.where, limit=size, before=before)
-    )
+    return await call.site.shared.get(key, read)
 
 
 def search_of(call: PageCall, text: str, now: datetime) -> Search:

@@ -123,13 +123,10 @@ async def _page(
     problem: str = "",
 ) -> Response:
     name = call.path("name")
-    (schedule, fires), workers, now, _ = await asyncio.gather(
+    (schedule, line, now), _ = await asyncio.gather(
         call.site.shared.get(("schedule", app, name), lambda: _read_one(call.app, app, name)),
-        call.site.workers(),
-        call.site.now(),
         call.site.summary(),
     )
-    line = line_of(schedule.row, fires, workers, now)
     is_readable = not line.when.startswith("its definition")
     is_active = schedule.state is ScheduleState.ACTIVE
     return await call.page(
@@ -150,9 +147,13 @@ async def _page(
     )
 
 
-async def _read_one(app: Pulse, owner: str, name: str) -> tuple[Schedule, list[JobRow]]:
+async def _read_one(app: Pulse, owner: str, name: str) -> tuple[Schedule, ScheduleLine, datetime]:
+    store = app.store
     schedule = await app.schedules.of(owner).aget(name)
-    return schedule, await app.store.schedules.fires(schedule.id, limit=FIRES)
+    fires, workers, now = await asyncio.gather(
+        store.schedules.fires(schedule.id, limit=FIRES), store.workers(), store.now()
+    )
+    return schedule, line_of(schedule.row, fires, workers, now), now
 
 
 def _payload(call: PageCall, schedule: Schedule) -> str | None:
