@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -70,7 +71,9 @@ async def show(call: PageCall) -> Response:
     skip = _number(call, "skip")
     after = _number(call, "after")
     read = partial(read_view, call.app.store, job_id, skip, after)
-    view = await call.site.shared.get(("job", job_id, skip, after), read)
+    view, _ = await asyncio.gather(
+        call.site.shared.get(("job", job_id, skip, after), read), call.site.summary()
+    )
     job = view.job
     runs = runs_of(job, view.failures, view.tree.waits_since)
     return await call.page(
