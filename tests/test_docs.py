@@ -359,13 +359,14 @@ def test_the_changelog_knows_this_version():
 def files_of_walk(heading: str) -> set[str]:
     """The files in the tables of a section of the architecture's page."""
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    [section] = [part for part in re.split(r"^##+ ", page, flags=re.M) if part.startswith(heading)]
+    sections = re.split(r"(?m)^##+ ", page)
+    [section] = [part for part in sections if part.startswith(heading)]
     rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))
     return set(re.findall(r"`([\w/]+\.py)`", rows))
 
 
 @pytest.mark.parametrize(
-    ("heading", "number"),
+    "heading, number",
     [("On PostgreSQL", 41), ("The walk of a workflow", 11), ("The walk of a schedule", 12)],
 )
 def test_a_walk_through_the_code_counts_its_files(heading: str, number: int):
