@@ -83,10 +83,14 @@ async def _examined(call: PageCall) -> list[Warn]:
     """Return what the doctor found that a person has to act on, at most half a minute old."""
     found = (await examined(call)).findings
     return [
-        Warn(f"{one.check.capitalize()}: {one.detail}. {one.advice}", "pulsed doctor")
+        Warn(f"{_sentence(one.check)}: {one.detail}. {_sentence(one.advice)}.", "pulsed doctor")
         for one in found
         if one.check in URGENT and one.level is not Severity.OK
     ]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 async def read_statistics(app: Pulse, span: str) -> OverviewStatistics:
