@@ -44,12 +44,14 @@ class TestWorkersAndSchema:
         by_name = {line["queue"]: line for line in lines_of(run("queues", PULSED_URL=url))}
         assert by_name["default"] | {"oldest": 0} == {
             "queue": "default", "due": 1, "due_at_least": False, "oldest": 0, "running": 0,
-            "running_at_least": False, "per_minute": 0.0, "workers": 1,
+            "running_at_least": False, "per_minute": 0.0, "failure_rate": None, "workers": 1,
         }  # fmt: skip
         assert (by_name["orphan"]["due"], by_name["orphan"]["workers"]) == (1, 0)
         table = run("queues", "--format", "table", PULSED_URL=url, COLUMNS="100").stdout
-        assert re.search(r"^QUEUE +DUE +OLDEST +RUNNING +PER MIN +WORKERS$", table, re.MULTILINE)
-        assert re.search(r"^orphan +1 +.* 0 +0 +none$", table, re.MULTILINE)
+        assert re.search(
+            r"^QUEUE +DUE +OLDEST +RUNNING +PER MIN +FAILED +WORKERS$", table, re.MULTILINE
+        )
+        assert re.search(r"^orphan +1 +.* 0 +0 +\N{EN DASH} +none$", table, re.MULTILINE)
 
     def test_migrate_up_is_repeatable(self, tmp_path):
         url = f"sqlite:///{tmp_path}/new.db"

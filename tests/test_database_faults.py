@@ -20,7 +20,8 @@ from pulsed.store.open import open_store
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.connections import SqliteOptions
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock
 from tests.support.jobs import never_away

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import settings
 
 from pulsed.model.job import Lease
-from pulsed.rpc.server.dispatcher import Dispatcher, Grant
+from pulsed.rpc.server.dispatcher import Dispatcher
+from pulsed.rpc.server.wait_list import Grant
 from pulsed.store.base import Store
 from tests.support.chance_workers import PAUSES, Chance, Jobs, Worker
 from tests.support.jumping_loop import run_jumping

@@ -13,24 +13,24 @@ from pulsed.engine.context import Context
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import NoRetry, Snooze, TransientStorageError
 from pulsed.events import (
-    Cancelled,
-    Claimed,
-    DeadLettered,
-    Enqueued,
     Event,
-    Failed,
-    HandedBack,
+    JobDeadLettered,
+    JobEnqueued,
     JobEvent,
-    LeaseLost,
+    JobRetryScheduled,
+    JobsClaimed,
     LeasesExpired,
     ListenerChanged,
-    RunEnded,
+    RunCancelled,
     RunEvent,
-    Snoozed,
-    Started,
+    RunFinished,
+    RunHandedBack,
+    RunLeaseLost,
+    RunSnoozed,
+    RunStarted,
+    RunSucceeded,
+    RunSuspended,
     StorageRetried,
-    Succeeded,
-    Suspended,
 )
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.events import ENDS, KINDS
@@ -78,7 +78,7 @@ class Seen:
         return self.ends_of(job_id)[-1]
 
     def ends_of(self, job_id: UUID) -> list[Event]:
-        return [each for each in self.of_job(job_id) if isinstance(each, RunEnded)]
+        return [each for each in self.of_job(job_id) if isinstance(each, RunFinished)]
 
 
 # -- the bus --------------------------------------------------------------------------------------
@@ -100,10 +100,13 @@ def test_a_subscriber_gets_the_kinds_it_asked_for_in_one_batch():
 def test_wanted_are_the_kinds_that_have_a_subscriber():
     bus = Events()
     assert bus.wanted == frozenset()
-    first, second = bus.subscribe(print, [Started]), bus.subscribe(print, [Started, Succeeded])
-    assert bus.wanted == {Started, Succeeded}
+    first, second = (
+        bus.subscribe(print, [RunStarted]),
+        bus.subscribe(print, [RunStarted, RunSucceeded]),
+    )
+    assert bus.wanted == {RunStarted, RunSucceeded}
     second()
-    assert bus.wanted == {Started}
+    assert bus.wanted == {RunStarted}
     first()
     first()
     assert bus.wanted == frozenset()
@@ -139,9 +142,9 @@ async def test_a_run_that_succeeds_is_started_and_succeeded(store: Store, clock:
     async with working(store, work) as it:
         ended = await seen.end_of(job_id)
     started, *rest = seen.of_job(job_id)
-    assert isinstance(started, Started)
+    assert isinstance(started, RunStarted)
     assert rest == [ended]
-    assert isinstance(ended, Succeeded)
+    assert isinstance(ended, RunSucceeded)
     assert ended.topic == started.topic == "work"
     assert ended.queue == started.queue == "default"
     assert ended.attempt == started.attempt == 1
@@ -190,12 +193,17 @@ async def returns_no_json() -> object:
 @pytest.mark.parametrize(
     "fn, attempts, event, fields",
     [
-        (fails, 2, Failed, {"error_type": "ConnectionError", "error": "ConnectionError: 503"}),
-        (fails, 1, DeadLettered, {"error_type": "ConnectionError", "attempt": 1}),
-        (gives_up, 3, DeadLettered, {"error_type": "pulsed.errors.NoRetry"}),
-        (returns_no_json, 3, DeadLettered, {"error_type": "pulsed.errors.InvalidPayload"}),
-        (snoozes, 3, Snoozed, {"delay": 7}),
-        (sleeps, 3, Suspended, {"wait": "SLEEP"}),
+        (
+            fails,
+            2,
+            JobRetryScheduled,
+            {"error_type": "ConnectionError", "error": "ConnectionError: 503"},
+        ),
+        (fails, 1, JobDeadLettered, {"error_type": "ConnectionError", "attempt": 1}),
+        (gives_up, 3, JobDeadLettered, {"error_type": "pulsed.errors.NoRetry"}),
+        (returns_no_json, 3, JobDeadLettered, {"error_type": "pulsed.errors.InvalidPayload"}),
+        (snoozes, 3, RunSnoozed, {"delay": 7}),
+        (sleeps, 3, RunSuspended, {"wait": "SLEEP"}),
     ],
 )
 async def test_every_end_of_a_run_has_its_event(
@@ -223,7 +231,7 @@ async def test_a_run_that_times_out_failed_with_a_timeout_error(store: Store):
 
     async with working(store, handler(slow, timeout=0.01)):
         ended = await seen.end_of(job_id)
-    assert type(ended) is Failed
+    assert type(ended) is JobRetryScheduled
     assert ended.error_type == "TimeoutError"
 
 
@@ -238,7 +246,7 @@ async def test_a_run_that_is_stopped_is_cancelled(store: Store):
     async with working(store, slow):
         await begun.wait()
         await store.cancel([job_id])
-        assert type(await seen.end_of(job_id)) is Cancelled
+        assert type(await seen.end_of(job_id)) is RunCancelled
 
 
 async def test_a_failed_run_of_a_job_that_was_cancelled_meanwhile_is_cancelled(store: Store):
@@ -258,7 +266,7 @@ async def test_a_failed_run_of_a_job_that_was_cancelled_meanwhile_is_cancelled(s
         await begun.wait()
         await store.cancel([job_id])
         go_on.set()
-        assert type(await seen.end_of(job_id)) is Cancelled
+        assert type(await seen.end_of(job_id)) is RunCancelled
     assert (await store.get([job_id]))[job_id].status is Status.CANCELLED
 
 
@@ -273,7 +281,7 @@ async def test_an_aborted_run_is_handed_back(store: Store):
     async with working(store, slow) as it:
         await begun.wait()
         await it.stop(abort=True)
-    assert type(await seen.end_of(job_id)) is HandedBack
+    assert type(await seen.end_of(job_id)) is RunHandedBack
 
 
 async def test_a_run_that_lost_its_lease_publishes_only_that(store: Store, backend: Backend):
@@ -288,8 +296,8 @@ async def test_a_run_that_lost_its_lease_publishes_only_that(store: Store, backe
         await begun.wait()
         backend.execute("UPDATE pulse_jobs SET lease_token = lease_token + 1")
         go_on.set()
-        assert type(await seen.end_of(job_id)) is LeaseLost
-    assert [type(each) for each in seen.of_job(job_id)] == [Started, LeaseLost]
+        assert type(await seen.end_of(job_id)) is RunLeaseLost
+    assert [type(each) for each in seen.of_job(job_id)] == [RunStarted, RunLeaseLost]
 
 
 async def test_a_heartbeat_that_finds_the_lease_lost_publishes_it_once(
@@ -306,18 +314,18 @@ async def test_a_heartbeat_that_finds_the_lease_lost_publishes_it_once(
         await begun.wait()
         backend.execute("UPDATE pulse_jobs SET lease_token = lease_token + 1")
         await beat(it)
-        assert type(await seen.end_of(job_id)) is LeaseLost
-    assert [type(each) for each in seen.of_job(job_id)] == [Started, LeaseLost]
+        assert type(await seen.end_of(job_id)) is RunLeaseLost
+    assert [type(each) for each in seen.of_job(job_id)] == [RunStarted, RunLeaseLost]
 
 
 async def test_events_of_a_batch_are_published_together(store: Store):
-    seen = Seen(store, {Started, Succeeded})
+    seen = Seen(store, {RunStarted, RunSucceeded})
     ids = await submit_many(store, "work", 8)
 
     async def work(n: int) -> None: ...
 
     async with working(store, work):
-        await until(lambda: sum(isinstance(each, Succeeded) for each in seen.all) == len(ids))
+        await until(lambda: sum(isinstance(each, RunSucceeded) for each in seen.all) == len(ids))
     assert len(seen.batches) <= 2 + 2  # one claim and one report, unless something came between
 
 
@@ -356,7 +364,7 @@ async def test_a_subscriber_that_raises_hurts_no_run(
 
 
 async def test_every_claim_is_published(store: Store):
-    seen = Seen(store, [Claimed])
+    seen = Seen(store, [JobsClaimed])
     await submit_many(store, "work", 3)
 
     async def work(n: int) -> None: ...
@@ -364,14 +372,14 @@ async def test_every_claim_is_published(store: Store):
     async with working(store, work) as it:
         await until(lambda: len(seen.batches) >= 2)
     first = seen.all[0]
-    assert isinstance(first, Claimed)
+    assert isinstance(first, JobsClaimed)
     assert (first.worker_id, first.queue, first.jobs) == (it.worker.id, "default", 3)
     assert first.seconds > 0
 
 
 @pytest.mark.parametrize(
     "attempts, jobs, event",
-    [(1, 1, DeadLettered), (2, 1, Failed), (1, 2, HandedBack)],
+    [(1, 1, JobDeadLettered), (2, 1, JobRetryScheduled), (1, 2, RunHandedBack)],
 )
 async def test_a_watchdog_publishes_the_ends_of_silent_runs(
     store: Store, clock: Clock, attempts: int, jobs: int, event: type[Event]
@@ -482,10 +490,10 @@ async def test_a_stored_job_is_enqueued(app: Pulse):
     many = await send.aenqueue_many([(2,), (3,)])
     by_name = await app.aenqueue("send", {"n": 4})
     assert [len(batch) for batch in seen.batches] == [1, 2, 1]
-    assert [each.job_id for each in seen.all if isinstance(each, Enqueued)] == [
+    assert [each.job_id for each in seen.all if isinstance(each, JobEnqueued)] == [
         one.id, *(job.id for job in many), by_name.id,
     ]  # fmt: skip
-    assert {(each.topic, each.queue) for each in seen.all if isinstance(each, Enqueued)} == {
+    assert {(each.topic, each.queue) for each in seen.all if isinstance(each, JobEnqueued)} == {
         ("send", "mail")
     }
 
@@ -504,4 +512,4 @@ async def test_a_job_that_existed_is_not_enqueued_again(app: Pulse):
 
 def test_every_kind_is_an_end_or_something_else():
     assert ENDS < KINDS
-    assert all(issubclass(kind, RunEnded) for kind in ENDS)
+    assert all(issubclass(kind, RunFinished) for kind in ENDS)

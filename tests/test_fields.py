@@ -34,7 +34,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as messages
 from pulsed.rpc.messages import schedules as schedule_messages
 from pulsed.rpc.messages.errors import Refusal
-from pulsed.rpc.server import checks
+from pulsed.rpc.server.checks import items as checks
 from pulsed.store.sql.rows import assignment, job
 from tests.support.jobs import ALICE, a_policy, claim_one, row
 

@@ -16,16 +16,16 @@ from pulsed.client import hooks as module
 from pulsed.client.hooks import EventStream, kinds_of
 from pulsed.errors import ConfigError
 from pulsed.events import (
-    DeadLettered,
-    Enqueued,
     Event,
-    Failed,
+    JobDeadLettered,
+    JobEnqueued,
     JobEvent,
+    JobRetryScheduled,
     LeasesExpired,
-    RunEnded,
     RunFailed,
-    Started,
-    Succeeded,
+    RunFinished,
+    RunStarted,
+    RunSucceeded,
 )
 from pulsed.model.events import ENDS, KINDS
 from tests.support.workers import until
@@ -57,15 +57,15 @@ def declare(app: Pulse) -> Any:
 async def test_a_plain_hook_is_called_in_a_thread_of_its_own(app: Pulse):
     work, heard = declare(app), list[Event]()
 
-    @app.on(DeadLettered)
-    def alarm(event: DeadLettered) -> None:
+    @app.on(JobDeadLettered)
+    def alarm(event: JobDeadLettered) -> None:
         assert threading.current_thread().name == "pulsed-hook-alarm"
         heard.append(event)
 
     jobs = await work.aenqueue_many([(True,), (False,), (True,)])
     async with working(app):
         await until(lambda: len(heard) == 2)
-    assert {each.job_id for each in heard if isinstance(each, DeadLettered)} == {
+    assert {each.job_id for each in heard if isinstance(each, JobDeadLettered)} == {
         jobs[0].id,
         jobs[2].id,
     }
@@ -74,8 +74,8 @@ async def test_a_plain_hook_is_called_in_a_thread_of_its_own(app: Pulse):
 async def test_an_async_hook_is_called_on_the_workers_loop(app: Pulse):
     work, heard, loop = declare(app), list[Event](), asyncio.get_running_loop()
 
-    @app.on(Started, Succeeded)
-    async def note(event: Started | Succeeded) -> None:
+    @app.on(RunStarted, RunSucceeded)
+    async def note(event: RunStarted | RunSucceeded) -> None:
         await asyncio.sleep(0)
         assert asyncio.get_running_loop() is loop
         heard.append(event)
@@ -83,18 +83,18 @@ async def test_an_async_hook_is_called_on_the_workers_loop(app: Pulse):
     await work.aenqueue()
     async with working(app):
         await until(lambda: len(heard) == 2)
-    assert {type(each) for each in heard} == {Started, Succeeded}
+    assert {type(each) for each in heard} == {RunStarted, RunSucceeded}
 
 
 async def test_a_worker_ends_after_its_hooks_were_called(app: Pulse):
     work, heard, go_on = declare(app), list[str](), asyncio.Event()
 
-    @app.on(Succeeded)
+    @app.on(RunSucceeded)
     async def slow(_: Event) -> None:
         await go_on.wait()
         heard.append("async")
 
-    @app.on(Succeeded)
+    @app.on(RunSucceeded)
     def plain(_: Event) -> None:
         heard.append("plain")
 
@@ -115,12 +115,12 @@ async def test_a_hook_that_raises_is_logged_once_and_hurts_no_run(
 ):
     work, calls = declare(app), list[str]()
 
-    @app.on(Succeeded)
+    @app.on(RunSucceeded)
     def plain(_: Event) -> None:
         calls.append("plain")
         raise RuntimeError("broken plain hook")
 
-    @app.on(Succeeded)
+    @app.on(RunSucceeded)
     async def on_loop(_: Event) -> None:
         calls.append("async")
         raise RuntimeError("broken async hook")
@@ -183,8 +183,8 @@ def test_a_blocking_enqueue_calls_async_hooks_too():
     @app.job
     def work() -> None: ...
 
-    @app.on(Enqueued)
-    async def note(event: Enqueued) -> None:
+    @app.on(JobEnqueued)
+    async def note(event: JobEnqueued) -> None:
         heard.append(event.topic)
 
     work.enqueue()
@@ -211,15 +211,15 @@ def test_hooks_work_in_a_forked_child():
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("given", [int, "DeadLettered", len])
+@pytest.mark.parametrize("given", [int, "JobDeadLettered", len])
 def test_what_is_no_event_is_refused(given: Any):
     with pytest.raises(ConfigError, match=r"not a kind of event: take them from pulsed\.events"):
         Pulse("sqlite://").on(given)(lambda _: None)
 
 
 def test_a_base_class_stands_for_all_of_its_kinds():
-    assert kinds_of([RunFailed]) == {Failed, DeadLettered}
-    assert kinds_of([RunEnded]) == ENDS
+    assert kinds_of([RunFailed]) == {JobRetryScheduled, JobDeadLettered}
+    assert kinds_of([RunFinished]) == ENDS
     assert kinds_of([]) == KINDS
 
 
@@ -232,7 +232,7 @@ async def test_events_are_iterated_in_their_order(app: Pulse):
         job = await work.aenqueue()
         async with working(app):
             found = [await anext(events) for _ in range(3)]
-    assert [type(each) for each in found] == [Enqueued, Started, Succeeded]
+    assert [type(each) for each in found] == [JobEnqueued, RunStarted, RunSucceeded]
     assert {each.job_id for each in found} == {job.id}
 
 

@@ -1,5 +1,7 @@
 """The layer check itself: it must see a violation wherever an import can hide."""
 
+import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,14 @@ def test_an_unknown_module_must_be_given_a_layer(tree):
 def test_an_unknown_package_must_be_given_a_layer(tree):
     [problem] = tree(helpers__in__text="")
     assert "helpers is in no layer" in problem
+
+
+def test_a_class_name_has_one_meaning():
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        if "generated" not in path.parts
+        for node in ast.parse(path.read_bytes()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, times in names.items() if times > 1] == []

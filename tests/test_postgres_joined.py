@@ -11,9 +11,9 @@ from psycopg.rows import dict_row
 
 from pulsed.errors import ConfigError, StorageError
 from pulsed.model.job import Status
-from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresStore
+from pulsed.store.results import Submitted
 from tests.support.clock import Clock
 from tests.support.jobs import a_job, row
 

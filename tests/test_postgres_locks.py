@@ -22,29 +22,22 @@ from pulsed.model.schedule import ScheduleFilter
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record
 from pulsed.rpc.client.store import RemoteStore
-from pulsed.rpc.server.access import Caller, Role
+from pulsed.rpc.server.access import Caller, TokenRole
 from pulsed.rpc.server.authentication import Authenticator, NoAuthentication
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store import tokens
-from pulsed.store.base import Accepted, Partly, Store
+from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.results import Accepted, Partly
 from tests.support.backends import PostgresBackend
 from tests.support.checkpoints import a_family, a_step, a_wait, statuses, suspended
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, TOPIC, a_job, a_worker_id, claim, reap, running, settle
 from tests.support.own_sessions import AT_ONCE
 from tests.support.servers import ServerThread
-from tests.support.workers import (
-    all_finished,
-    finished,
-    row,
-    submit,
-    submit_many,
-    until,
-    working,
-)
+from tests.support.workers import all_finished, finished, row, submit, submit_many, until, working
 
 POOL = 3
 
@@ -85,7 +78,7 @@ class LimitedAuthenticator(Authenticator):
     """Admits every caller, for one topic only."""
 
     async def authenticate(self, context: Any) -> Caller:
-        return Caller("one topic", frozenset(Role), frozenset([TOPIC]), None)
+        return Caller("one topic", frozenset(TokenRole), frozenset([TOPIC]), None)
 
 
 def a_small_store(url: str) -> PostgresStore:

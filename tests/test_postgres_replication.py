@@ -22,9 +22,9 @@ from pulsed.model.outcome import Failed, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record, Signal
 from pulsed.store import tokens
-from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.results import Submitted
 from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_family, a_step, a_wait, children_of, send, take

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,7 +154,8 @@ async def test_a_step_that_ends_all_its_sessions_fails(
     step, tries = a_step(plain, INSERT, END_ME)
     job = await outcome(store, in_a_transaction(step))
     assert (job.status, effects(), len(tries)) == (Status.DEAD_LETTERED, 0, MOST_LOSSES + 1)
-    assert "terminating connection" in (job.last_error or "")
+    # The server's words, or asyncpg's where the session ended before it had read them.
+    assert re.search("terminating connection|connection was closed", job.last_error or "")
 
 
 @both_drivers

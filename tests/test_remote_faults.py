@@ -16,10 +16,12 @@ import pytest
 
 from pulsed.batches import Limits
 from pulsed.model.job import Assignment, Status
+from pulsed.rpc.client import claims
 from pulsed.rpc.client import store as remote_store
+from pulsed.rpc.client.claims import LONGEST_GRANT
 from pulsed.rpc.client.connection import RemoteOptions
-from pulsed.rpc.client.store import LONGEST_REPORT, RemoteStore
-from pulsed.rpc.server import dispatcher
+from pulsed.rpc.client.store import RemoteStore
+from pulsed.rpc.server import dispatcher, wait_list
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
@@ -230,7 +232,9 @@ class TestSlowness:
             give_back(self, claimed)
 
         monkeypatch.setattr(Dispatcher, "give_back", counted)
-        monkeypatch.setattr(dispatcher, "PART", Limits(5_000, 100_000))
+        for module in (dispatcher, wait_list):
+            monkeypatch.setattr(module, "PART", Limits(5_000, 100_000))
+        monkeypatch.setattr(claims, "LONGEST_GRANT", 0.8)
         monkeypatch.setattr(remote_store, "LONGEST_REPORT", 0.8)
         text = "x" * 50_000
         ids = [await submit_with(near, "job", {}, n=n, text=text) for n in range(40)]
@@ -262,7 +266,7 @@ class TestSlowness:
                 proxy.slow_down_what_is_open(Pace(drip=1, every=2.0))
                 ids = await submit_many(near, "job", 3)
                 # Sooner than the timeout of a grant without an answer.
-                rows = await all_finished(near, ids, within=LONGEST_REPORT - 1)
+                rows = await all_finished(near, ids, within=LONGEST_GRANT - 1)
                 assert proxy.accepted > before
             await far.aclose()
         assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}

@@ -23,7 +23,8 @@ from pulsed.store import retrying as module
 from pulsed.store.blocking import blocking, run_blocking
 from pulsed.store.retrying import QUIET, RetryLog, retrying
 from pulsed.store.sql_store.store import StoreOptions
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.connections import SqliteOptions
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import ALICE, POLICIES, a_job
 from tests.support.waiting import until
 

@@ -26,7 +26,7 @@ from pulsed.rpc.messages import jobs as convert
 from pulsed.rpc.messages import reports as convert_reports
 from pulsed.rpc.messages import schedules as convert_schedules
 from pulsed.rpc.messages.contract import METHODS
-from pulsed.rpc.server.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK, Role
+from pulsed.rpc.server.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK, TokenRole
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
@@ -304,7 +304,7 @@ async def test_the_right_role_is_let_in(tmp_path, method):
         await world.store.aclose()
 
 
-@pytest.mark.parametrize("method", [each for each in ALL if Role.READ in ROLES[each]])
+@pytest.mark.parametrize("method", [each for each in ALL if TokenRole.READ in ROLES[each]])
 async def test_who_may_only_look_sees_and_changes_nothing(world, method):
     before = world.everything()
     assert await world.code("read", method, MINE) is grpc.StatusCode.OK
@@ -313,7 +313,7 @@ async def test_who_may_only_look_sees_and_changes_nothing(world, method):
 
 def test_nothing_that_changes_something_is_open_to_readers():
     looks = ("Get", "List", "Count", "Audit", "CheckDatabase")
-    assert {each for each in ALL if Role.READ in ROLES[each]} < {
+    assert {each for each in ALL if TokenRole.READ in ROLES[each]} < {
         each for each in ALL if each.startswith(looks)
     }
 

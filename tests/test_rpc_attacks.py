@@ -20,13 +20,15 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import LARGEST_BATCH, METHODS
 from pulsed.rpc.messages.errors import Refusal
 from pulsed.rpc.messages.jobs import lease_message
-from pulsed.rpc.server import admission, authentication, checks
+from pulsed.rpc.server import admission, authentication
 from pulsed.rpc.server import job_stream as streams
 from pulsed.rpc.server.access import Caller
 from pulsed.rpc.server.authentication import TokenAuthenticator
-from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
+from pulsed.rpc.server.checks import items as checks
+from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.refusal_log import RefusalLog
+from pulsed.rpc.server.wait_list import Grant, Stream
 from pulsed.rpc.server.weight import check_weight
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
@@ -398,8 +400,9 @@ class TestStreams:
         options: Any = {"authenticator": FreshAuthenticator(store), "most_streams_of_one": 3}
         with ServerThread(lambda: store, **options) as server:
             async with raw_client(server.host, mine) as client:
-                for _ in range(3):
-                    stream = client.stream()
+                # A call that nothing refers to is cancelled.
+                held = [client.stream() for _ in range(3)]
+                for stream in held:
                     await stream.call.initial_metadata()
                 with pytest.raises(aio.AioRpcError, match="3 streams of mine are open"):
                     await client.stream().read()

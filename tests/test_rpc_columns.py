@@ -18,7 +18,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import columnar
 from pulsed.rpc.messages.jobs import BEAT_NUMBERS, lease_message
 from pulsed.rpc.messages.reports import report_message
-from pulsed.rpc.server import checks
+from pulsed.rpc.server.checks import items as checks
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import ALICE, BOB, POLICIES, TOPIC, a_job, claim, ids, row
 from tests.support.raw_streams import raw_client

@@ -18,8 +18,9 @@ from pulsed.rpc.client import claim_stream as claims
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.server import dispatcher as dispatch
 from pulsed.rpc.server import job_stream as streams
+from pulsed.rpc.server import wait_list
+from pulsed.rpc.server.wait_list import Grant
 from pulsed.store.base import Listener
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
@@ -73,7 +74,7 @@ def deaf(database):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
+    monkeypatch.setattr(wait_list, "OFFER_TIMEOUT", NEVER)
 
 
 @pytest.fixture
@@ -128,9 +129,7 @@ async def let_stand(server, stream, number, credits, wait=LONG):  # noqa: A002
 
 async def _standing(server):
     wait_lists = server.dispatcher._wait_lists.values()
-    return sum(
-        isinstance(each, dispatch.Grant) for wait_list in wait_lists for each in wait_list.waiting
-    )
+    return sum(isinstance(each, Grant) for wait_list in wait_lists for each in wait_list.waiting)
 
 
 async def one_that_looked(client, **hello):

@@ -72,7 +72,7 @@ async def keda(server: ServerThread, token: str | None = None) -> AsyncIterator[
 def prompt(server: ServerThread) -> ServerThread:
     """Read at every call, so that tests need not wait for the next read."""
     service = server.server._scaler
-    service._load._keep, service._poll = 0.0, 0.01
+    service._load._reads._seconds, service._poll = 0.0, 0.01
     return server
 
 

@@ -16,9 +16,9 @@ from pulsed.errors import StorageError
 from pulsed.model.job import Status
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import PART
-from pulsed.rpc.server import checks
-from pulsed.rpc.server import dispatcher as dispatch
 from pulsed.rpc.server import job_stream as streams
+from pulsed.rpc.server import wait_list
+from pulsed.rpc.server.checks import items as checks
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING, TOPIC, a_job, row, submitted
 from tests.support.raw_streams import raw_client
@@ -224,7 +224,7 @@ class TestOffers:
         assert jobs_of(await alive.batch()) == [job_id]
 
     async def test_who_took_all_it_could_leaves_the_rest_to_the_next(self, client, monkeypatch):
-        monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
+        monkeypatch.setattr(wait_list, "OFFER_TIMEOUT", NEVER)
         first, second = client.stream(), client.stream()
         for stream in (first, second):
             await stream.hello(wants_offers=True)
@@ -237,7 +237,7 @@ class TestOffers:
         assert (await second.read()).WhichOneof("kind") == "offer"
 
     async def test_one_that_left_is_offered_nothing(self, client, monkeypatch):
-        monkeypatch.setattr(dispatch, "OFFER_TIMEOUT", NEVER)
+        monkeypatch.setattr(wait_list, "OFFER_TIMEOUT", NEVER)
         gone, there = client.stream(), client.stream()
         for stream in (gone, there):
             await stream.hello(wants_offers=True)

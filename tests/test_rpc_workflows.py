@@ -35,7 +35,8 @@ from pulsed.rpc.server import sized_page as parcel
 from pulsed.rpc.server.services import workflows as service_workflows
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.connections import SqliteOptions
+from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from tests.support.backends import AT_ONCE_OPTIONS, QUICK, RemoteUnderTest
 from tests.support.checkpoints import (

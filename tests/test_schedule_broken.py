@@ -8,18 +8,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pulsed.engine import doctor
+from pulsed.engine.doctor import schedules
+from pulsed.engine.doctor.finding import Severity
+from pulsed.engine.doctor.schedules import check_schedules
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.errors import InvalidOption, UnknownZone
 from pulsed.model import timetable
-from tests.support.schedules import (
-    ACTIVE,
-    APP,
-    ERROR,
-    put,
-    read,
-    tick,
-)
+from tests.support.schedules import ACTIVE, APP, ERROR, put, read, tick
 
 BROKEN = {
     "no json at all": '"nonsense"',
@@ -134,7 +129,7 @@ def with_old_tzdata(monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
             raise UnknownZone(f"There is no time zone {name!r} on this machine.")
         return ZoneInfo(name)
 
-    for module in (timetable, doctor):
+    for module in (timetable, schedules):
         monkeypatch.setattr(module, "zone_of", zone_of)
 
 
@@ -175,13 +170,13 @@ async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatc
 async def test_a_doctor_names_the_zones_that_its_machine_does_not_know(store, clock, monkeypatch):
     for name, zone in {"kyiv": "Europe/Kyiv", "oslo": "Europe/Oslo"}.items():
         await put(store, name, cron="* * * * *", zone=zone)
-    assert [each.level for each in await doctor._schedules(store)] == [doctor.Severity.OK]
+    assert [each.level for each in await check_schedules(store)] == [Severity.OK]
     with_old_tzdata(monkeypatch, "Europe/Kyiv")
-    (lacking,) = await doctor._schedules(store)
-    assert (lacking.check, lacking.level) == ("time zones", doctor.Severity.WARN)
+    (lacking,) = await check_schedules(store)
+    assert (lacking.check, lacking.level) == ("time zones", Severity.WARN)
     assert "'Europe/Kyiv', the zone of 'kyiv' of 'default'" in lacking.detail
     clock.advance(600)
-    assert [each.check for each in await doctor._schedules(store)] == [
+    assert [each.check for each in await check_schedules(store)] == [
         "overdue schedules",
         "time zones",
     ]

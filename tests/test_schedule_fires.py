@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 
 from pulsed.batches import TRANSACTION
-from pulsed.engine.doctor import Severity, _schedules
+from pulsed.engine.doctor.finding import Severity
+from pulsed.engine.doctor.schedules import check_schedules
 from pulsed.engine.upkeep import scheduler
 from pulsed.engine.upkeep.scheduler import decide
 from pulsed.model.job import Status
@@ -368,12 +369,12 @@ async def test_while_the_clock_is_set_back_nothing_is_fired_twice_and_doctor_say
     await put(store)
     clock.advance(60)
     assert len(await tick(store)) == 1
-    assert {finding.level for finding in await _schedules(store)} == {Severity.OK}
+    assert {finding.level for finding in await check_schedules(store)} == {Severity.OK}
     clock.advance(-3600)
     assert await tick(store) == []
-    (finding,) = await _schedules(store)
+    (finding,) = await check_schedules(store)
     assert (finding.level, finding.check) == (Severity.WARN, "schedules and clock")
     assert "60 min in the future" in finding.detail
     clock.advance(3660)
     assert len(await tick(store)) == 1
-    assert {finding.level for finding in await _schedules(store)} == {Severity.OK}
+    assert {finding.level for finding in await check_schedules(store)} == {Severity.OK}

@@ -7,17 +7,9 @@ import pytest
 
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import Lease, Status
-from pulsed.model.outcome import (
-    Cancelled,
-    Failed,
-    Outcome,
-    Released,
-    Report,
-    Snoozed,
-    Succeeded,
-)
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Snoozed, Succeeded
 from pulsed.model.step import StepKind
-from pulsed.store.base import Accepted
+from pulsed.store.results import Accepted
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.settle import Ways, settle, ways
 from tests.support.checkpoints import a_family, a_wait, suspended

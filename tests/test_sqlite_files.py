@@ -14,22 +14,18 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine.doctor import Severity, examine
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Severity
 from pulsed.errors import NotADatabase, StorageError, StorageFull, StorageReadOnly
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
-from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite import store as module
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.results import Submitted
+from pulsed.store.sqlite import checkpoint
+from pulsed.store.sqlite.connections import SqliteOptions
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import close_blocking, only_sqlite
-from tests.support.jobs import (
-    EVERYTHING,
-    a_job,
-    claim,
-    row,
-    submitted,
-)
+from tests.support.jobs import EVERYTHING, a_job, claim, row, submitted
 from tests.support.programs import python
 
 backend = only_sqlite
@@ -162,10 +158,10 @@ def test_a_copy_of_the_files_at_any_moment_has_every_acknowledged_job(
     backend, tmp_path, monkeypatch
 ):
     """In the middle of transactions, with part of them in the log, and around checkpoints."""
-    monkeypatch.setattr(module, "CHECKPOINT_AT", 60_000)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_AT", 60_000)
     chance = random.Random(7)
     store = backend.open()
-    store._checkpoint_at = 60_000
+    store._checkpointer.at = 60_000
     run_blocking(store.counts(EVERYTHING))
     assert store._writer._connection is not None
     store._writer._connection.execute("PRAGMA cache_size = 5")  # spill what is not committed
@@ -202,9 +198,9 @@ def test_a_copy_of_the_files_at_any_moment_has_every_acknowledged_job(
 
 
 async def test_the_log_is_written_back_and_does_not_grow_for_ever(backend, monkeypatch):
-    monkeypatch.setattr(module, "CHECKPOINT_AT", 100_000)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_AT", 100_000)
     store = backend.open()
-    store._checkpoint_at = 100_000
+    store._checkpointer.at = 100_000
     log = Path(f"{backend.path}-wal")
     for _ in range(30):
         await store.submit([a_job(payload='{"x":"' + "x" * 1_000 + '"}') for _ in range(30)])
@@ -220,8 +216,8 @@ def test_behind_a_symbolic_link_the_log_is_written_back_as_well(tmp_path, monkey
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "jobs.db")
     store = SqliteStore(tmp_path / "link.db")
     run_blocking(store.submit([a_job()]))
-    monkeypatch.setattr(module, "CHECKPOINT_AT", 1)
-    store._checkpoint_at = 1
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_AT", 1)
+    store._checkpointer.at = 1
     run_blocking(store.submit([a_job()]))
     shutil.copy(tmp_path / "real" / "jobs.db", tmp_path / "without_its_log.db")
     with closing(sqlite3.connect(tmp_path / "without_its_log.db")) as copy:
@@ -277,7 +273,7 @@ class TestModes:
 
 LEFT_OPEN = """
 import gc, sys
-from pulsed.store.base import Submitted
+from pulsed.store.results import Submitted
 from pulsed import Pulse
 
 def use(url):

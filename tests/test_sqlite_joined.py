@@ -8,12 +8,9 @@ import pytest
 
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
-from pulsed.store.base import Submitted
+from pulsed.store.results import Submitted
 from tests.support.backends import only_sqlite
-from tests.support.jobs import (
-    EVERYTHING,
-    a_job,
-)
+from tests.support.jobs import EVERYTHING, a_job
 
 backend = only_sqlite
 

@@ -13,7 +13,8 @@ from pulsed import Pulse
 from pulsed.errors import SchemaError, StorageError
 from pulsed.model.job import Status
 from pulsed.store.blocking import run_blocking
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.connections import SqliteOptions
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import EVERYTHING, a_job, claim, ids, row, submitted
 from tests.support.waiting import until
 

@@ -13,21 +13,13 @@ from pulsed.errors import StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
 from pulsed.model.outcome import Beat, Succeeded
-from pulsed.store.base import Submitted
 from pulsed.store.blocking import run_blocking
+from pulsed.store.results import Submitted
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.sqlite.writer import LARGEST_GROUP, QueuedVerb
 from pulsed.store.verbs.submit import submit
 from tests.support.backends import close_blocking, only_sqlite
-from tests.support.jobs import (
-    EVERYTHING,
-    a_job,
-    claim,
-    claim_one,
-    running,
-    settle,
-    submitted,
-)
+from tests.support.jobs import EVERYTHING, a_job, claim, claim_one, running, settle, submitted
 from tests.support.performed import Performed
 from tests.support.waiting import until
 

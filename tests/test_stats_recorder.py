@@ -16,7 +16,14 @@ from pulsed.engine.stats import COUNTED, MOST_MINUTES, StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import ServerTooOld, TransientStorageError
-from pulsed.model.events import Cancelled, DeadLettered, Failed, HandedBack, Started, Succeeded
+from pulsed.model.events import (
+    JobDeadLettered,
+    JobRetryScheduled,
+    RunCancelled,
+    RunHandedBack,
+    RunStarted,
+    RunSucceeded,
+)
 from pulsed.model.retention import Retention
 from pulsed.model.rollup import FOLD_AFTER, LONGEST_MESSAGE, MINUTE, MOST_ERRORS, MOST_LANES, floor
 from pulsed.store.event_bus import Events
@@ -30,10 +37,10 @@ WHOLE_DAY = timedelta(days=1)
 def event(kind, clock, queue="default", topic="t", waited=0.5, ran=2.0, worker=WORKER, **more):
     fields = {"job_id": uuid4(), "topic": topic, "queue": queue, "at": clock()}
     fields |= {"worker_id": worker, "attempt": 1, "waited": waited}
-    return kind(**fields, **({} if kind is Started else {"ran": ran}), **more)
+    return kind(**fields, **({} if kind is RunStarted else {"ran": ran}), **more)
 
 
-def failure(clock, error_type="ValueError", error="ValueError: no", kind=Failed, **more):
+def failure(clock, error_type="ValueError", error="ValueError: no", kind=JobRetryScheduled, **more):
     return event(kind, clock, error_type=error_type, error=error, **more)
 
 
@@ -53,9 +60,9 @@ def recorder(store):
 
 async def test_each_kind_of_event_is_counted(store, clock, recorder):
     publish = store.events.publish
-    publish([event(Started, clock)] * 6)
-    publish([event(Succeeded, clock)] * 2 + [event(Cancelled, clock)])
-    publish([failure(clock), failure(clock, kind=DeadLettered), event(HandedBack, clock)])
+    publish([event(RunStarted, clock)] * 6)
+    publish([event(RunSucceeded, clock)] * 2 + [event(RunCancelled, clock)])
+    publish([failure(clock), failure(clock, kind=JobDeadLettered), event(RunHandedBack, clock)])
     await recorder.flush()
     stats = await recorded(store, clock)
     assert (stats.started, stats.succeeded, stats.failed) == (6, 2, 1)
@@ -69,7 +76,7 @@ async def test_each_kind_of_event_is_counted(store, clock, recorder):
 
 async def test_only_its_own_workers_runs_are_counted(store, clock, recorder):
     """Two workers of a process share a bus, and a watchdog publishes the runs of silent ones."""
-    store.events.publish([event(Succeeded, clock, worker=uuid4())])
+    store.events.publish([event(RunSucceeded, clock, worker=uuid4())])
     store.events.publish([failure(clock, waited=None, ran=None)])
     await recorder.flush()
     assert (await recorded(store, clock)).ended == 0
@@ -92,7 +99,7 @@ async def test_a_watchdog_hands_over_the_ends_of_silent_runs(store, clock):
     for _ in range(20):
         clock.advance(10)
         await upkeep.tick()
-    assert [type(each) for each in seen] == [Failed]
+    assert [type(each) for each in seen] == [JobRetryScheduled]
 
 
 # -- flushing -------------------------------------------------------------------------------------
@@ -107,10 +114,10 @@ async def test_a_flush_writes_only_what_has_changed(store, clock, recorder):
         return await record(who, rollups, errors)
 
     store.rollups.record = counting
-    store.events.publish([event(Started, clock, topic=topic) for topic in "abc"])
+    store.events.publish([event(RunStarted, clock, topic=topic) for topic in "abc"])
     await recorder.flush()
     await recorder.flush()
-    store.events.publish([event(Started, clock, topic="b"), failure(clock, topic="b")])
+    store.events.publish([event(RunStarted, clock, topic="b"), failure(clock, topic="b")])
     await recorder.flush()
     assert calls == [(3, 0), (1, 1)]
     assert (await recorded(store, clock)).started == 4
@@ -119,7 +126,7 @@ async def test_a_flush_writes_only_what_has_changed(store, clock, recorder):
 async def test_totals_of_a_minute_go_on_over_several_flushes_and_minutes(store, clock, recorder):
     for _ in range(3):
         for _ in range(2):
-            store.events.publish([event(Succeeded, clock)])
+            store.events.publish([event(RunSucceeded, clock)])
             await recorder.flush()
         clock.advance(MINUTE)
     rows = await store.rollups.series(clock() - timedelta(minutes=5), step=MINUTE)
@@ -132,7 +139,7 @@ async def test_what_a_flush_could_not_write_goes_with_the_next(store, clock, rec
 
     record, store.rollups.record = store.rollups.record, away
     for _ in range(3):
-        store.events.publish([event(Succeeded, clock), failure(clock)])
+        store.events.publish([event(RunSucceeded, clock), failure(clock)])
         with pytest.raises(TransientStorageError):
             await recorder.flush()
         clock.advance(MINUTE)
@@ -149,7 +156,7 @@ async def test_a_flush_that_is_cancelled_loses_nothing(store, clock, recorder):
         await asyncio.Event().wait()
 
     record, store.rollups.record = store.rollups.record, never
-    store.events.publish([event(Succeeded, clock)])
+    store.events.publish([event(RunSucceeded, clock)])
     flushing = asyncio.create_task(recorder.flush())
     await asyncio.sleep(0)
     flushing.cancel()
@@ -160,9 +167,9 @@ async def test_a_flush_that_is_cancelled_loses_nothing(store, clock, recorder):
 
 
 async def test_the_end_writes_what_is_left_and_ends_the_subscription(store, clock, recorder):
-    store.events.publish([event(Succeeded, clock)])
+    store.events.publish([event(RunSucceeded, clock)])
     await recorder.close()
-    store.events.publish([event(Succeeded, clock)])
+    store.events.publish([event(RunSucceeded, clock)])
     await recorder.flush()
     assert (await recorded(store, clock)).succeeded == 1
     assert COUNTED.isdisjoint(store.events.wanted)
@@ -172,11 +179,11 @@ async def test_a_clock_that_was_set_back_overwrites_no_total(store, clock, recor
     """The same minute comes a second time: a new recorder counts it."""
     start = clock()
     for _ in range(3):
-        store.events.publish([event(Succeeded, clock)])
+        store.events.publish([event(RunSucceeded, clock)])
         await recorder.flush()
         clock.advance(2 * MINUTE)
     clock.advance((start - clock()).total_seconds())
-    store.events.publish([event(Succeeded, clock)])
+    store.events.publish([event(RunSucceeded, clock)])
     await recorder.flush()
     clock.advance(10 * MINUTE)
     assert (await recorded(store, clock)).succeeded == 4
@@ -184,9 +191,9 @@ async def test_a_clock_that_was_set_back_overwrites_no_total(store, clock, recor
 
 async def test_a_clock_that_is_a_little_behind_counts_in_the_newest_minute(store, clock, recorder):
     clock.advance(MINUTE)
-    store.events.publish([event(Succeeded, clock)])
+    store.events.publish([event(RunSucceeded, clock)])
     clock.advance(-0.01)
-    store.events.publish([event(Succeeded, clock)])
+    store.events.publish([event(RunSucceeded, clock)])
     clock.advance(0.01)
     await recorder.flush()
     rows = await store.rollups.series(clock() - timedelta(minutes=5), step=MINUTE)
@@ -221,7 +228,7 @@ async def test_what_is_too_much_to_tell_apart_is_counted_in_one_row():
     clock = Clock()
     recorder = StatsRecorder(store, WORKER)
     recorder.start()
-    store.events.publish([event(Started, clock, topic=f"t{n}") for n in range(MOST_LANES + 50)])
+    store.events.publish([event(RunStarted, clock, topic=f"t{n}") for n in range(MOST_LANES + 50)])
     store.events.publish([failure(clock, f"Error{n}") for n in range(MOST_ERRORS + 50)])
     await recorder.flush()
     [(_, rollups, errors)] = store.flushes
@@ -249,7 +256,7 @@ async def test_minutes_that_cannot_be_written_are_bounded():
     recorder = StatsRecorder(store, WORKER)
     recorder.start()
     for _ in range(3 * MOST_MINUTES):
-        store.events.publish([event(Succeeded, clock)])
+        store.events.publish([event(RunSucceeded, clock)])
         with pytest.raises(TransientStorageError):
             await recorder.flush()
         clock.advance(MINUTE)
@@ -271,7 +278,7 @@ async def test_a_server_that_is_too_old_is_mentioned_once(caplog):
             raise asyncio.CancelledError
 
     recorder = StatsRecorder(store, WORKER, sleep=pause)
-    recorder.count([event(Succeeded, clock)])
+    recorder.count([event(RunSucceeded, clock)])
     with caplog.at_level(logging.INFO, "pulsed.stats"), pytest.raises(asyncio.CancelledError):
         await recorder.run()
     assert len(caplog.records) == 1
@@ -353,7 +360,7 @@ async def test_a_recorder_that_fails_hurts_no_run(url, monkeypatch):
 
 async def test_the_pruner_folds_when_it_has_the_turn(store, clock):
     recorder = StatsRecorder(store, WORKER)
-    recorder.count([event(Succeeded, clock)])
+    recorder.count([event(RunSucceeded, clock)])
     await recorder.flush()
     clock.advance(FOLD_AFTER + MINUTE)
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from pulsed.model.backoff import Backoff
-from pulsed.store.base import Backlog, Running
+from pulsed.store.results import Backlog, Running
 from pulsed.store.verbs import reads
 from tests.support.jobs import a_job, a_policy, claim, row
 

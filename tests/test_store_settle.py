@@ -12,8 +12,8 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import Lease, Status
 from pulsed.model.lifecycle import outcome_name
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Snoozed, Succeeded
-from pulsed.store.base import Accepted, Partly
 from pulsed.store.blocking import run_blocking
+from pulsed.store.results import Accepted, Partly
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
     ALICE,

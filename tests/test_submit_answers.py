@@ -11,8 +11,8 @@ from pulsed import Pulse
 from pulsed.errors import TransientStorageError
 from pulsed.model.outcome import Succeeded
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages.jobs import submitted_message, submitted_of
-from pulsed.store.base import Submitted
+from pulsed.rpc.messages.results import submitted_message, submitted_of
+from pulsed.store.results import Submitted
 from tests.support.backends import Backend
 from tests.support.faults import Fault
 from tests.support.guards import check

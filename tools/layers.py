@@ -16,7 +16,7 @@ PACKAGE = "pulsed"
 # import one another, but not in a circle. `__init__` is the front door, above all the others.
 LAYERS: dict[str, list[set[str]]] = {
     "pulsed": [
-        {"batches", "compiled", "errors", "extras", "version", "wording"},
+        {"batches", "compiled", "errors", "extras", "listen_address", "version", "wording"},
         {"model"},
         {"events"},
         {"handler"},
@@ -37,6 +37,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "fork",
             "log_throttle",
             "per_loop",
+            "results",
             "rollups",
             "schedules",
             "step_thread",
@@ -51,13 +52,23 @@ LAYERS: dict[str, list[set[str]]] = {
         {"open"},
     ],
     "pulsed.engine": [
-        {"around", "database_clock", "error_text", "forever", "lanes", "load", "why"},
+        {
+            "around",
+            "database_clock",
+            "error_text",
+            "forever",
+            "lanes",
+            "load",
+            "shared_reads",
+            "why",
+        },
         {"enqueuing"},
         {"workflow"},
         {"context"},
         {"process", "stats", "upkeep"},
         {"worker"},
         {"doctor"},
+        {"overview"},
     ],
     "pulsed.rpc": [
         {"address", "generated"},

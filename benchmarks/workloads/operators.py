@@ -28,7 +28,7 @@ from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
 from benchmarks.workloads.workflows import PATIENCE, idle_worker
 from pulsed import Pulse, Status
-from pulsed.engine.doctor import examine
+from pulsed.engine.doctor.examine import examine
 from pulsed.engine.why import explain
 from pulsed.errors import PulsedError
 from pulsed.model.job import WorkerInfo

@@ -14,22 +14,14 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NoReturn,
-    Self,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from pulsed.client.around import CodeAround
 from pulsed.client.audit import AuditLog
-from pulsed.client.job import Client, Job, JobId, checked_id
+from pulsed.client.job import Client, Job
 from pulsed.client.jobs import Jobs
 from pulsed.client.jobtype import Declaration
+from pulsed.client.one_job import JobId, checked_id
 from pulsed.client.router import JobDecorator, Router
 from pulsed.client.schedule_spec import ScheduleOptions, Target, make_spec
 from pulsed.client.schedules import Schedules

@@ -33,3 +33,31 @@ def format_bytes(number: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 9.95 else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:,.1f} TB"
+
+
+def compact(value: float) -> str:
+    """Return a number in few characters: ``9,120``, ``12.3 k``, ``1.2 M``."""
+    if value < 10_000:
+        return f"{value:,.0f}"
+    for limit, unit in ((999_500, "k"), (999_500_000, "M")):
+        if value < limit:
+            scaled = value / (1_000 if unit == "k" else 1_000_000)
+            return f"{scaled:.1f} {unit}" if scaled < 99.5 else f"{scaled:.0f} {unit}"
+    return f"{value / 1e9:.1f} G"
+
+
+def format_rate(value: float) -> str:
+    """Return a number of jobs per minute, exact where it is small."""
+    return f"{value:.1f}".removesuffix(".0") if value < 10 else compact(value)
+
+
+def format_percent(share: float | None) -> str:
+    """Return a share of one in percent."""
+    if share is None:
+        return "\N{EN DASH}"
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def maybe_duration(seconds: float | None) -> str:
+    """Return a duration that may be unknown."""
+    return "\N{EN DASH}" if seconds is None else format_duration(seconds)

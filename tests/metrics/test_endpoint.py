@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from pulsed.errors import ConfigError
+from pulsed.listen_address import ListenAddress
 from pulsed.metrics import endpoint
-from pulsed.metrics.endpoint import Address, Answer, Endpoint, serving
+from pulsed.metrics.endpoint import Answer, Endpoint, serving
 from tests.support.scrapes import get, request
 from tests.support.workers import until
 
-HERE = Address("127.0.0.1", 0)
+HERE = ListenAddress("127.0.0.1", 0)
 
 
 async def hello(headers: Mapping[str, str]) -> Answer:
@@ -34,12 +35,12 @@ PATHS = {"/hello": hello, "/broken": broken, "/endless": endless}
 
 
 @asynccontextmanager
-async def bounded(**bounds: Any) -> AsyncIterator[tuple[Address, Endpoint]]:
+async def bounded(**bounds: Any) -> AsyncIterator[tuple[ListenAddress, Endpoint]]:
     """An endpoint with bounds of the test's own."""
     it = Endpoint(PATHS, **bounds)
     server = await asyncio.start_server(it.connected, "127.0.0.1", 0, limit=endpoint.LONGEST_LINE)
     try:
-        yield Address("127.0.0.1", server.sockets[0].getsockname()[1]), it
+        yield ListenAddress("127.0.0.1", server.sockets[0].getsockname()[1]), it
     finally:
         server.close()
         await it.close()
@@ -113,16 +114,16 @@ async def test_a_port_that_is_taken_is_an_error_that_says_so():
 
 
 def test_an_address_without_a_host_is_this_machine_only():
-    assert str(Address.parse(":9464")) == str(Address.parse("9464")) == "127.0.0.1:9464"
-    assert str(Address.parse("[::1]:9464")) == "[::1]:9464"
-    assert Address.parse("0.0.0.0:9464") == Address("0.0.0.0", 9464)
+    assert str(ListenAddress.parse(":9464")) == str(ListenAddress.parse("9464")) == "127.0.0.1:9464"
+    assert str(ListenAddress.parse("[::1]:9464")) == "[::1]:9464"
+    assert ListenAddress.parse("0.0.0.0:9464") == ListenAddress("0.0.0.0", 9464)
     for text in ("localhost", "x:y", "127.0.0.1:70000", ""):
         with pytest.raises(ConfigError, match="is no address"):
-            Address.parse(text)
+            ListenAddress.parse(text)
 
 
 def test_each_of_several_processes_has_a_port_of_its_own():
-    assert Address.parse(":9464").next(3).port == 9467
-    assert Address.parse(":0").next(3).port == 0
+    assert ListenAddress.parse(":9464").next(3).port == 9467
+    assert ListenAddress.parse(":0").next(3).port == 0
     with pytest.raises(ConfigError, match="leaves no"):
-        Address.parse(":65535").next(1)
+        ListenAddress.parse(":65535").next(1)

@@ -14,16 +14,17 @@ import pytest
 from pulsed.engine.load import LoadReader
 from pulsed.engine.worker.worker import Worker
 from pulsed.errors import MissingDriver, StorageError
-from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, Counts
-from pulsed.metrics.endpoint import Address
+from pulsed.listen_address import ListenAddress
+from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, ProcessCounts
 from pulsed.metrics.load import SHOWN_FOR, LoadMetrics, Loads
 from pulsed.metrics.monitoring import Monitoring
-from pulsed.model.events import DeadLettered, ListenerChanged, Started, StorageRetried
+from pulsed.model.events import JobDeadLettered, ListenerChanged, RunStarted, StorageRetried
 from pulsed.model.job import Status
 from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store import tokens
-from pulsed.store.base import Backlog, Running, Store
+from pulsed.store.base import Store
+from pulsed.store.results import Backlog, Running
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from pulsed.version import __version__
@@ -43,13 +44,13 @@ from tests.support.workers import (
     until,
 )
 
-HERE = Monitoring(metrics=Address("127.0.0.1", 0))
+HERE = Monitoring(metrics=ListenAddress("127.0.0.1", 0))
 
 
 @asynccontextmanager
 async def monitored(
     store: Store, *handlers: Any, **options: Any
-) -> AsyncIterator[tuple[Working, Address]]:
+) -> AsyncIterator[tuple[Working, ListenAddress]]:
     """A running worker with an endpoint."""
     worker = a_worker(store, *handlers, **options)
     async with HERE.of_worker(worker) as served:
@@ -150,18 +151,18 @@ def a_run(kind: type[Any], topic: str, **fields: Any) -> Any:
 
 
 def test_topics_beyond_the_limit_share_one_label_and_those_of_the_app_come_first():
-    counts = Counts([("default", "mine")])
+    counts = ProcessCounts([("default", "mine")])
     for n in range(MOST_LANES + 50):
-        counts.add([a_run(Started, f"t{n}")])
-    counts.add([a_run(Started, "mine")])
+        counts.add([a_run(RunStarted, f"t{n}")])
+    counts.add([a_run(RunStarted, "mine")])
     assert len(counts.lanes) == MOST_LANES + 1
     assert sum(counts.lanes[OTHER, OTHER].wait.counts) == 51
     assert sum(counts.lanes["default", "mine"].wait.counts) == 1
 
 
 def test_a_run_whose_worker_went_silent_counts_without_a_duration():
-    counts = Counts()
-    silent = a_run(DeadLettered, "t", ran=None, error_type="LeaseExpired", error="…")
+    counts = ProcessCounts()
+    silent = a_run(JobDeadLettered, "t", ran=None, error_type="LeaseExpired", error="…")
     counts.add([silent, StorageRetried("claim", "E", "…"), ListenerChanged(connected=False)])
     lane = counts.lanes["default", "t"]
     assert lane.dead_lettered == 1

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsed.metrics.counts import Counts
-from pulsed.metrics.endpoint import Address
-from pulsed.model.events import Event, Started, Succeeded
+from pulsed.listen_address import ListenAddress
+from pulsed.metrics.counts import ProcessCounts
+from pulsed.model.events import Event, RunStarted, RunSucceeded
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.commands import Command, run, until
 from tests.support.scrapes import Reply, get, scrape
@@ -38,14 +38,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def address_of(command: Command, what: str = "metrics", number: int = 0) -> Address:
+def address_of(command: Command, what: str = "metrics", number: int = 0) -> ListenAddress:
     """Where a process says that it serves."""
     command.said(f"{what} on http://", number + 1)
     found = re.findall(rf"{what} on http://([\d.]+:\d+)", command.log)
-    return Address.parse(found[number])
+    return ListenAddress.parse(found[number])
 
 
-def ask(address: Address, path: str) -> Reply:
+def ask(address: ListenAddress, path: str) -> Reply:
     return asyncio.run(get(address, path))
 
 
@@ -104,7 +104,7 @@ async def test_counting_takes_less_than_a_twentieth_of_a_run(tmp_path: Path):
     async def work(n: int) -> None: ...
 
     store, heard = SqliteStore(tmp_path / "jobs.db"), list[list[Event]]()
-    store.events.subscribe(lambda events: heard.append(list(events)), {Started, Succeeded})
+    store.events.subscribe(lambda events: heard.append(list(events)), {RunStarted, RunSucceeded})
     whole = []
     for _ in range(3):
         ids = await submit_many(store, "work", 1_000)
@@ -117,7 +117,7 @@ async def test_counting_takes_less_than_a_twentieth_of_a_run(tmp_path: Path):
     assert sum(map(len, events)) == 2 * 3_000
     counting = []
     for _ in range(5):
-        counts = Counts()
+        counts = ProcessCounts()
         began = time.process_time()
         for batch in events:
             counts.add(batch)

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from pulsed.engine.load import Load
-from pulsed.metrics.counts import Counts
+from pulsed.metrics.counts import ProcessCounts
 from pulsed.metrics.exposition import encoded, metrics_of
 from pulsed.metrics.load import Loads
 from pulsed.metrics.process import ProcessState, ServerState
-from pulsed.model.events import Claimed, ListenerChanged, StorageRetried
+from pulsed.model.events import JobsClaimed, ListenerChanged, StorageRetried
 from pulsed.model.job import WorkerInfo
 from tests.support.jobs import ALICE
 from tests.support.pages import ROOT
@@ -28,8 +28,8 @@ ROW = re.compile(r"^\| `(pulsed_\w+)` \| (\w+) \| (.*?)\| (.+) \|$", re.MULTILIN
 
 def everything() -> Scrape:
     """A scrape that has every metric."""
-    counts = Counts([("default", "work")])
-    claimed = Claimed(worker_id=ALICE, queue="default", jobs=1, seconds=0.1)
+    counts = ProcessCounts([("default", "work")])
+    claimed = JobsClaimed(worker_id=ALICE, queue="default", jobs=1, seconds=0.1)
     retried = StorageRetried("claim", "E", "…")
     counts.add([claimed, retried, ListenerChanged(connected=True)])
     worker = WorkerInfo(id=ALICE, host="h", pid=1, queues=(), topics=(), slots=1)

@@ -25,7 +25,8 @@ from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.connections import SqliteOptions
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.clock import Clock
 from tests.support.kept_sessions import kept_session
 from tests.support.servers import ServerThread

@@ -14,7 +14,8 @@ from uuid import UUID
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import Report
-from pulsed.rpc.server.dispatcher import OFFER_TIMEOUT, Dispatcher, Grant, Stream
+from pulsed.rpc.server.dispatcher import Dispatcher
+from pulsed.rpc.server.wait_list import OFFER_TIMEOUT, Grant, Stream
 from tests.support.jobs import TOPIC, a_policy
 
 PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)

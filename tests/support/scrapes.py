@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulsed.metrics.endpoint import Address
+from pulsed.listen_address import ListenAddress
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -17,7 +17,7 @@ class Reply(NamedTuple):
     text: str
 
 
-async def request(address: Address, text: str) -> Reply:
+async def request(address: ListenAddress, text: str) -> Reply:
     """Send a request as it is, and read the answer to its end."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
@@ -30,7 +30,7 @@ async def request(address: Address, text: str) -> Reply:
     return Reply(int(first.split(" ")[1]), headers, body.decode())
 
 
-async def get(address: Address, path: str, accept: str = "*/*") -> Reply:
+async def get(address: ListenAddress, path: str, accept: str = "*/*") -> Reply:
     """Get a path."""
     return await request(address, f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n")
 
@@ -60,7 +60,7 @@ class Scrape:
         return {labels for found, labels in self.samples if found == name}
 
 
-async def scrape(address: Address, *, is_openmetrics: bool = False) -> Scrape:
+async def scrape(address: ListenAddress, *, is_openmetrics: bool = False) -> Scrape:
     """Scrape an endpoint."""
     reply = await get(address, "/metrics", OPENMETRICS if is_openmetrics else "*/*")
     assert reply.status == 200

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 PROMPT = "$ "
 ENTER, CONTROL_C = "\n", "\x03"
@@ -70,6 +70,20 @@ class Terminal:
         self._shell.wait()
         self._reading.join(PATIENCE)
         os.close(self._keyboard)
+
+    def resize(self, lines: int, columns: int) -> None:
+        """Give it another size; what runs in it gets SIGWINCH."""
+        fcntl.ioctl(self._keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    @property
+    def modes(self) -> list[Any]:
+        """Whether it echoes, reads whole lines and so on."""
+        return termios.tcgetattr(self._keyboard)
+
+    @property
+    def raw(self) -> str:
+        """Everything that was written to it, with its escape sequences."""
+        return self._output.decode(errors="replace")
 
     def type(self, keys: str) -> None:
         """Type something; from here on, ``text`` is what comes after it, echo and all."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.web import Local, dashboard
-from pulsed.web.live import Shared
 from tests.support.visits import Tab
 
 LISTS = ("/", "/jobs", "/queues", "/workers", "/workflows", "/schedules")
@@ -24,8 +24,8 @@ async def test_a_page_is_the_same_after_another_one(tmp_path: Any, paths: tuple[
 
 
 async def test_equal_reads_are_made_once_a_tick():
-    clock = iter([0.0, 1.0, 1.9, 2.1])
-    shared = Shared(2.0, lambda: next(clock))
+    clock = iter([0.0, 1.0, 1.9, 2.1, 2.1])
+    shared = SharedReads(2.0, lambda: next(clock))
     reads: list[int] = []
 
     async def read() -> int:
@@ -36,7 +36,7 @@ async def test_equal_reads_are_made_once_a_tick():
 
 
 async def test_a_failed_read_is_not_kept():
-    shared = Shared()
+    shared = SharedReads()
 
     async def fail() -> int:
         raise ValueError

@@ -7,12 +7,12 @@ from playwright.async_api import Page
 
 from pulsed import Pulse
 from pulsed.engine.lanes import Lanes
+from pulsed.engine.overview import glance, warnings
 from pulsed.model.job import WorkerInfo
 from pulsed.model.rollup import Histogram, Point, Series, Stats
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 from pulsed.web import Local, Role, dashboard
 from pulsed.web.charts import MOST_BARS, bars
-from pulsed.web.pages.overview import glance, warnings
 from tests.support.browser import assert_fits, axe, dark, mobile
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from playwright.async_api import Browser, Page
+from pulsed.store.sqlite.connections import SqliteOptions
 
 from pulsed import Pulse
 from pulsed.model.job import JobFilter, Status
 from pulsed.store.base import Store
-from pulsed.store.sqlite.store import SqliteOptions, SqliteStore
+from pulsed.store.sqlite.store import SqliteStore
 from pulsed.web import Local, Role, dashboard
 from tests.support.browser import Problems, assert_fits, running_chromium, watched
 from tests.support.pages import ROOT
@@ -101,7 +102,7 @@ async def served(path: Path) -> AsyncIterator[str]:
     site = dashboard(app, access=Local(Role.ADMIN), environment="shop · production")
     server = WebServer(site)
     clock = SimpleNamespace(time=NOW.timestamp, monotonic=time.monotonic)
-    with patch("pulsed.engine.doctor.time", clock):  # it compares the machine's with the database's
+    with patch("pulsed.engine.doctor.examine.time", clock):  # it compares the machine's with the database's
         yield server.url
     server.stop()
     await app.aclose()

@@ -22,6 +22,7 @@ COMMANDS = {
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",
+    "top": "Show queues, workers, dead letters and the last hour, live.",
     "stats": "Show how many jobs ran and failed, how long they took, and the errors.",
     "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
     "queues": "Show what is due and running in each queue, and how fast it goes.",
@@ -51,6 +52,7 @@ examples:
   pulsed jobs list --status dead --since 2h
   pulsed jobs list --status dead --ids | pulsed jobs retry -
   pulsed schedules add report send_report --cron '0 9 * * MON-FRI'
+  pulsed top --url postgresql://localhost/shop
   pulsed doctor --url postgresql://localhost/shop"""
 
 EXIT_CODES = """\b

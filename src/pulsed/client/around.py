@@ -53,7 +53,7 @@ class CodeAround:
         return fn
 
     def on(self, *kinds: type[E]) -> Callable[[H], H]:
-        """Call your function with each event of these kinds: ``@app.on(DeadLettered)``.
+        """Call your function with each event of these kinds: ``@app.on(JobDeadLettered)``.
 
         A plain function is called in a thread of its own, an async one on the worker's loop. What
         it raises is logged. It cannot hold up a job: if it is too slow, events are dropped.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import msgspec
 
-from pulsed.client.job import JobId, checked_id
+from pulsed.client.one_job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_name
 from pulsed.handler.payload import UNSTORABLE

@@ -52,7 +52,7 @@ def kinds_of(given: Sequence[type[Any]]) -> frozenset[type[Event]]:
         if not found:
             raise ConfigError(
                 f"{each!r} is not a kind of event: take them from pulsed.events, as in "
-                "@app.on(DeadLettered)."
+                "@app.on(JobDeadLettered)."
             )
         kinds |= found
     return frozenset(kinds) if given else KINDS

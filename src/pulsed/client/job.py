@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from pulsed.client.refusals import why_not_deleted
-from pulsed.client.signals import not_found, send_signal
+from pulsed.client.one_job import cancel_one, read_one, retry_one
+from pulsed.client.signals import send_signal
 from pulsed.engine.around import Arounds
 from pulsed.engine.why import explain
-from pulsed.errors import (
-    InvalidOption,
-    InvalidTransition,
-    JobCancelled,
-    JobFailed,
-    PulsedError,
-    ResultTimeout,
-    checked_seconds,
-)
+from pulsed.errors import JobCancelled, JobFailed, PulsedError, ResultTimeout, checked_seconds
 from pulsed.handler import Handler, Registry
-from pulsed.model.audit import Operator
 from pulsed.model.fields import NEW, ROW, fields_of
 from pulsed.model.job import JobRow, NewJob, Status
-from pulsed.model.lifecycle import REPLAYABLE, TERMINAL, is_cancelled
+from pulsed.model.lifecycle import TERMINAL
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, pause
 
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
 
-JobId: TypeAlias = UUID | str
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Polling intervals of ``result()``: short at first, for jobs that are quick."""
@@ -294,103 +283,6 @@ class Job(Generic[R_co]):
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-def checked_id(job_id: Any) -> UUID:
-    """Return a job id as a UUID, or raise ``InvalidOption``."""
-    if isinstance(job_id, UUID):
-        return job_id
-    try:
-        if isinstance(job_id, str):
-            return UUID(job_id)
-    except ValueError:
-        pass
-    raise InvalidOption(
-        f"A job id is a UUID like 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69, not {job_id!r:.100}."
-    )
-
-
-async def read_one(store: Store, job_id: UUID) -> JobRow:
-    """Return the row of a job, or raise ``JobNotFound``."""
-    return _found(job_id, await store.get([job_id]))
-
-
-async def cancel_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
-    """Cancel a job, or ask it to stop; raises ``InvalidTransition`` if it has ended."""
-    status = _found(job_id, await store.cancel([job_id], by=by))
-    if not is_cancelled(status):
-        raise InvalidTransition(
-            f"Job {job_id} is {status} already; there is nothing left to cancel.", job_id=job_id
-        )
-    return status
-
-
-async def retry_one(
-    store: Store, job_id: UUID, by: Operator | None = None, *, fresh: bool = False
-) -> Status:
-    """Send a dead-lettered or cancelled job back to PENDING."""
-    return _replayed(job_id, await store.replay([job_id], fresh=fresh, by=by))
-
-
-async def edit_and_retry_one(
-    store: Store, job_id: UUID, payload: str, by: Operator | None = None, *, fresh: bool = False
-) -> Status:
-    """Replace the payload of a dead-lettered or cancelled job, and send it back to PENDING."""
-    return _replayed(job_id, await store.edit_and_replay(job_id, payload, fresh=fresh, by=by))
-
-
-def _replayed(job_id: UUID, answer: Mapping[UUID, tuple[bool, Status]]) -> Status:
-    done, status = _found(job_id, answer)
-    if not done:
-        raise InvalidTransition(
-            f"Job {job_id} is {status}; only {' and '.join(REPLAYABLE)} jobs can be retried. "
-            f"{_INSTEAD_OF_RETRY.get(status, 'It runs when it is due.')}",
-            job_id=job_id,
-        )
-    return status
-
-
-async def run_one_now(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
-    """Make a job due that waits for its time."""
-    is_due, status = _found(job_id, await store.expedite([job_id], by=by))
-    if not is_due:
-        raise InvalidTransition(
-            f"Job {job_id} is {status}, and does not wait for its time. "
-            f"{_INSTEAD_OF_RUNNING.get(status, 'Retry it, or enqueue a new one.')}",
-            job_id=job_id,
-        )
-    return status
-
-
-async def delete_one(store: Store, job_id: UUID, by: Operator | None = None) -> Status:
-    """Remove a job that is not running."""
-    done, status = _found(job_id, await store.delete([job_id], by=by))
-    if not done:
-        raise InvalidTransition(
-            f"Job {job_id} is {status} and cannot be deleted. "
-            f"{await why_not_deleted(store, job_id)}",
-            job_id=job_id,
-        )
-    return status
-
-
-_INSTEAD_OF_RETRY = {
-    Status.SUCCEEDED: "Enqueue a new one to do the work again.",
-    Status.RUNNING: "Wait for its run to end, or cancel it first.",
-}
-
-
-_INSTEAD_OF_RUNNING = {
-    Status.WAITING: "It goes on when what it waits for has happened.",
-    Status.RUNNING: "It is running already.",
-    Status.SUCCEEDED: "Enqueue a new one to do the work again.",
-}
-
-
-def _found(job_id: UUID, answer: Mapping[UUID, T]) -> T:
-    if job_id not in answer:
-        raise not_found(job_id)
-    return answer[job_id]
 
 
 def _deadline(timeout: float) -> float:

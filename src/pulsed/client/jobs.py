@@ -9,9 +9,8 @@ from typing import Any, Unpack
 
 from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RUN_NOW, Act, act_on_matching, pages
 from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
-from pulsed.client.job import (
-    Client,
-    Job,
+from pulsed.client.job import Client, Job
+from pulsed.client.one_job import (
     JobId,
     cancel_one,
     checked_id,

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from pulsed.client.job import Client
+from pulsed.engine.lanes import by_name
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.model.retention import LONGEST
-from pulsed.model.rollup import MOST_ERROR_KINDS, By, Errors, Rollup, Series, SeriesRows, Totals
+from pulsed.model.rollup import MOST_ERROR_KINDS, By, Errors, Series, Totals
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 
@@ -71,7 +72,7 @@ class Statistics:
         store = self._client.store()
         begin, lane = await _begin(store, since), _lane(queue, topic)
         found = await store.rollups.series(begin, _end(until), _step(step), **lane, by=[by])
-        return _parted(found, by)
+        return by_name(found, by)
 
     series_by = blocking(aseries_by)
 
@@ -117,14 +118,7 @@ class Statistics:
 async def last_hour_by_queue(store: Store) -> dict[str, Series]:
     """Read the series of the last hour for each queue, without an app."""
     found = await store.rollups.series(await _begin(store, LAST_HOUR), None, None, by=["queue"])
-    return _parted(found, "queue")
-
-
-def _parted(found: SeriesRows, by: By) -> dict[str, Series]:
-    parts: dict[str, list[Rollup]] = {}
-    for each in found.rollups:
-        parts.setdefault(getattr(each, by), []).append(each)
-    return {key: found.series(parts[key]) for key in sorted(parts)}
+    return by_name(found, "queue")
 
 
 async def _begin(store: Store, since: Since) -> datetime:

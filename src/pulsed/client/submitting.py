@@ -9,7 +9,8 @@ from pulsed.engine.around import Around
 from pulsed.engine.enqueuing import enqueuing, publish_enqueued
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Store, Submitted
+from pulsed.store.base import Store
+from pulsed.store.results import Submitted
 
 
 async def submit(

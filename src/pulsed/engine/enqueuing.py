@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pulsed.engine.around import Around, enter_plain
 from pulsed.errors import ConfigError
 from pulsed.handler.options import checked_option
-from pulsed.model.events import Enqueued
+from pulsed.model.events import JobEnqueued
 from pulsed.model.job import NewJob
 from pulsed.store.event_bus import Events
 
@@ -75,6 +75,6 @@ def enqueuing(arounds: Sequence[Around], jobs: Sequence[NewJob]) -> Iterator[Seq
 
 def publish_enqueued(events: Events, jobs: Iterable[NewJob]) -> None:
     """Publish that jobs were stored, with the time of this process."""
-    if Enqueued in events.wanted:
+    if JobEnqueued in events.wanted:
         at = datetime.now(UTC)
-        events.publish([Enqueued(job.id, job.topic, job.queue, at) for job in jobs])
+        events.publish([JobEnqueued(job.id, job.topic, job.queue, at) for job in jobs])

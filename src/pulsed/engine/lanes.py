@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from pulsed.engine.why import live
 from pulsed.model.job import WorkerInfo
-from pulsed.model.rollup import Series
-from pulsed.store.base import Backlog, Running
+from pulsed.model.rollup import By, Rollup, Series, SeriesRows, total
+from pulsed.store.results import Backlog, Running
 
 RECENT_MINUTES = 5
 """Whole minutes that a rate is the average of."""
@@ -33,6 +33,8 @@ class LaneState(NamedTuple):
     """Jobs enqueued in each minute of the last hour, as far as it was counted."""
     ended: Sequence[int]
     """Attempts that ended in each minute of the last hour."""
+    failure_rate: float | None
+    """The share of attempts that failed in the last hour; None if none has succeeded or failed."""
     workers: int
     """Live workers that take from it."""
 
@@ -54,6 +56,15 @@ class Lanes(NamedTuple):
     running: Sequence[Running]
     workers: Sequence[WorkerInfo]
     now: datetime
+
+    def of(self, queue: str) -> Lanes:
+        """Return the lanes of one queue alone, and the workers that take from it."""
+        return Lanes(
+            [each for each in self.backlog if each.queue == queue],
+            [each for each in self.running if each.queue == queue],
+            [each for each in self.workers if queue in each.queues],
+            self.now,
+        )
 
     def queues(self, by_queue: Mapping[str, Series]) -> list[LaneState]:
         """Return the queues that have jobs, live workers or a past hour, the longest due first."""
@@ -107,6 +118,7 @@ class Lanes(NamedTuple):
             running_at_least=any(lane.at_least for lane in running),
             submitted=[each.submitted for each in stats],
             ended=[each.ended for each in stats],
+            failure_rate=total(stats).failure_rate,
             workers=workers,
         )
 
@@ -126,3 +138,11 @@ def recent_rate(counts: Sequence[int]) -> float:
     """Return the average of the last whole minutes of a series; its last one is not over yet."""
     recent = counts[-1 - RECENT_MINUTES : -1]
     return sum(recent) / len(recent) if recent else 0.0
+
+
+def by_name(found: SeriesRows, by: By) -> dict[str, Series]:
+    """Return a series for each queue or topic, all with the same steps."""
+    parts: dict[str, list[Rollup]] = {}
+    for each in found.rollups:
+        parts.setdefault(getattr(each, by), []).append(each)
+    return {key: found.series(parts[key]) for key in sorted(parts)}

@@ -1,7 +1,7 @@
 """How much work there is, by queue and topic: for metrics and autoscalers.
 
 Cheap, however large the table is, and bounded in time: callers share a read, an answer stands for
-some seconds, and nobody waits longer than asked for.
+some seconds, and no caller waits longer than it asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.errors import StorageError
 from pulsed.store.base import Store
 
@@ -65,10 +66,8 @@ class LoadReader:
         self, store: Store, *, keep: float = KEEP, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
-        self._keep = keep
         self.clock = clock
-        self._read: asyncio.Task[Reading] | None = None
-        self._ended_at = 0.0
+        self._reads = SharedReads(keep, clock)
 
     async def read(self, *, within: float) -> Reading:
         """Return the load, at most some seconds old.
@@ -76,22 +75,24 @@ class LoadReader:
         Raises what the read raised; a failure stands as long as an answer. ``StorageError`` if it
         takes longer than ``within`` seconds: then the read goes on, for a later call.
         """
-        reading = self._read
-        if reading is None or (reading.done() and self.clock() - self._ended_at >= self._keep):
-            reading = self._read = asyncio.create_task(self._start(), name="pulsed-load")
-        done, _ = await asyncio.wait([reading], timeout=within)
-        if not done:
-            raise StorageError("The database did not answer in time.")
-        return reading.result()
+        try:
+            async with asyncio.timeout(within):
+                reading = await self._reads.get("load", self._attempt)
+        except TimeoutError:
+            raise StorageError("The database did not answer in time.") from None
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
 
-    async def _start(self) -> Reading:
+    async def _attempt(self) -> Reading | Exception:
+        """Return the load or the error, which spares a database that is down."""
         try:
             async with asyncio.timeout(READ_WITHIN):
                 return await self._read_now()
-        except TimeoutError as error:
-            raise StorageError("The database did not answer in time.") from error
-        finally:
-            self._ended_at = self.clock()
+        except TimeoutError:
+            return StorageError("The database did not answer in time.")
+        except Exception as error:  # noqa: BLE001 - the callers raise it
+            return error
 
     async def _read_now(self) -> Reading:
         store = self._store

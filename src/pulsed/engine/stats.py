@@ -21,7 +21,14 @@ from uuid import UUID
 
 from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
-from pulsed.model.events import Cancelled, DeadLettered, Event, Failed, Started, Succeeded
+from pulsed.model.events import (
+    Event,
+    JobDeadLettered,
+    JobRetryScheduled,
+    RunCancelled,
+    RunStarted,
+    RunSucceeded,
+)
 from pulsed.model.rollup import (
     BOUNDS,
     BUCKETS,
@@ -52,7 +59,9 @@ MOST_MINUTES = int(LATEST // MINUTE) + 1
 """Minutes that are kept while flushes fail; the database would ignore older ones."""
 A_MINUTE = timedelta(seconds=MINUTE)
 
-COUNTED: frozenset[type[Event]] = frozenset({Started, Succeeded, Failed, DeadLettered, Cancelled})
+COUNTED: frozenset[type[Event]] = frozenset(
+    {RunStarted, RunSucceeded, JobRetryScheduled, JobDeadLettered, RunCancelled}
+)
 """The events that are counted."""
 
 LaneKey: TypeAlias = tuple[str, str]
@@ -200,12 +209,12 @@ class _Minute:
                 lane = self._lane(queue, topic)
                 runs, waits = lane.runs, lane.waits
             kind = type(event)
-            if kind is Succeeded:
+            if kind is RunSucceeded:
                 seconds = event.ran
                 lane.succeeded += 1
                 lane.ran += seconds
                 runs[bisect_left(BOUNDS, seconds)] += 1
-            elif kind is Started:
+            elif kind is RunStarted:
                 seconds = event.waited
                 lane.started += 1
                 lane.waited += seconds
@@ -216,25 +225,25 @@ class _Minute:
     def count(self, event: Any) -> None:
         """Count one event."""
         match event:
-            case Started() | Succeeded():
+            case RunStarted() | RunSucceeded():
                 self.count_all([event])
                 return
-            case Failed() | DeadLettered():
+            case JobRetryScheduled() | JobDeadLettered():
                 self._count_error(event)
         lane = self._lane(event.queue, event.topic)
-        lane.failed += type(event) is Failed
-        lane.dead_lettered += type(event) is DeadLettered
-        lane.cancelled += type(event) is Cancelled
+        lane.failed += type(event) is JobRetryScheduled
+        lane.dead_lettered += type(event) is JobDeadLettered
+        lane.cancelled += type(event) is RunCancelled
         if event.ran is not None:
             lane.runs[bisect_left(BOUNDS, event.ran)] += 1
             lane.ran += event.ran
 
-    def _count_error(self, event: Failed | DeadLettered) -> None:
+    def _count_error(self, event: JobRetryScheduled | JobDeadLettered) -> None:
         name, message = error_text(event.error_type, event.error)
         key = (event.queue, event.topic, name)
         if key not in self._errors and len(self._errors) >= MOST_ERRORS:
             key = (OTHERS, OTHERS, OTHERS)
-        dead = int(type(event) is DeadLettered)
+        dead = int(type(event) is JobDeadLettered)
         this = ErrorRollup(self.at, *key, 1, dead, event.at, message)
         known = self._errors.get(key)
         self._errors[key] = this if known is None else known + this

@@ -13,21 +13,21 @@ from typing import Any, Generic, TypeVar
 
 from pulsed.model.events import (
     ENDS,
-    Cancelled,
-    Claimed,
-    DeadLettered,
-    Enqueued,
     Event,
-    Failed,
-    HandedBack,
-    LeaseLost,
+    JobDeadLettered,
+    JobEnqueued,
+    JobRetryScheduled,
+    JobsClaimed,
     LeasesExpired,
     ListenerChanged,
-    Snoozed,
-    Started,
+    RunCancelled,
+    RunHandedBack,
+    RunLeaseLost,
+    RunSnoozed,
+    RunStarted,
+    RunSucceeded,
+    RunSuspended,
     StorageRetried,
-    Succeeded,
-    Suspended,
 )
 from pulsed.model.rollup import BOUNDS, BUCKETS
 
@@ -38,24 +38,26 @@ MOST_OPERATIONS = 50
 OTHER = "other"
 
 OUTCOMES: dict[type[Event], str] = {
-    Succeeded: "succeeded",
-    Failed: "failed",
-    DeadLettered: "dead_lettered",
-    Cancelled: "cancelled",
-    Suspended: "suspended",
-    Snoozed: "snoozed",
-    HandedBack: "handed_back",
-    LeaseLost: "lease_lost",
+    RunSucceeded: "succeeded",
+    JobRetryScheduled: "failed",
+    JobDeadLettered: "dead_lettered",
+    RunCancelled: "cancelled",
+    RunSuspended: "suspended",
+    RunSnoozed: "snoozed",
+    RunHandedBack: "handed_back",
+    RunLeaseLost: "lease_lost",
 }
 """How a run may end, and its label."""
 NAMES = tuple(OUTCOMES.values())
 _POSITIONS = {kind: NAMES.index(name) for kind, name in OUTCOMES.items()}
-_DEAD = _POSITIONS[DeadLettered]
-_DECIDED = frozenset({_POSITIONS[each] for each in (Succeeded, Failed, DeadLettered, Cancelled)})
+_DEAD = _POSITIONS[JobDeadLettered]
+_DECIDED = frozenset(
+    {_POSITIONS[each] for each in (RunSucceeded, JobRetryScheduled, JobDeadLettered, RunCancelled)}
+)
 """The outcomes whose durations are counted, as the statistics in the database do."""
 
 COUNTED: frozenset[type[Event]] = ENDS | {
-    Enqueued, Started, Claimed, LeasesExpired, StorageRetried, ListenerChanged
+    JobEnqueued, RunStarted, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged
 }  # fmt: skip
 
 K = TypeVar("K", bound=Hashable)
@@ -123,7 +125,7 @@ class Bounded(dict[K, V], Generic[K, V]):
 OTHER_LANE = (OTHER, OTHER)
 
 
-class Counts:
+class ProcessCounts:
     """What has happened in this process since its start.
 
     Any thread may add. A reader takes no lock: it may see a batch of events half counted, which
@@ -158,12 +160,12 @@ class Counts:
             lane.outcomes[position] += 1
             if position in _DECIDED and event.ran is not None:
                 lane.run.add(event.ran)
-        elif kind is Started:
+        elif kind is RunStarted:
             if event.waited is not None:
                 self.lanes[event.queue, event.topic].wait.add(event.waited)
-        elif kind is Enqueued:
+        elif kind is JobEnqueued:
             self.lanes[event.queue, event.topic].enqueued += 1
-        elif kind is Claimed:
+        elif kind is JobsClaimed:
             claims = self.claims[event.queue]
             claims.jobs += event.jobs
             claims.took.add(event.seconds)

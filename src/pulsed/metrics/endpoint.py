@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 
 from pulsed.errors import ConfigError
+from pulsed.listen_address import ListenAddress
 
 log = logging.getLogger("pulsed.metrics")
 
@@ -27,7 +27,6 @@ READ_WITHIN = 5.0
 ANSWER_WITHIN = 10.0
 """Seconds for the answer to be made, and as many for it to be sent."""
 MOST_CONNECTIONS = 32
-LOOPBACK = "127.0.0.1"
 
 
 class Answer(NamedTuple):
@@ -42,34 +41,10 @@ Path: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Answer]]
 """Answers a request for one path; it gets the headers, their names in lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Return the address in ``host:port``; without a host it is this machine only."""
-        host, _, port = text.rpartition(":")
-        if not port.isdecimal() or int(port) > 65_535:
-            raise ConfigError(f"{text!r} is no address to listen on; write {LOOPBACK}:9464.")
-        return cls(host.strip("[]") or LOOPBACK, int(port))
-
-    def next(self, number: int) -> Address:
-        """Return the address so many ports further; port 0 takes a free one in any case."""
-        if self.port + number > 65_535:
-            raise ConfigError(f"{self} leaves no {number + 1:,} ports; choose a lower one.")
-        return Address(self.host, self.port + number if self.port else 0)
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
 @contextlib.asynccontextmanager
-async def serving(address: Address, paths: Mapping[str, Path]) -> AsyncIterator[Address]:
+async def serving(
+    address: ListenAddress, paths: Mapping[str, Path]
+) -> AsyncIterator[ListenAddress]:
     """Serve paths while the block runs; yields where, with the port that was taken."""
     endpoint = Endpoint(paths)
     try:
@@ -82,7 +57,7 @@ async def serving(address: Address, paths: Mapping[str, Path]) -> AsyncIterator[
             "another port; port 0 takes a free one."
         ) from error
     try:
-        yield Address(address.host, server.sockets[0].getsockname()[1])
+        yield ListenAddress(address.host, server.sockets[0].getsockname()[1])
     finally:
         server.close()
         await endpoint.close()

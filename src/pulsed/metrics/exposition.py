@@ -1,8 +1,8 @@
 """The metrics of a process, in the text formats of Prometheus and OpenMetrics.
 
-Needs the extra ``metrics``. Every metric is made here, when it is scraped, from ``Counts``, from
-the state of the process and from what was read of the database. Labels are bounded: queues, topics
-and operations up to a limit, outcomes; never an id.
+Needs the extra ``metrics``. Every metric is made here, when it is scraped, from
+``ProcessCounts``, from the state of the process and from what was read of the database. Labels are
+bounded: queues, topics and operations up to a limit, outcomes; never an id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from pulsed.metrics.counts import NAMES, Counts, Durations
+from pulsed.metrics.counts import NAMES, Durations, ProcessCounts
 from pulsed.metrics.endpoint import Answer
 from pulsed.metrics.load import Loads
 from pulsed.metrics.process import ProcessState
@@ -55,7 +55,7 @@ class _Made(Collector):
         return self._metrics
 
 
-def metrics_of(counts: Counts, state: ProcessState, loads: Loads) -> Iterator[Metric]:
+def metrics_of(counts: ProcessCounts, state: ProcessState, loads: Loads) -> Iterator[Metric]:
     """Make all metrics."""
     build = {"version": __version__, "python": platform.python_version()}
     yield InfoMetricFamily("pulsed_build", "The running version of pulsed.", value=build)
@@ -68,7 +68,7 @@ def metrics_of(counts: Counts, state: ProcessState, loads: Loads) -> Iterator[Me
 # -- counted ---------------------------------------------------------------------------------------
 
 
-def _of_runs(counts: Counts) -> Iterator[Metric]:
+def _of_runs(counts: ProcessCounts) -> Iterator[Metric]:
     lanes = list(counts.lanes.items())
     enqueued = CounterMetricFamily(
         "pulsed_jobs_enqueued", "Jobs that this process enqueued.", labels=LANE
@@ -97,7 +97,7 @@ def _of_runs(counts: Counts) -> Iterator[Metric]:
     yield from (enqueued, attempts, dead, waits, runs)
 
 
-def _of_engine(counts: Counts) -> Iterator[Metric]:
+def _of_engine(counts: ProcessCounts) -> Iterator[Metric]:
     claimed = CounterMetricFamily(
         "pulsed_jobs_claimed", "Jobs that this process claimed.", labels=["queue"]
     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from pulsed.engine.load import LaneKey, LoadReader
 from pulsed.errors import MissingDriver
 from pulsed.extras import install_command
-from pulsed.metrics.counts import COUNTED, Counts
-from pulsed.metrics.endpoint import Address, Answer, Path, serving
+from pulsed.listen_address import ListenAddress
+from pulsed.metrics.counts import COUNTED, ProcessCounts
+from pulsed.metrics.endpoint import Answer, Path, serving
 from pulsed.metrics.load import LoadMetrics, Loads
 from pulsed.metrics.probes import Readiness, alive
 from pulsed.metrics.process import ProcessState
@@ -30,9 +31,9 @@ log = logging.getLogger("pulsed.metrics")
 class Monitoring:
     """Where metrics and probes are served."""
 
-    metrics: Address | None = None
+    metrics: ListenAddress | None = None
     """``/metrics``, ``/healthz`` and ``/readyz``."""
-    health: Address | None = None
+    health: ListenAddress | None = None
     """``/healthz`` and ``/readyz`` only."""
 
     def check(self) -> None:
@@ -49,7 +50,7 @@ class Monitoring:
 
     def of_worker(
         self, worker: Worker
-    ) -> contextlib.AbstractAsyncContextManager[Mapping[str, Address]]:
+    ) -> contextlib.AbstractAsyncContextManager[Mapping[str, ListenAddress]]:
         """Serve what there is to know about a worker while the block runs."""
         lanes = [(handler.queue, handler.topic) for handler in worker.registry]
         return self.serving(
@@ -59,14 +60,14 @@ class Monitoring:
     @contextlib.asynccontextmanager
     async def serving(
         self, store: Store, state: Callable[[], ProcessState], lanes: Iterable[LaneKey] = ()
-    ) -> AsyncIterator[Mapping[str, Address]]:
+    ) -> AsyncIterator[Mapping[str, ListenAddress]]:
         """Serve while the block runs; yields where, by option. ``lanes`` are known from the start.
 
         Enter it before work begins: a process that starts, and waits for its database, is alive.
         """
         readiness = Readiness(store, lambda: state().state)
         probes: dict[str, Path] = {"/healthz": alive, "/readyz": readiness.answer}
-        served: dict[str, Address] = {}
+        served: dict[str, ListenAddress] = {}
         async with contextlib.AsyncExitStack() as stack:
             if self.health is not None and (self.health != self.metrics or not self.health.port):
                 served["health"] = await stack.enter_async_context(serving(self.health, probes))
@@ -90,7 +91,7 @@ class Scraping:
 
         self._exposition = exposition
         self._state = state
-        self.counts = Counts(lanes)
+        self.counts = ProcessCounts(lanes)
         self._load = LoadMetrics(LoadReader(store), lanes)
         self._turn = asyncio.Lock()
 

@@ -1,36 +1,42 @@
-"""The attributes of a struct, read from its annotations, in the terms of the field table."""
+"""The attributes of a value, read from its annotations, in the terms of the field table."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from inspect import signature
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
+from msgspec import NODEFAULT
 
 from pulsed.model.backoff import Backoff
 from pulsed.model.fields import Kind
 
 
 class Attribute(NamedTuple):
-    """An attribute of a struct."""
+    """An attribute of a struct, a dataclass or a named tuple."""
 
     kind: Kind | None
     """None if it has parts of its own."""
     is_optional: bool
     """Whether None is one of its values."""
     default: Any
-    """``msgspec.NODEFAULT`` if it has none."""
+    """``NODEFAULT`` if it has none."""
     enum: type[Enum] | None
 
 
-def attributes(struct: type[msgspec.Struct]) -> dict[str, Attribute]:
-    """Return the attributes of a struct by name, in the order of its arguments."""
+def attributes(of: type) -> dict[str, Attribute]:
+    """Return the attributes of a class by name, in the order of its arguments."""
+    if issubclass(of, msgspec.Struct):
+        fields = msgspec.structs.fields(of)
+        return {field.name: _attribute(field.type, field.default) for field in fields}
+    hints = get_type_hints(of)
     return {
-        field.name: _attribute(field.type, field.default)
-        for field in msgspec.structs.fields(struct)
+        name: _attribute(hints[name], NODEFAULT if given.default is given.empty else given.default)
+        for name, given in signature(of).parameters.items()
     }
 
 

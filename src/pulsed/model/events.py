@@ -25,7 +25,7 @@ class JobEvent(msgspec.Struct, frozen=True, gc=False):
     its own."""
 
 
-class Enqueued(JobEvent, frozen=True, gc=False):
+class JobEnqueued(JobEvent, frozen=True, gc=False):
     """A job was stored. In your own transaction: it was submitted, and your commit decides."""
 
 
@@ -38,23 +38,23 @@ class RunEvent(JobEvent, frozen=True, gc=False):
     """Seconds from when the job was due until a worker claimed it; None: its worker went silent."""
 
 
-class Started(RunEvent, frozen=True, gc=False):
+class RunStarted(RunEvent, frozen=True, gc=False):
     """A worker has claimed a job for a free slot, and calls its handler."""
 
 
-class RunEnded(RunEvent, frozen=True, gc=False):
+class RunFinished(RunEvent, frozen=True, gc=False):
     """A run has ended, and how it ended is stored."""
 
     ran: float | None
     """Seconds that its handler ran; None: its worker went silent."""
 
 
-class Succeeded(RunEnded, frozen=True, gc=False):
+class RunSucceeded(RunFinished, frozen=True, gc=False):
     """The handler returned."""
 
 
-class RunFailed(RunEnded, frozen=True, gc=False):
-    """A run failed."""
+class RunFailed(RunFinished, frozen=True, gc=False):
+    """A run failed: the job will be retried, or becomes a dead letter."""
 
     error_type: str
     """The class of the error: ``ValueError``, ``httpx.ReadTimeout``; ``TimeoutError`` if the run
@@ -63,40 +63,40 @@ class RunFailed(RunEnded, frozen=True, gc=False):
     """The error, as the job's ``last_error`` has it."""
 
 
-class Failed(RunFailed, frozen=True, gc=False):
+class JobRetryScheduled(RunFailed, frozen=True, gc=False):
     """A run failed, and the job will be retried."""
 
 
-class DeadLettered(RunFailed, frozen=True, gc=False):
+class JobDeadLettered(RunFailed, frozen=True, gc=False):
     """A run failed, and the job gets no other attempt."""
 
 
-class Cancelled(RunEnded, frozen=True, gc=False):
+class RunCancelled(RunFinished, frozen=True, gc=False):
     """A run has ended in the job's cancellation.
 
     A job that is cancelled before it runs has no run, and publishes nothing.
     """
 
 
-class Suspended(RunEnded, frozen=True, gc=False):
+class RunSuspended(RunFinished, frozen=True, gc=False):
     """A workflow waits, without a slot; a later run continues it."""
 
     wait: str
     """What it waits for: ``SLEEP``, ``SIGNAL``, ``JOB`` or ``FAN_OUT``."""
 
 
-class Snoozed(RunEnded, frozen=True, gc=False):
+class RunSnoozed(RunFinished, frozen=True, gc=False):
     """The handler asked to run again later; the attempt is given back."""
 
     delay: float
     """Seconds until then."""
 
 
-class HandedBack(RunEnded, frozen=True, gc=False):
+class RunHandedBack(RunFinished, frozen=True, gc=False):
     """The worker stopped, or died with several jobs in flight; the attempt is given back."""
 
 
-class LeaseLost(RunEnded, frozen=True, gc=False):
+class RunLeaseLost(RunFinished, frozen=True, gc=False):
     """A run lost its lease, so its outcome does not count: another run decides."""
 
 
@@ -104,7 +104,7 @@ class EngineEvent(msgspec.Struct, frozen=True, gc=False):
     """Something that happened to a process, not to one job."""
 
 
-class Claimed(EngineEvent, frozen=True, gc=False):
+class JobsClaimed(EngineEvent, frozen=True, gc=False):
     """A worker asked for jobs; there may have been none."""
 
     worker_id: UUID
@@ -135,28 +135,37 @@ class ListenerChanged(EngineEvent, frozen=True, gc=False):
 
 
 Event: TypeAlias = (
-    Enqueued
-    | Started
-    | Succeeded
-    | Failed
-    | DeadLettered
-    | Cancelled
-    | Suspended
-    | Snoozed
-    | HandedBack
-    | LeaseLost
-    | Claimed
+    JobEnqueued
+    | RunStarted
+    | RunSucceeded
+    | JobRetryScheduled
+    | JobDeadLettered
+    | RunCancelled
+    | RunSuspended
+    | RunSnoozed
+    | RunHandedBack
+    | RunLeaseLost
+    | JobsClaimed
     | LeasesExpired
     | StorageRetried
     | ListenerChanged
 )
 
 ENDS: frozenset[type[Event]] = frozenset(
-    {Succeeded, Failed, DeadLettered, Cancelled, Suspended, Snoozed, HandedBack, LeaseLost}
+    {
+        RunSucceeded,
+        JobRetryScheduled,
+        JobDeadLettered,
+        RunCancelled,
+        RunSuspended,
+        RunSnoozed,
+        RunHandedBack,
+        RunLeaseLost,
+    }
 )
 """The events that end a run: each run has exactly one, once the database has answered."""
 
 KINDS: frozenset[type[Event]] = ENDS | {
-    Enqueued, Started, Claimed, LeasesExpired, StorageRetried, ListenerChanged
+    JobEnqueued, RunStarted, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged
 }  # fmt: skip
 """All kinds of events."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pulsed.errors import ConfigError, InvalidURL
+from pulsed.listen_address import is_loopback
 from pulsed.store.open import redacted
 
 PORT = 50051
@@ -61,7 +61,7 @@ class ServerAddress:
         """Refuse to send a token over a network in the clear, unless ``plaintext=yes``."""
         if token and not tls and options.get("plaintext") != "yes":
             for host in hosts:
-                if not is_loopback(host):
+                if not is_loopback(host.rpartition(":")[0].strip("[]")):
                     raise ConfigError(
                         f"{redacted(url)!r} would send the token to {host} in the clear. Use "
                         "pulses://, or add ?plaintext=yes if you trust that network."
@@ -78,25 +78,6 @@ class ServerAddress:
             raise ConfigError(
                 f"{name}={path} of the server's URL cannot be read: {error}"
             ) from error
-
-
-def listening_address(listen: str, example: str) -> tuple[str, int]:
-    """Return the host and the port to listen on; port 0 takes a free one."""
-    host, colon, port = listen.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{listen!r} is no address to listen on; write {example}.")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(place: str) -> bool:
-    """Whether ``host:port`` can be reached from this machine only."""
-    host = place.rpartition(":")[0].strip("[]")
-    if host == "localhost" or place.startswith("unix:"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _host(place: str, url: str) -> str:

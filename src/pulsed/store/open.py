@@ -112,7 +112,8 @@ def _slashes(number: int) -> str:
 
 
 def _sqlite(url: str, settings: StoreSettings) -> Store:
-    from pulsed.store.sqlite.store import SqliteOptions, SqliteStore  # noqa: PLC0415 - only if asked for
+    from pulsed.store.sqlite.connections import SqliteOptions  # noqa: PLC0415 - only if asked for
+    from pulsed.store.sqlite.store import SqliteStore  # noqa: PLC0415 - only if asked for
 
     options = SqliteOptions(
         retry=settings.retry,

@@ -64,6 +64,12 @@ async def read(store: SqlStore) -> list[Token]:
     return await store.run(_read(store.engine))
 
 
+async def find(store: SqlStore, secret: str) -> Token | None:
+    """Read the token with this secret; None if there is none."""
+    found = await store.run(_find(store.engine, digest_of(secret)))
+    return next((token for token in found if token.is_proven_by(secret)), None)
+
+
 async def remove(store: SqlStore, name: str, *, by: Operator | None = None) -> bool:
     """Revoke a token; False if there is none of that name."""
     verb = _remove(store.engine, name)
@@ -95,6 +101,14 @@ def _read(engine: Engine) -> Verb[list[Token]]:
         return [_token(engine.dialect, row) for row in found]
 
     return Verb("read_tokens", VerbKind.READ, script, urgent=True)  # a heartbeat may wait for it
+
+
+def _find(engine: Engine, digest: str) -> Verb[list[Token]]:
+    def script() -> Script[list[Token]]:
+        found = yield Statement(engine.tokens.find_token, {"digest": digest})
+        return [_token(engine.dialect, row) for row in found]
+
+    return Verb("find_token", VerbKind.READ, script)
 
 
 def _remove(engine: Engine, name: str) -> Verb[bool]:

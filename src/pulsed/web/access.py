@@ -6,7 +6,6 @@ import base64
 import binascii
 import hmac
 import inspect
-import ipaddress
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from enum import IntEnum
 from starlette.requests import HTTPConnection
 
 from pulsed.errors import ConfigError
+from pulsed.listen_address import is_loopback
 from pulsed.store import tokens
 from pulsed.store.base import Store
 from pulsed.store.sql_store.store import SqlStore
@@ -80,7 +80,7 @@ class Local(Access):
         """Return the visitor if its address is a loopback one."""
         del store
         client = connection.client
-        if client is None or not _is_loopback(client.host):
+        if client is None or not is_loopback(client.host):
             return None
         return Visitor("local", self.role, sees_payloads=True)
 
@@ -108,12 +108,11 @@ class Tokens(Access):
         """Return the visitor with this token; None if it is unknown or gives no role here."""
         if not isinstance(store, SqlStore):
             raise ConfigError("Tokens are in the database: the dashboard needs its URL for them.")
-        for token in await tokens.read(store):
-            if token.is_proven_by(secret):
-                roles = [_TOKEN_ROLES[role] for role in token.roles if role in _TOKEN_ROLES]
-                limited = token.topics is not None or token.queues is not None
-                return Visitor(token.name, max(roles)) if roles and not limited else None
-        return None
+        token = await tokens.find(store, secret)
+        if token is None or token.topics is not None or token.queues is not None:
+            return None
+        roles = [_TOKEN_ROLES[role] for role in token.roles if role in _TOKEN_ROLES]
+        return Visitor(token.name, max(roles)) if roles else None
 
 
 _TOKEN_ROLES = {"read": Role.VIEWER, "operate": Role.OPERATOR, "admin": Role.ADMIN}
@@ -160,13 +159,6 @@ class Delegated(Access):
         del store
         found = self.decide(connection)
         return await found if inspect.isawaitable(found) else found
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bearer(connection: HTTPConnection) -> str | None:

@@ -11,8 +11,6 @@ from pulsed.model.rollup import Series
 
 SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 """The lengths of time that a chart can show."""
-STATISTICS_KEPT = 10.0
-"""Seconds for which statistics of the past are shared by all tabs."""
 
 MOST_BARS = 30
 BAR_HEIGHT = 18

@@ -1,70 +1,33 @@
 """Live pages: one poll per tick for all open tabs, and none while no tab is visible.
 
 A tab holds an event stream, which sends a short summary after every tick. The tab then fetches its
-live parts again. What fragments read is shared: tabs that ask for the same thing
-within a tick get the same answer from one query.
+live parts again, and what they read is shared by all tabs (``engine/shared_reads.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
+from pulsed.engine.shared_reads import TICK
 from pulsed.errors import StorageError
 
 T = TypeVar("T")
 
 log = logging.getLogger("pulsed.ui")
 
-TICK = 2.0
-"""Seconds between two polls while a tab is open."""
 MOST_STREAMS = 200
-MOST_SHARED = 500
-"""Answers that are kept for the length of a tick."""
 KEEP_ALIVE = 15.0
 """Seconds after which a stream without news sends a comment, so that proxies keep it open."""
 
 
-class Shared:
-    """Answers that several requests share for the length of a tick."""
-
-    def __init__(self, seconds: float = TICK, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
-
-    async def get(
-        self, key: Hashable, read: Callable[[], Awaitable[T]], *, seconds: float | None = None
-    ) -> T:
-        """Return the answer of ``read``, at most a tick (or ``seconds``) old."""
-        now = self._clock()
-        found = self._answers.get(key)
-        if found is not None and now - found[0] < (seconds or self._seconds):
-            return cast("T", await asyncio.shield(found[1]))
-        if len(self._answers) >= MOST_SHARED:
-            self._answers.clear()
-        task = asyncio.ensure_future(read())
-        self._answers[key] = (now, task)
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if self._answers.get(key) == (now, task):
-                del self._answers[key]
-            raise
-
-    def forget(self) -> None:
-        """Drop all answers: something was changed, and the next page must show it."""
-        self._answers.clear()
-
-
 class Hub(Generic[T]):
-    """Polls a summary while streams are open, and sends it to all of them when it differs."""
+    """Polls a summary every tick while streams are open, and sends it to all of them."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], *, tick: float = TICK) -> None:
         self._read = read

@@ -16,7 +16,14 @@ from markupsafe import Markup, escape
 
 from pulsed.model.job import Status
 from pulsed.web.search import quoted
-from pulsed.wording import counted, format_duration
+from pulsed.wording import (
+    compact,
+    counted,
+    format_duration,
+    format_percent,
+    format_rate,
+    maybe_duration,
+)
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -50,10 +57,10 @@ def templates() -> jinja2.Environment:
         local=local,
         maybe_duration=maybe_duration,
         path=path,
-        percent=percent,
+        percent=format_percent,
         pretty=pretty,
         prose=prose,
-        rate=rate,
+        rate=format_rate,
         short_id=short_id,
         since=since,
         sparkline=sparkline,
@@ -124,34 +131,6 @@ def iso(instant: datetime) -> str:
 def utc(instant: datetime) -> str:
     """Return an instant for people, in UTC."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def compact(value: float) -> str:
-    """Return a number in few characters: ``9,120``, ``12.3 k``, ``1.2 M``."""
-    if value < 10_000:
-        return f"{value:,.0f}"
-    for limit, unit in ((999_500, "k"), (999_500_000, "M")):
-        if value < limit:
-            scaled = value / (1_000 if unit == "k" else 1_000_000)
-            return f"{scaled:.1f} {unit}" if scaled < 99.5 else f"{scaled:.0f} {unit}"
-    return f"{value / 1e9:.1f} G"
-
-
-def rate(value: float) -> str:
-    """Return a number of jobs per minute, exact where it is small."""
-    return f"{value:.1f}".removesuffix(".0") if value < 10 else compact(value)
-
-
-def percent(share: float | None) -> str:
-    """Return a share of one in percent."""
-    if share is None:
-        return "\N{EN DASH}"
-    return f"{share * 100:.1f}".removesuffix(".0") + " %"
-
-
-def maybe_duration(seconds: float | None) -> str:
-    """Return a duration that may be unknown."""
-    return "\N{EN DASH}" if seconds is None else format_duration(seconds)
 
 
 def sparkline(path: str, label: str) -> Markup:

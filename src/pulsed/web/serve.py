@@ -7,13 +7,13 @@ import contextlib
 import importlib.util
 import socket
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pulsed.app import Pulse
 from pulsed.errors import ConfigError, MissingDriver
 from pulsed.extras import install_command
-from pulsed.rpc.address import is_loopback, listening_address
+from pulsed.listen_address import ListenAddress
 from pulsed.web.access import Access, Local, Role, Tokens
 from pulsed.web.dashboard import dashboard
 
@@ -40,16 +40,16 @@ class Serving:
     environment: str = ""
 
     @property
-    def address(self) -> tuple[str, int]:
-        """The host and the port to listen on."""
-        return listening_address(self.listen, "127.0.0.1:8484")
+    def address(self) -> ListenAddress:
+        """Where to listen."""
+        return ListenAddress.parse(self.listen, "127.0.0.1:8484", needs_host=True)
 
     @property
     def access(self) -> Access:
         """Who is admitted. Refuses what would let other machines in unprotected."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both a certificate and its key.")
-        is_local = is_loopback(self.listen)
+        is_local = self.address.is_loopback
         has_tls = self.tls_cert is not None or self.behind_proxy is not None
         if not is_local and not has_tls:
             raise ConfigError(
@@ -94,7 +94,7 @@ async def serving(app: Pulse, where: Serving) -> AsyncIterator[Served]:
 
     access = where.access
     site = dashboard(app, access=access, environment=where.environment)
-    with _listening(*where.address) as listener:
+    with _listening(where.address) as listener:
         server = SignalFreeServer(
             uvicorn.Config(
                 site,
@@ -123,15 +123,15 @@ async def serving(app: Pulse, where: Serving) -> AsyncIterator[Served]:
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _listening(address: ListenAddress) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host, port))
+            listener.bind((address.host, address.port))
         except OSError as error:
             raise ConfigError(
-                f"The dashboard cannot listen on {host}:{port}: {error.strerror}. Choose another "
+                f"The dashboard cannot listen on {address}: {error.strerror}. Choose another "
                 "port; port 0 takes a free one."
             ) from error
         listener.listen(128)
@@ -140,7 +140,6 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def _url(where: Serving, listener: socket.socket) -> str:
-    host, _ = where.address
-    shown = f"[{host}]" if ":" in host else host
+    address = replace(where.address, port=listener.getsockname()[1])
     scheme = "http" if where.tls_cert is None else "https"
-    return f"{scheme}://{shown}:{listener.getsockname()[1]}{where.root_path.rstrip('/')}/"
+    return f"{scheme}://{address}{where.root_path.rstrip('/')}/"

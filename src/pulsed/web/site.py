@@ -16,12 +16,12 @@ from starlette.types import Scope
 
 from pulsed.app import Pulse
 from pulsed.engine.lanes import Lanes
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.model.job import JobFilter, WorkerInfo
 from pulsed.model.page import Counts
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.guard import cookie
-from pulsed.web.live import Shared
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summary_of
@@ -50,7 +50,7 @@ class Site:
     redaction: Redaction
     environment: str
     templates: jinja2.Environment = field(default_factory=templates)
-    shared: Shared = field(default_factory=Shared)
+    shared: SharedReads = field(default_factory=SharedReads)
     works: Works = field(default_factory=Works)
 
     # What several pages read: each of it once per tick, however many of them are open.

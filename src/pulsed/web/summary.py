@@ -9,7 +9,7 @@ import msgspec
 from pulsed.engine.why import is_live
 from pulsed.model.job import Status, WorkerInfo
 from pulsed.model.page import Counts
-from pulsed.store.base import Backlog
+from pulsed.store.results import Backlog
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,9 +32,8 @@ from pulsed.client.bulk import (
     act_on_matching,
 )
 from pulsed.client.filter import chosen_for
-from pulsed.client.job import checked_id
+from pulsed.client.one_job import checked_id, why_not_deleted
 from pulsed.client.operator import operator
-from pulsed.client.refusals import why_not_deleted
 from pulsed.model.job import JobFilter, Status
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking

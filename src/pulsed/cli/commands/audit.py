@@ -66,7 +66,8 @@ def audit(
 
 
 def _show_table(found: list[AuditEntry], now: datetime) -> None:
-    table = Table("WHEN", "WHO", "ACT", "COUNT", "WHAT", flexible={"WHAT": 20, "WHO": 12})
+    heads = ("WHEN", "WHO", "ACT", "COUNT", "WHAT")
+    table = Table(*heads, flexible={"WHAT": 20, "WHO": 12}, numbers=("COUNT",))
     for entry in found:
         table.add(
             relative(entry.at, now), _who(entry), entry.act, f"{entry.affected:,}", entry.detail

@@ -9,7 +9,8 @@ from pulsed.cli.exits import Code
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import console, for_people, json_option, print_hanging, print_json
-from pulsed.engine.doctor import Finding, Severity, examine, is_healthy
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Finding, Severity, is_healthy
 from pulsed.store.blocking import run_blocking
 from pulsed.wording import counted
 

@@ -36,8 +36,8 @@ from pulsed.cli.view.output import (
 from pulsed.cli.view.times import relative
 from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
-from pulsed.client.job import checked_id, read_one
 from pulsed.client.job_tree import FEW, read_tree, report_bounds
+from pulsed.client.one_job import checked_id, read_one
 from pulsed.engine.why import explain, waits_for
 from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.model.lifecycle import TERMINAL
@@ -206,11 +206,12 @@ def _show_table(found: Page[JobRow], now: datetime, hosts: Mapping[UUID, str]) -
     screen = console()
     wide = screen.width >= WIDE
     heads = ["ID", "TOPIC", "STATUS", "TRY", "AGE", "WHEN"]
+    flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
     queues = wide and any(job.queue != DEFAULT_QUEUE for job in found)
     if queues:
         heads.insert(2, "QUEUE")
-    flexible = {"TOPIC": 16, "NOTE": 10} if wide else {"TOPIC": 10}
-    table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible)
+        flexible["QUEUE"] = 10
+    table = Table(*heads, *(["NOTE"] if wide else []), flexible=flexible, optional=("AGE",))
     for job in found:
         note = _note(job, hosts)
         cells: list[str | Text] = [

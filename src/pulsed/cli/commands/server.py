@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,8 @@ from pulsed.extras import install_command
 from pulsed.metrics.monitoring import Monitoring
 from pulsed.metrics.process import ProcessState, ServerState
 from pulsed.model.retention import Retention
-from pulsed.rpc.address import is_loopback
 from pulsed.rpc.open import is_remote
-from pulsed.rpc.server.exposure import check_exposure
+from pulsed.rpc.server.exposure import check_exposure, parsed
 from pulsed.store.open import open_store, require, where
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.version import __version__
@@ -153,7 +152,7 @@ def server(
         _require_reflection()
     options["credentials"] = _credentials(options)
     if options["auth"] is None:
-        options["auth"] = not (is_loopback(options["listen"]) or insecure)
+        options["auth"] = not (parsed(options["listen"]).is_loopback or insecure)
     tls = options["credentials"] is not None
     check_exposure(options["listen"], tls=tls, credentials=options["auth"], insecure=insecure)
     return loop.run(_serve(url, limited(settings, max_connections), monitoring, options))
@@ -236,21 +235,10 @@ async def _until_told_to_stop(serving: Any, what: str) -> int:
 
     with on_stop_signals(asyncio.get_running_loop(), stop):
         log.info("%s", what)  # from here on a signal drains
-        if not await _first(drain_requested.wait(), serving.failed()):
+        if not await loop.ends_first(drain_requested.wait(), serving.failed()):
             return Code.FAILURE  # a loop ended, and has logged why
-        if not await _first(serving.drain(), abort_requested.wait()):
+        if not await loop.ends_first(serving.drain(), abort_requested.wait()):
             await serving.stop()
             return Code.INTERRUPTED
     log.info("server ended")
     return Code.OK
-
-
-async def _first(wanted: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> bool:
-    """Run both until one has ended; say whether it was the one that is wanted."""
-    tasks = [asyncio.create_task(wanted), asyncio.create_task(other)]
-    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in pending:
-        task.cancel()
-    for task in done:
-        task.result()
-    return tasks[0] in done

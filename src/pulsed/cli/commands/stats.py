@@ -21,7 +21,8 @@ examples:
   pulsed stats --since 24h
   pulsed stats --queue mail --json | jq '{topic, succeeded, failed, run_p95}'"""
 
-HEADS = ("QUEUE", "TOPIC", "STARTED", "OK", "FAILED", "DEAD", "WAIT P50", "P95", "RUN P50", "P95")
+COUNTS = ("STARTED", "OK", "FAILED", "DEAD")
+TIMES = ("WAIT P50", "WAIT P95", "RUN P50", "RUN P95")
 MOST_ERRORS = 10
 
 
@@ -72,7 +73,15 @@ def _as_json(rollup: Rollup) -> dict[str, Any]:
 
 
 def _show_table(totals: list[Rollup]) -> None:
-    table = Table(*HEADS, flexible={"TOPIC": 12, "QUEUE": 8})
+    table = Table(
+        "QUEUE",
+        "TOPIC",
+        *COUNTS,
+        *TIMES,
+        flexible={"TOPIC": 12, "QUEUE": 8},
+        optional=("WAIT P50", "RUN P50", "STARTED"),
+        numbers=(*COUNTS, *TIMES),
+    )
     for each in totals:
         table.add(each.queue or "(others)", each.topic or "(others)", *_cells(each.stats))
     table.show(console())
@@ -90,7 +99,15 @@ def _cells(stats: Stats) -> list[str]:
 def _show_errors(errors: list[ErrorRollup]) -> None:
     if not errors:
         return
-    table = Table("ERRORS", "DEAD", "TOPIC", "KIND", "LAST", flexible={"LAST": 20, "TOPIC": 12})
+    table = Table(
+        "ERRORS",
+        "DEAD",
+        "TOPIC",
+        "KIND",
+        "LAST",
+        flexible={"LAST": 20, "TOPIC": 12, "KIND": 16},
+        numbers=("ERRORS", "DEAD"),
+    )
     for each in errors:
         kind = each.error or "(others)"
         table.add(f"{each.count:,}", f"{each.dead_lettered:,}", each.topic, kind, each.message)

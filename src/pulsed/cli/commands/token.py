@@ -96,7 +96,8 @@ def list_tokens(database: Database, as_json: bool | None) -> None:  # noqa: FBT0
         for each in found:
             print_json(_as_json(each))
     elif found:
-        table = Table("NAME", "KIND", "ROLES", "TOPICS", "QUEUES", flexible={"TOPICS": 10})
+        flexible = {"TOPICS": 10, "QUEUES": 10, "NAME": 16, "ROLES": 20}
+        table = Table("NAME", "KIND", "ROLES", "TOPICS", "QUEUES", flexible=flexible)
         for each in found:
             table.add(
                 each.name,

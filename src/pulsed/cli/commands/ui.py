@@ -112,12 +112,9 @@ async def _serve(app: Pulse, how: Any) -> int:
         asked.set()
 
     async with app:
-        await app.store.now()  # says now what waiting will not mend
+        await app.store.now()  # report now what a retry cannot fix
         with on_stop_signals(asyncio.get_running_loop(), stop):
             async with serving(app, how) as served:
                 say(f"dashboard of {where(app.url)}: {served.url}")
-                waiting = [asyncio.ensure_future(each.wait()) for each in (asked, served.ended)]
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for each in waiting:
-                    each.cancel()
-    return Code.OK if asked.is_set() else Code.FAILURE
+                was_asked = await loop.ends_first(asked.wait(), served.ended.wait())
+    return Code.OK if was_asked else Code.FAILURE

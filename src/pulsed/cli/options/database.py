@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -62,15 +62,27 @@ class Database:
     @contextmanager
     def store(self, *, create: bool = False) -> Iterator[Store]:
         """Open the store; unless told to ``create``, a missing database or table is an error."""
-        url, settings = self.resolved()
-        changes: dict[str, Any] = {"retry": IMPATIENT}
-        if not create:
-            changes |= {"migrate": False, "create": False}
-        store = open_store(url, dataclasses.replace(settings, **changes))
+        store = self._opened(create=create)
         try:
             yield store
         finally:
             run_blocking(store.aclose())
+
+    @asynccontextmanager
+    async def astore(self) -> AsyncIterator[Store]:
+        """Open the store for a command with an event loop."""
+        store = self._opened(create=False)
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+    def _opened(self, *, create: bool) -> Store:
+        url, settings = self.resolved()
+        changes: dict[str, Any] = {"retry": IMPATIENT}
+        if not create:
+            changes |= {"migrate": False, "create": False}
+        return open_store(url, dataclasses.replace(settings, **changes))
 
 
 def database_options(command: F) -> F:

@@ -6,7 +6,7 @@ import re
 from uuid import UUID
 
 from pulsed.cli.exits import Code, CommandError
-from pulsed.client.job import checked_id
+from pulsed.client.one_job import checked_id
 from pulsed.model.job import JobFilter
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pulsed.metrics.endpoint import Address
+from pulsed.listen_address import ListenAddress
 from pulsed.metrics.monitoring import Monitoring
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,7 +19,9 @@ def monitoring_options(command: F) -> F:
 
     @functools.wraps(command)
     def with_monitoring(*, metrics: str | None, health: str | None, **options: Any) -> Any:
-        addresses = (None if each is None else Address.parse(each) for each in (metrics, health))
+        addresses = (
+            None if each is None else ListenAddress.parse(each) for each in (metrics, health)
+        )
         monitoring = Monitoring(*addresses)
         monitoring.check()
         return command(monitoring=monitoring, **options)

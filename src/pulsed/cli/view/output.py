@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 import click
@@ -134,48 +134,89 @@ def status_of(job: JobRow) -> Text:
 
 
 class Table:
-    """A table with fitting columns; flexible ones shrink in order if the terminal is narrow."""
+    """A table that fits the terminal.
 
-    def __init__(self, *heads: str, flexible: Mapping[str, int]) -> None:
+    On a narrow one, flexible columns shrink to their minimum widths, in their order. If that is not
+    enough, optional columns are left out, the first one first. If all of these are gone, flexible
+    columns shrink on. Other columns are never cut.
+    """
+
+    def __init__(
+        self,
+        *heads: str,
+        flexible: Mapping[str, int],
+        optional: Sequence[str] = (),
+        numbers: Collection[str] = (),
+    ) -> None:
         self._heads = heads
         self._flexible = flexible
         """Names of columns that may shrink, and their minimum widths."""
+        self._optional = optional
+        self._numbers = numbers
+        """Names of columns that are aligned at the right."""
         self._rows: list[tuple[Sequence[Text], Text | None]] = []
 
     def add(self, *cells: str | Text, below: Text | None = None) -> None:
         """Add a row, and perhaps a line below it."""
         texts = [text_in_line(Text(cell) if isinstance(cell, str) else cell) for cell in cells]
+        assert len(texts) == len(self._heads)
         self._rows.append((texts, None if below is None else text_in_line(below)))
 
     def show(self, to: Console) -> None:
         """Print the table."""
-        widths = self._widths(to.width)
-        to.print(self._line([Text(head, style="dim") for head in self._heads], widths))
-        for cells, below in self._rows:
-            to.print(self._line(cells, widths), no_wrap=True, overflow="ellipsis")
-            if below is not None:
-                below.truncate(to.width - 2, overflow="ellipsis")
-                to.print(Text("  ").append_text(below), no_wrap=True, overflow="ellipsis")
+        for line in self.lines(to.width):
+            to.print(line, no_wrap=True, overflow="ellipsis")
 
-    def _widths(self, available: int) -> list[int]:
+    def lines(self, available: int) -> Iterator[Text]:
+        """Yield the lines of the table, its heads first, for a terminal of this width."""
+        widths = self._fitted_widths(available)
+        yield self._line([Text(head, style="dim") for head in self._heads], widths)
+        for cells, below in self._rows:
+            yield self._line(cells, widths)
+            if below is not None:
+                line = Text("  ").append_text(below)
+                line.truncate(available, overflow="ellipsis")
+                yield line
+
+    def _fitted_widths(self, available: int) -> dict[int, int]:
+        """Return the widths of the columns that are shown, by their places."""
         columns = zip(
             self._heads, *([c.plain for c in cells] for cells, _ in self._rows), strict=True
         )
-        widths = [max(map(cell_len, column)) for column in columns]
-        for head, least in self._flexible.items():
-            excess = sum(widths) + 2 * (len(widths) - 1) - available
-            column = self._heads.index(head)
-            if excess > 0 and widths[column] > least:
-                widths[column] = max(least, widths[column] - excess)
-        return widths
+        widths = {place: max(map(cell_len, column)) for place, column in enumerate(columns)}
+        for head in self._optional:
+            if _total(self._shrunk(widths, self._flexible, available)) <= available:
+                break
+            del widths[self._heads.index(head)]
+        widths = self._shrunk(widths, self._flexible, available)
+        return self._shrunk(widths, dict.fromkeys(self._flexible, 1), available)
 
-    @staticmethod
-    def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+    def _shrunk(
+        self, widths: Mapping[int, int], flexible: Mapping[str, int], available: int
+    ) -> dict[int, int]:
+        shrunk = dict(widths)
+        for head, least in flexible.items():
+            place = self._heads.index(head)
+            if place in shrunk:
+                wanted = shrunk[place] - max(0, _total(shrunk) - available)
+                shrunk[place] = min(shrunk[place], max(least, wanted))
+        return shrunk
+
+    def _line(self, cells: Sequence[Text], widths: Mapping[int, int]) -> Text:
         line = Text()
-        for cell, width in zip(cells, widths, strict=True):
-            line.append(_fitted(cell.plain, width), style=cell.style).append("  ")
+        for place, width in widths.items():
+            cell = cells[place]
+            is_number = self._heads[place] in self._numbers
+            indent = width - cell_len(cell.plain) if is_number else 0
+            text = _fitted(" " * indent + cell.plain, width)
+            line.append(text, style=cell.style).append("  ")
         line.rstrip()
         return line
+
+
+def _total(widths: Mapping[int, int]) -> int:
+    """Return the width of a line, with the gaps between its columns."""
+    return sum(widths.values()) + 2 * (len(widths) - 1)
 
 
 def print_counts(counted: Counts, *, as_json: bool | None) -> None:

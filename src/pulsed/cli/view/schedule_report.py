@@ -14,7 +14,7 @@ from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import Table, one_line, print_hanging, raw, status_text
 from pulsed.cli.view.times import iso, moment, relative
 from pulsed.client.schedules import Schedule, ScheduleFire
-from pulsed.engine.doctor import WAITED_TOO_LONG
+from pulsed.engine.doctor.finding import WAITED_TOO_LONG
 from pulsed.model.schedule import ScheduleState
 from pulsed.model.timetable import Cron
 from pulsed.wording import format_duration
@@ -122,32 +122,34 @@ def show_table(
         "STATE",
         "MISSED",
         flexible={head: least for head, least in flexible.items() if head in heads},
+        numbers=("MISSED",),
     )
     for schedule in schedules:
         cells: list[str | Text] = [*([schedule.app] if with_app else []), schedule.name]
         cells += [when(schedule)] if wide else []
-        table.add(*cells, *_life(schedule, now), below=_below(schedule, wide=wide))
+        table.add(*cells, *_life(schedule, now, wide=wide), below=_below(schedule, wide=wide))
     table.show(to)
 
 
-def _life(schedule: Schedule, now: datetime) -> list[str | Text]:
+def _life(schedule: Schedule, now: datetime, *, wide: bool) -> list[str | Text]:
     last = schedule.last_fired_at
     return [
-        _next(schedule, now),
+        _next(schedule, now, wide=wide),
         "never" if last is None else relative(last, now),
         Text(schedule.state, style=COLOURS[schedule.state]),
         f"{schedule.missed:,}",
     ]
 
 
-def _next(schedule: Schedule, now: datetime) -> str | Text:
+def _next(schedule: Schedule, now: datetime, *, wide: bool) -> str | Text:
     instant = schedule.next_run_at
     if instant is None or schedule.state is not ScheduleState.ACTIVE:
         return Text("-", style="dim")
     late = (now - instant).total_seconds()
+    at = f"{instant.astimezone(UTC):{'%Y-%m-%d %H:%M:%SZ' if wide else '%m-%d %H:%MZ'}}"
     if late > WAITED_TOO_LONG:
-        return Text(f"overdue, {_absolute(instant)}", style="bold red")
-    return f"{relative(instant, now) if late < 0 else 'due'}, {_absolute(instant)}"
+        return Text(f"overdue, {at}", style="bold red")
+    return f"{relative(instant, now) if late < 0 else 'due'}, {at}"
 
 
 def _below(schedule: Schedule, *, wide: bool) -> Text | None:
@@ -249,7 +251,8 @@ def show_occurrences(
     """Print coming occurrences in the schedule's zone and in UTC, with clock changes marked."""
     zone = schedule.zone.key
     seconds = ":%S" if any(occurrence.second for occurrence in occurrences) else ""
-    table = Table("COMING", *([] if zone == "UTC" else [zone]), "UTC", "", flexible={})
+    zones = ["UTC"] if zone == "UTC" else [zone, "UTC"]
+    table = Table("COMING", *zones, "", flexible={}, optional=zones[1:])
     for occurrence, local, change in _with_changes(schedule, occurrences):
         there = f"{local:%a %Y-%m-%d %H:%M{seconds} %z}"
         table.add(
@@ -263,14 +266,11 @@ def show_occurrences(
 
 def show_fires(to: Console, fires: Sequence[ScheduleFire], now: datetime) -> None:
     """Print the jobs that a schedule made."""
-    table = Table("JOB", "DUE (UTC)", "FIRED", "LAG", "STATUS", flexible={})
+    heads = ("JOB", "DUE (UTC)", "FIRED", "LAG", "STATUS")
+    table = Table(*heads, flexible={}, optional=("LAG",))
     for fire in fires:
         occurrence = "by hand" if fire.occurrence is None else f"{fire.occurrence:%m-%d %H:%M:%S}"
         lag = "-" if fire.lag is None else format_duration(fire.lag.total_seconds())
         job = str(fire.job_id)
         table.add(job, occurrence, relative(fire.fired_at, now), lag, status_text(fire.status))
     table.show(to)
-
-
-def _absolute(instant: datetime) -> str:
-    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"

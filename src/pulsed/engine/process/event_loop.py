@@ -15,6 +15,17 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+async def ends_first(wanted: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> bool:
+    """Run both until one has ended, and cancel the other; return whether ``wanted`` has ended."""
+    tasks = [asyncio.create_task(wanted), asyncio.create_task(other)]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    for task in done:
+        task.result()
+    return tasks[0] in done
+
+
 def _uvloop() -> Any:
     try:
         import uvloop  # noqa: PLC0415 - an extra, and only workers and servers want it

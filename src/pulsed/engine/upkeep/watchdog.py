@@ -15,16 +15,17 @@ from typing import Any
 from pulsed.engine.forever import forever
 from pulsed.engine.upkeep.unserved import UnservedQueues
 from pulsed.model.events import (
-    Cancelled,
-    DeadLettered,
     Event,
-    Failed,
-    HandedBack,
+    JobDeadLettered,
+    JobRetryScheduled,
     LeasesExpired,
+    RunCancelled,
+    RunHandedBack,
 )
 from pulsed.model.job import Status, WorkerInfo
 from pulsed.model.outcome import LEASE_EXPIRED
-from pulsed.store.base import Reaped, Store
+from pulsed.store.base import Store
+from pulsed.store.results import Reaped
 
 log = logging.getLogger("pulsed.upkeep")
 
@@ -107,13 +108,13 @@ def end_of_silence(job: Reaped, at: datetime) -> Event:
     }
     match job.status:
         case Status.CANCELLED:
-            return Cancelled(**fields)
+            return RunCancelled(**fields)
         case Status.DEAD_LETTERED:
-            return DeadLettered(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
+            return JobDeadLettered(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
         case Status.RETRYING:
-            return Failed(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
+            return JobRetryScheduled(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
         case _:  # it ran beside other jobs, so its attempt is given back
-            return HandedBack(**fields)
+            return RunHandedBack(**fields)
 
 
 async def cancel_orphans(store: Store) -> bool:

@@ -20,7 +20,7 @@ from pulsed.engine.forever import Alarm, forever
 from pulsed.engine.worker.leases import Leases
 from pulsed.errors import StorageError
 from pulsed.model.backoff import RetryPolicy
-from pulsed.model.events import Claimed
+from pulsed.model.events import JobsClaimed
 from pulsed.model.job import Assignment, Lease, TopicPolicy
 from pulsed.model.outcome import Released, Report
 from pulsed.store.base import Store
@@ -174,11 +174,11 @@ class Claimer:
         asked_at = time.monotonic()
         claimed = await self._store.claim(self._worker_id, queue, self._topics, free)
         events = self._store.events
-        if Claimed in events.wanted:
+        if JobsClaimed in events.wanted:
             seconds = time.monotonic() - asked_at
             jobs = len(claimed)
             events.publish(
-                [Claimed(worker_id=self._worker_id, queue=queue, jobs=jobs, seconds=seconds)]
+                [JobsClaimed(worker_id=self._worker_id, queue=queue, jobs=jobs, seconds=seconds)]
             )
         return claimed
 

@@ -28,8 +28,8 @@ from pulsed.model.outcome import (
     Succeeded,
     Waiting,
 )
-from pulsed.store.base import Accepted
 from pulsed.store.event_bus import Events
+from pulsed.store.results import Accepted
 
 
 class RunEvents:
@@ -47,7 +47,7 @@ class RunEvents:
         for run in runs:
             waited = (at - run.assignment.next_run_at).total_seconds()
             run.waited = waited if waited > 0.0 else 0.0  # noqa: FURB136 - half the time of max()
-        if of.Started in self._events.wanted:
+        if of.RunStarted in self._events.wanted:
             self._events.publish([_started(run, at) for run in runs])
 
     def ended(self, run: Run, outcome: Outcome) -> None:
@@ -59,9 +59,9 @@ class RunEvents:
 
     def lost(self, run: Run) -> None:
         """Publish that a run has lost its lease before it ended."""
-        if of.LeaseLost in self._events.wanted:
+        if of.RunLeaseLost in self._events.wanted:
             run.ran = run.seconds()
-            self._events.publish([_end(of.LeaseLost, run, self._clock.now())])
+            self._events.publish([_end(of.RunLeaseLost, run, self._clock.now())])
 
     def settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         """Publish how runs ended, after the database has answered their reports."""
@@ -74,21 +74,21 @@ class RunEvents:
             if run is None:  # handed back before it started
                 continue
             if type(outcome) is Succeeded and not some_lost:
-                published.append(_end(of.Succeeded, run, at))
+                published.append(_end(of.RunSucceeded, run, at))
             elif lease not in accepted:
-                published.append(_end(of.LeaseLost, run, at))
+                published.append(_end(of.RunLeaseLost, run, at))
             elif lease in accepted.cancelled:
-                published.append(_end(of.Cancelled, run, at))
+                published.append(_end(of.RunCancelled, run, at))
             else:
                 published.append(_event(outcome, run, at))
         self._events.publish(published)
 
 
-def _started(run: Run, at: datetime) -> of.Started:
+def _started(run: Run, at: datetime) -> of.RunStarted:
     job = run.assignment
     job_id, _, worker_id = job.lease
     assert run.waited is not None
-    return of.Started(job_id, job.topic, job.queue, at, worker_id, job.attempt, run.waited)
+    return of.RunStarted(job_id, job.topic, job.queue, at, worker_id, job.attempt, run.waited)
 
 
 def _end(kind: Callable[..., Event], run: Run, at: datetime, *more: object) -> Event:
@@ -102,18 +102,18 @@ def _event(outcome: Outcome, run: Run, at: datetime) -> Event:
     """Return the event of an outcome that is stored as it was reported."""
     match outcome:
         case Succeeded():
-            return _end(of.Succeeded, run, at)
+            return _end(of.RunSucceeded, run, at)
         case Failed():
-            kind = of.DeadLettered if _is_dead_letter(outcome, run) else of.Failed
+            kind = of.JobDeadLettered if _is_dead_letter(outcome, run) else of.JobRetryScheduled
             return _end(kind, run, at, run.error_type, outcome.error)
         case Cancelled():
-            return _end(of.Cancelled, run, at)
+            return _end(of.RunCancelled, run, at)
         case Waiting():
-            return _end(of.Suspended, run, at, outcome.wait.kind.value)
+            return _end(of.RunSuspended, run, at, outcome.wait.kind.value)
         case Snoozed():
-            return _end(of.Snoozed, run, at, outcome.delay)
+            return _end(of.RunSnoozed, run, at, outcome.delay)
         case Released():
-            return _end(of.HandedBack, run, at)
+            return _end(of.RunHandedBack, run, at)
         case _:
             assert_never(outcome)
 

@@ -18,8 +18,9 @@ from pulsed.batches import TRANSACTION, Limits, batches, halves
 from pulsed.engine.workflow.outage import OUTAGE_BACKOFF
 from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
 from pulsed.model.outcome import Failed, Report
-from pulsed.store.base import Accepted, Store
+from pulsed.store.base import Store
 from pulsed.store.log_throttle import level_of
+from pulsed.store.results import Accepted
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")

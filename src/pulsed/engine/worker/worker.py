@@ -56,7 +56,8 @@ from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.model.job import Assignment, Lease, WorkerInfo
 from pulsed.model.outcome import Beat, Outcome, Released, Report
-from pulsed.store.base import CANCELS, SCHEDULES, Accepted, Listener, Store
+from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
+from pulsed.store.results import Accepted
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__

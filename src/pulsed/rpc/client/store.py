@@ -7,16 +7,14 @@ cannot cross the wire is refused with the reason: migrations, and the caller's o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
-import grpc
-
 from pulsed.batches import batches
-from pulsed.errors import ConfigError, InvalidPayload, TransientStorageError
+from pulsed.errors import ConfigError, InvalidPayload
 from pulsed.model.audit import AuditEntry, AuditKey, Operator
 from pulsed.model.job import (
     Assignment,
@@ -29,38 +27,34 @@ from pulsed.model.job import (
     TopicPolicy,
     WorkerInfo,
 )
-from pulsed.model.outcome import Beat, Report, Succeeded
+from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import ServerAddress
-from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
-from pulsed.rpc.client.connection import LoopSide, RemoteOptions, ServerConnection
+from pulsed.rpc.client.claims import RemoteClaims
+from pulsed.rpc.client.connection import RemoteOptions, ServerConnection
 from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
-from pulsed.rpc.messages import columnar, values
+from pulsed.rpc.messages import columnar, results, values
 from pulsed.rpc.messages import jobs as to
-from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, LARGEST_MESSAGE, METHODS, PART
+from pulsed.rpc.messages.contract import LARGEST_MESSAGE, PART
 from pulsed.rpc.messages.reports import report_message
-from pulsed.store.base import (
+from pulsed.store.base import Listener, Store
+from pulsed.store.blocking import is_blocking
+from pulsed.store.event_bus import Events
+from pulsed.store.results import (
     Accepted,
     Audit,
     Backlog,
-    Listener,
     Partly,
     Pruned,
-    Reaped,
     Running,
-    Store,
     Submitted,
     WatchdogTick,
 )
-from pulsed.store.blocking import is_blocking
-from pulsed.store.event_bus import Events
-from pulsed.store.retrying import dequeue_retry_of, retrying
 
-STREAM_JOBS = METHODS["StreamJobs"]
 LONGEST_BEAT = 5.0
 LONGEST_REPORT = 15.0
 
@@ -77,6 +71,7 @@ class RemoteStore(Store):
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
         self.rollups = RemoteRollups(self.connection)
+        self._claims = RemoteClaims(self)
 
     @property
     def events(self) -> Events:
@@ -99,7 +94,7 @@ class RemoteStore(Store):
             )
         unanswered: list[Exception] = []
         response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
-        submitted = to.submitted_of(response, len(jobs))
+        submitted = results.submitted_of(response, len(jobs))
         return submitted.after_lost_answer() if unanswered else submitted
 
     def joined(self, connection: Any) -> NoReturn:
@@ -114,28 +109,7 @@ class RemoteStore(Store):
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> list[Assignment]:
-        claimed: list[Assignment] = []
-        while topics and limit > len(claimed):
-            most = min(limit - len(claimed), LARGEST_ASSIGNMENT_BATCH)
-            batch = await self._claim(worker_id, queue, topics, most)
-            claimed += batch
-            if len(batch) < most:
-                break
-        return claimed
-
-    async def _claim(
-        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
-        async def attempt() -> Any:
-            with self._doubting() as host:
-                if is_blocking() or not self.connection.here().wakes:
-                    return await self._claim_alone(host, worker_id, queue, topics, limit)
-                return await self._stream_of(worker_id).claim(queue, topics, limit)
-
-        what = STREAM_JOBS.action
-        policy = dequeue_retry_of(self.options)
-        batch = await retrying(policy, attempt, what=what, events=self.events)
-        return self._assignments(batch, worker_id)
+        return await self._claims.claim(worker_id, queue, topics, limit)
 
     async def await_jobs(
         self,
@@ -146,64 +120,10 @@ class RemoteStore(Store):
         *,
         seconds: float,
     ) -> list[Assignment]:
-        try:
-            with self._doubting():
-                stream = self._stream_of(worker_id)
-                batch = await stream.await_jobs(queues, topics, limit, seconds)
-        except TransientStorageError:  # if it persists, the next claim raises it
-            return []
-        return self._assignments(batch, worker_id)
+        return await self._claims.await_jobs(worker_id, queues, topics, limit, seconds)
 
     def withdraw(self, worker_id: UUID) -> None:
-        if (stream := self.connection.here().streams.get(worker_id)) is not None:
-            stream.withdraw()
-
-    @contextmanager
-    def _doubting(self) -> Iterator[str]:
-        """Count a claim that fails as doubtful, for it may have been committed; yields the host."""
-        host = self.connection.endpoints.current
-        try:
-            yield host
-        except grpc.RpcError as failure:
-            self.doubtful_claims += 1
-            raise self.connection.failed(failure, STREAM_JOBS, host) from failure
-        except BaseException as error:
-            self.doubtful_claims += 1
-            if isinstance(error, TransientStorageError):
-                self.connection.endpoints.leave(host)
-            raise
-
-    def _assignments(self, batch: Any, worker_id: UUID) -> list[Assignment]:
-        self.doubtful_claims += batch.lost_answers
-        return columnar.assignments_of(batch, worker_id)
-
-    async def _claim_alone(
-        self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> Any:
-        asked = (self.connection.metadata, worker_id, queue, topics, limit, LONGEST_REPORT)
-        if is_blocking():
-            with self.connection.calls:
-                return claim_blocking(self.connection.blocking.call(host, STREAM_JOBS), *asked)
-        return await claim_once(self.connection.here().channels.call(host, STREAM_JOBS), *asked)
-
-    def _stream_of(self, worker_id: UUID) -> ClaimStream:
-        side = self.connection.here()
-        if worker_id not in side.streams:
-
-            def connect() -> tuple[str, Any]:
-                host = self.connection.endpoints.current
-                call = side.channels.call(host, STREAM_JOBS)
-                return host, call(metadata=self.connection.metadata)
-
-            side.streams[worker_id] = ClaimStream(
-                worker_id,
-                connect,
-                self.connection.endpoints.leave,
-                side.wake,
-                seconds=LONGEST_REPORT,
-                on_change=lambda connected: self.publish_listening(connected=connected),
-            )
-        return side.streams[worker_id]
+        self._claims.withdraw(worker_id)
 
     async def beat(
         self, leases: Sequence[Lease], *, within: float | None = None
@@ -236,8 +156,8 @@ class RemoteStore(Store):
         self, reports: Sequence[Report], *, within: float | None = None, skip_locked: bool = False
     ) -> Partly:
         worker_id = reports[0].lease.worker_id
-        alike = [each for each in reports if _succeeded_at(worker_id, each)]
-        others = [each for each in reports if not _succeeded_at(worker_id, each)]
+        alike = [each for each in reports if columnar.fits(each, worker_id)]
+        others = [each for each in reports if not columnar.fits(each, worker_id)]
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
             succeeded=columnar.succeeded_message(alike, worker_id) if alike else None,
@@ -269,31 +189,14 @@ class RemoteStore(Store):
         await self.connection.call("RegisterWorker", to.worker_message(worker))
 
     async def retire(self, worker_id: UUID) -> None:
-        if (
-            not is_blocking()
-            and (stream := self.connection.here().streams.pop(worker_id, None)) is not None
-        ):
-            await stream.close()
+        await self._claims.retire(worker_id)
         await self.connection.call("RetireWorker", pb.RetireWorkerRequest(worker_id=str(worker_id)))
 
     # -- upkeep ---------------------------------------------------------------------------------
 
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         answer = await self.connection.upkeep("Watchdog", pb.WatchdogRequest(limit=limit))
-        if answer is None:
-            return WatchdogTick([], in_grace=False)
-        reaped = [
-            Reaped(
-                UUID(job.job_id),
-                job.topic,
-                to.STATUSES[job.status],
-                UUID(job.worker_id),
-                job.queue,
-                job.attempt,
-            )
-            for job in answer.reaped
-        ]
-        return WatchdogTick(reaped, in_grace=answer.in_grace)
+        return WatchdogTick([], in_grace=False) if answer is None else results.tick_of(answer)
 
     async def take_turn(self, *, length: float) -> bool:
         answer = await self.connection.upkeep("TakeTurn", pb.TakeTurnRequest(length_seconds=length))
@@ -308,23 +211,15 @@ class RemoteStore(Store):
         by: Operator | None = None,
     ) -> Pruned:
         request = pb.PruneJobsRequest(
-            ages=_ages(ages, since or {}), limit=limit, operator=to_audit.operator_message(by)
+            ages=results.ages_message(ages, since or {}),
+            limit=limit,
+            operator=to_audit.operator_message(by),
         )
-        answer = await self.connection.call("PruneJobs", request)
-        return Pruned(
-            {to.STATUSES[each.status]: each.jobs for each in answer.removed},
-            {
-                to.STATUSES[each.status]: values.instant(each.reached)
-                for each in answer.removed
-                if each.HasField("reached")
-            },
-        )
+        return results.pruned_of(await self.connection.call("PruneJobs", request))
 
     async def prunable(self, ages: Mapping[Status, float]) -> Counts:
-        answer = await self.connection.call(
-            "CountPrunable", pb.PruneJobsRequest(ages=_ages(ages, {}))
-        )
-        return _counts_of(answer)
+        request = pb.PruneJobsRequest(ages=results.ages_message(ages, {}))
+        return results.counts_of(await self.connection.call("CountPrunable", request))
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -360,7 +255,7 @@ class RemoteStore(Store):
         request = pb.CountJobsRequest(where=to.filter_message(where))
         answer = await self.connection.call("CountJobs", request)
         _check_applied(where, answer)
-        return _counts_of(answer)
+        return results.counts_of(answer)
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, before: int | None = None, limit: int | None = None
@@ -400,7 +295,7 @@ class RemoteStore(Store):
             fresh=fresh,
             operator=to_audit.operator_message(by),
         )
-        return _acts_of(await self.connection.call("EditJob", request))
+        return results.acts_of(await self.connection.call("EditJob", request))
 
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
@@ -420,7 +315,7 @@ class RemoteStore(Store):
         request = pb.JobIds(
             job_ids=map(str, ids), fresh=fresh, operator=to_audit.operator_message(by)
         )
-        return _acts_of(await self.connection.call(method, request))
+        return results.acts_of(await self.connection.call(method, request))
 
     async def audit_log(
         self,
@@ -435,7 +330,7 @@ class RemoteStore(Store):
             limit=limit,
             since=values.maybe_stamp(since),
             until=values.maybe_stamp(until),
-            before=to_audit.key_message(before),
+            before=None if before is None else to_audit.key_message(before),
             actor=actor,
         )
         answer = await self.connection.call("ListAuditLog", request)
@@ -447,50 +342,27 @@ class RemoteStore(Store):
 
     async def audit(self, *, slack: float) -> Audit:
         found = await self.connection.call("Audit", pb.AuditRequest(slack_seconds=slack))
-        return Audit(
-            found.running,
-            found.leaseless,
-            found.overspent,
-            found.overdue,
-            values.maybe_instant(found, "last_tick"),
-            found.in_grace,
-            found.reasonless,
-            found.overslept,
-            found.untold,
-        )
+        return results.audit_of(found)
 
     async def backlog(self) -> list[Backlog]:
         answer = await self.connection.call("GetBacklog", pb.GetBacklogRequest())
-        return [
-            Backlog(lane.queue, lane.topic, lane.due, values.instant(lane.oldest), lane.at_least)
-            for lane in answer.lanes
-        ]
+        return [*map(results.backlog_of, answer.lanes)]
 
     async def running(self) -> list[Running]:
         answer = await self.connection.call("GetRunning", pb.GetRunningRequest())
-        return [
-            Running(lane.queue, lane.topic, lane.running, lane.at_least) for lane in answer.lanes
-        ]
+        return [*map(results.running_of, answer.lanes)]
 
     async def now(self) -> datetime:
         return values.instant((await self.connection.call("GetTime", pb.GetTimeRequest())).now)
 
     # -- life -----------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def listen(
+    def listen(
         self,
         queues: Sequence[str],  # noqa: ARG002 - the server learns them from the claims
         wake: Callable[[], None],
-    ) -> AsyncIterator[Listener]:
-        side = self.connection.here()
-        side.wakes.append(wake)
-        try:
-            yield StreamListener(side)
-        finally:
-            side.wakes.remove(wake)
-            if not side.wakes:
-                await side.close_streams()
+    ) -> AbstractAsyncContextManager[Listener]:
+        return self._claims.listen(wake)
 
     async def check(self) -> Mapping[str, str]:
         facts = await self.connection.call("CheckDatabase", pb.CheckDatabaseRequest())
@@ -510,22 +382,10 @@ class RemoteStore(Store):
             channel.close()
 
 
-def _counts_of(answer: Any) -> Counts:
-    return Counts(
-        ((to.STATUSES[count.status], count.jobs) for count in answer.counts),
-        (to.STATUSES[count.status] for count in answer.counts if count.at_least),
-        due=answer.due,
-    )
-
-
 OLD_CONDITIONS = frozenset(
     {"status", "topic", "queue", "tag", "error", "since", "until", "parent", "parent_step"}
 )
 """What every server can search by."""
-
-
-def _acts_of(answer: pb.JobActs) -> dict[UUID, tuple[bool, Status]]:
-    return {UUID(act.job_id): (act.done, to.STATUSES[act.status]) for act in answer.acts}
 
 
 def _check_applied(where: JobFilter, answer: Any) -> None:
@@ -541,36 +401,3 @@ def _check_applied(where: JobFilter, answer: Any) -> None:
             f"The server is older than this client and cannot search by {', '.join(newer)}: "
             "upgrade it, or search without."
         )
-
-
-def _ages(
-    ages: Mapping[Status, float], since: Mapping[Status, datetime]
-) -> list[pb.PruneJobsRequest.Age]:
-    return [
-        pb.PruneJobsRequest.Age(
-            status=to.STATUS_NUMBERS[status],
-            seconds=seconds,
-            since=values.maybe_stamp(since.get(status)),
-        )
-        for status, seconds in ages.items()
-    ]
-
-
-def _succeeded_at(worker_id: UUID, report: Report) -> bool:
-    outcome, lease = report.outcome, report.lease
-    return (
-        type(outcome) is Succeeded
-        and not outcome.discard_checkpoints
-        and lease.worker_id == worker_id
-    )
-
-
-class StreamListener(Listener):
-    """Healthy while a stream is open, on which offers arrive."""
-
-    def __init__(self, side: LoopSide) -> None:
-        self._side = side
-
-    @property
-    def healthy(self) -> bool:
-        return any(stream.is_open for stream in self._side.streams.values())

@@ -133,3 +133,13 @@ def _ids(packed: bytes) -> Iterator[UUID]:
     if len(packed) % _ID.size:
         raise ValueError(f"{len(packed)} bytes are no list of ids, which have {_ID.size} each")
     return (uuid_of(high << 64 | low) for high, low in _ID.iter_unpack(packed))
+
+
+def fits(report: Report, worker_id: UUID) -> bool:
+    """Whether a report can be sent in columns, with others of a worker."""
+    outcome, lease = report.outcome, report.lease
+    return (
+        type(outcome) is Succeeded
+        and not outcome.discard_checkpoints
+        and lease.worker_id == worker_id
+    )

@@ -1,4 +1,4 @@
-"""Structs to messages and back, by functions that are compiled from the struct's annotations.
+"""Values to messages and back, by functions that are compiled from a class's annotations.
 
 A message per job is a large part of a server's cost, so these run as fast as hand-written code.
 """
@@ -16,7 +16,7 @@ from pulsed.model.attributes import Attribute, attributes
 from pulsed.model.fields import Kind
 from pulsed.rpc.messages.values import backoff_message, backoff_of, instant, stamp
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 M = TypeVar("M")
 
 INDENT = "\n    "
@@ -55,11 +55,11 @@ _WITHOUT_PRESENCE = (Kind.UUID, Kind.ENUM, Kind.FLAG, Kind.HEADERS, Kind.TEXTS)
 
 
 class Conversion(Generic[S, M]):
-    """Translates a struct into a message and back.
+    """Translates a struct, a dataclass or a named tuple into a message and back.
 
     ``names`` maps an attribute to its field, where the names differ. ``enums`` maps an attribute
     that is an enum to the numbers of its values, and the values of the numbers. ``sent`` maps a
-    field to an expression over ``value``, the struct; ``read`` maps an attribute to one over
+    field to an expression over ``value``; ``read`` maps an attribute to one over
     ``message`` and ``given``, the further arguments of reading.
     """
 
@@ -89,9 +89,9 @@ class Conversion(Generic[S, M]):
         for name, attribute in self._attributes.items():
             used[f"{name}_default"] = attribute.default
         self.message: Callable[[S], M] = compiled(self.sending(), used)
-        """Return a struct as a message."""
+        """Return a value as a message."""
         self.value: Callable[..., S] = compiled(self.reading(), used)
-        """Return the struct of a message."""
+        """Return the value of a message."""
 
     def sending(self) -> str:
         """Return the source of the function that builds a message."""

@@ -12,12 +12,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.errors import InvalidOption
-from pulsed.handler.search_terms import (
-    LONGEST,
-    MOST_FIELDS,
-    checked_digits,
-    checked_payload_field,
-)
+from pulsed.handler.search_terms import LONGEST, MOST_FIELDS, checked_digits, checked_payload_field
 from pulsed.model.fields import CLAIM, NEW, POLICY, ROW, wire_names
 from pulsed.model.job import (
     FOREVER,
@@ -37,7 +32,6 @@ from pulsed.model.step import StepKind
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.values import maybe, maybe_instant, maybe_stamp, maybe_text, maybe_uuid
-from pulsed.store.base import Submitted
 
 LONGEST_UUID = 45
 """Characters, with the prefix ``urn:uuid:`` and hyphens."""
@@ -114,25 +108,6 @@ failure_message = _failure.message
 """Return a failed attempt as a message."""
 failure_of = _failure.value
 """Return the failed attempt of a message."""
-
-
-def submitted_message(submitted: Submitted) -> pb.SubmitJobsResponse:
-    """Return what became of new jobs as a message."""
-    return pb.SubmitJobsResponse(
-        inserted=submitted.new,
-        existing=sorted(submitted.existing),
-        unknown=sorted(submitted.unknown),
-    )
-
-
-def submitted_of(message: pb.SubmitJobsResponse, total: int) -> Submitted:
-    """Return what became of ``total`` jobs."""
-    submitted = Submitted(total, frozenset(message.existing), frozenset(message.unknown))
-    if submitted.new == message.inserted:
-        return submitted
-    # A server of an earlier version only counts the new ones.
-    every = frozenset(range(total))
-    return Submitted(total, unknown=every) if message.inserted else Submitted(total, every)
 
 
 def filter_message(where: JobFilter) -> pb.JobFilter:

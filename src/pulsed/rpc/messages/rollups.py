@@ -6,6 +6,7 @@ from typing import Any
 
 from pulsed.model.rollup import BUCKETS, COUNTS, ErrorRollup, Histogram, Rollup, Stats
 from pulsed.rpc.generated import pulse_pb2 as pb
+from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.values import instant, maybe, stamp
 
 
@@ -29,32 +30,11 @@ def rollup_of(message: Any) -> Rollup:
     return Rollup(instant(message.at), maybe(message, "queue"), maybe(message, "topic"), stats)
 
 
-def error_message(error: ErrorRollup) -> pb.ErrorRollup:
-    """Return how often an error happened as a message."""
-    return pb.ErrorRollup(
-        at=stamp(error.at),
-        queue=error.queue,
-        topic=error.topic,
-        error=error.error,
-        count=error.count,
-        dead_lettered=error.dead_lettered,
-        last_at=stamp(error.last_at),
-        message=error.message,
-    )
-
-
-def error_of(message: Any) -> ErrorRollup:
-    """Return how often an error happened, from a message."""
-    return ErrorRollup(
-        at=instant(message.at),
-        queue=message.queue,
-        topic=message.topic,
-        error=message.error,
-        count=message.count,
-        dead_lettered=message.dead_lettered,
-        last_at=instant(message.last_at),
-        message=message.message,
-    )
+_error = Conversion(ErrorRollup, pb.ErrorRollup)
+error_message = _error.message
+"""Return how often an error happened as a message."""
+error_of = _error.value
+"""Return how often an error happened, from a message."""
 
 
 def _histogram_message(histogram: Histogram) -> pb.Histogram | None:

@@ -14,7 +14,7 @@ from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.messages.errors import Refusal
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """A permission that a token grants. Admin includes the others, operate includes read."""
 
     READ = "read"
@@ -24,16 +24,16 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-ANY = frozenset(Role)
-PRODUCE = frozenset({Role.PRODUCE, Role.ADMIN})
-WORK = frozenset({Role.WORK, Role.ADMIN})
-ADMIN = frozenset({Role.ADMIN})
-OPERATE = frozenset({Role.OPERATE, Role.ADMIN})
-READ = frozenset({Role.READ}) | OPERATE
+ANY = frozenset(TokenRole)
+PRODUCE = frozenset({TokenRole.PRODUCE, TokenRole.ADMIN})
+WORK = frozenset({TokenRole.WORK, TokenRole.ADMIN})
+ADMIN = frozenset({TokenRole.ADMIN})
+OPERATE = frozenset({TokenRole.OPERATE, TokenRole.ADMIN})
+READ = frozenset({TokenRole.READ}) | OPERATE
 PRODUCE_OR_READ = PRODUCE | READ
 WORK_OR_READ = WORK | READ
 
-ROLES: dict[str, frozenset[Role]] = {
+ROLES: dict[str, frozenset[TokenRole]] = {
     "SubmitJobs": PRODUCE,
     "GetJob": PRODUCE_OR_READ,
     "GetJobs": PRODUCE_OR_READ,
@@ -113,7 +113,7 @@ class Caller:
     """An authenticated caller and its permissions."""
 
     name: str
-    roles: frozenset[Role]
+    roles: frozenset[TokenRole]
     topics: frozenset[str] | None = None
     """None: all of them."""
     queues: frozenset[str] | None = None
@@ -178,7 +178,7 @@ class Caller:
         return ", ".join(sorted(self.roles)) or "none"
 
 
-ANONYMOUS = Caller("anonymous", frozenset({Role.ADMIN}))
+ANONYMOUS = Caller("anonymous", frozenset({TokenRole.ADMIN}))
 """The caller of a server without credentials, which listens on a loopback address."""
 
 

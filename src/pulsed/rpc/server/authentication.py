@@ -20,7 +20,7 @@ from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
 from pulsed.rpc.messages.contract import TOKEN_KEY
 from pulsed.rpc.messages.errors import Refusal
-from pulsed.rpc.server.access import ANONYMOUS, Caller, Role, unauthenticated
+from pulsed.rpc.server.access import ANONYMOUS, Caller, TokenRole, unauthenticated
 from pulsed.store import tokens
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.tokens import Token
@@ -184,7 +184,7 @@ def _common_names(context: Any) -> tuple[str, ...]:
 def _caller(token: Token) -> Caller:
     return Caller(
         token.name,
-        frozenset(role for role in Role if role in token.roles),  # others: later versions
+        frozenset(role for role in TokenRole if role in token.roles),  # others: later versions
         None if token.topics is None else frozenset(token.topics),
         None if token.queues is None else frozenset(token.queues),
         token.digest,

@@ -2,13 +2,8 @@
 
 A grant is a worker's request for so many jobs. The loop serves streams in turn, one grant of each
 and one queue of it at a time, and answers a grant when it is full or all its queues were claimed
-from. A grant that finds nothing stands: it waits for jobs until its time is over. Streams that wait
-for the same topics in the same queue form a wait list. A hint, which is a notification of jobs or a
-poll, goes to one waiter of a wait list at a time, and to the next only when the claim before was
-full. So a thousand idle streams cost one claim a poll, and one job wakes one worker.
-
-A stream that wants offers is notified that there may be jobs, and must then grant: a frozen worker
-is offered jobs, but assigned none. An offer that is not taken goes to the next in the wait list.
+from. A grant that finds nothing stands: it waits in a wait list (``wait_list.py``) until jobs may
+have arrived, or its time is over.
 
 An answer is bounded by bytes: over a slow line the first jobs start while the next are in flight.
 The size of the last jobs decides how many to claim; what does not fit is given back.
@@ -19,169 +14,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Callable, Iterable
 from random import Random
-from uuid import UUID
 
-from pulsed.batches import batches, text_size
+from pulsed.batches import batches
 from pulsed.errors import StorageError
-from pulsed.model.job import Assignment, TopicPolicy
+from pulsed.model.job import Assignment
 from pulsed.model.outcome import Released, Report
-from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, PART
+from pulsed.rpc.messages.contract import PART
+from pulsed.rpc.server.wait_list import Grant, Stream, WaitList, owner_of, size_of
 from pulsed.store.base import SCHEDULES, Listener, Store
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.server")
 
-OFFER_TIMEOUT = 0.05
-"""Seconds after which an offer that was not taken goes to the next in the wait list."""
 GIVE_BACK_TRIES = 5
-FIRST_CLAIM = 100
-"""Jobs to claim for a stream before their size is known."""
-GROWTH = 4
-ASSIGNMENT_BYTES = 200
-"""About what a job takes besides its payload."""
 
 _random = Random()  # noqa: S311 - jitter
-
-
-@dataclass(eq=False, slots=True)
-class Grant:
-    """A worker's request for at most ``credits`` jobs."""
-
-    stream: Stream
-    id: int
-    credits: int
-    queues: tuple[str, ...]
-    wait: float
-    lost_answers: int = 0
-    asked: int = 0
-    """How many of its queues were claimed from in this round."""
-    claimed: list[Assignment] = field(default_factory=list)
-    """The jobs that were claimed in this round."""
-    is_cut: bool = False
-    """More was found than fits into an answer."""
-    seen: dict[WaitList, int] = field(default_factory=dict)
-    """Its wait lists, each with its ``news`` as of the last claim there."""
-    timer: asyncio.TimerHandle | None = None
-
-
-class Stream:
-    """One worker's stream, as the dispatcher sees it. Its owner sends what the callbacks get."""
-
-    def __init__(
-        self,
-        worker_id: UUID,
-        queues: tuple[str, ...],
-        topics: Sequence[TopicPolicy],
-        *,
-        wants_offers: bool,
-        deliver: Callable[[Grant, list[Assignment]], None],
-        offer: Callable[[str], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self.worker_id = worker_id
-        self.queues = queues
-        self.topics = topics
-        policies_text = repr(sorted(topics, key=lambda policy: policy.topic))
-        self.key = sha256(policies_text.encode()).hexdigest()  # thousands of topics are a megabyte
-        self.wants_offers = wants_offers
-        self.deliver = deliver
-        self.offer = offer
-        self.fail = fail
-        self.grants: deque[Grant] = deque()
-        self.named: set[str] = set()
-        """The queues that it has named so far, in its Hello and in grants."""
-        self.unanswered = 0
-        self.pace = FIRST_CLAIM if wants_offers else LARGEST_ASSIGNMENT_BATCH
-        """The most jobs to claim at once, estimated from the size of the last ones."""
-        self.withdrawn = False
-        """It is about to stop: no offers until it grants again."""
-        self.closed = False
-
-    def note_sizes(self, found: list[Assignment]) -> None:
-        """Estimate from the size of jobs how many fit into an answer."""
-        if found:
-            average = sum(map(_size_of, found)) // len(found)
-            most = min(LARGEST_ASSIGNMENT_BATCH, GROWTH * self.pace)
-            self.pace = max(1, min(most, PART.bytes // average))
-
-
-class WaitList:
-    """The streams that wait for the same topics in one queue; one at a time has the turn."""
-
-    def __init__(self, queue: str, serve: Callable[[Grant], None]) -> None:
-        self.queue = queue
-        self.news = 0
-        """Counts hints, so that one that arrives during a claim is not missed."""
-        self.waiting: dict[Grant | Stream, None] = {}
-        self._serve = serve
-        self._turn: Grant | Stream | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def hint(self) -> None:
-        """Note that jobs may have arrived; the first in line gets the turn, if it is free."""
-        self.news += 1
-        if self._turn is None:
-            self._advance()
-
-    def add(self, stream: Stream, seen: int) -> None:
-        """Put a stream in line; after hints since ``seen``, the first in line gets the turn."""
-        self.waiting[stream] = None
-        if self._turn is stream:  # its answer supersedes that offer, and says there is nothing
-            self.pass_on(stream)
-        elif self.news != seen and self._turn is None:
-            self._advance()
-
-    def call(self, grant: Grant) -> None:
-        """Take a grant out of the line; it gets the turn, unless another waiter has it."""
-        self.waiting.pop(grant, None)
-        if self._turn is None:
-            self._turn = grant
-
-    def claimed(self, grant: Grant, *, full: bool) -> None:
-        """End the turn after a claim; pass it on if the claim was full or a new hint arrived."""
-        if self._turn in (grant, grant.stream):
-            if full or self.news != grant.seen[self]:
-                self.pass_on(self._turn)
-            else:
-                self._end_turn()
-
-    def failed(self, grant: Grant) -> None:
-        """End its turn; the others wait for the poll, because the same claim would fail again."""
-        if self._turn in (grant, grant.stream):
-            self._end_turn()
-
-    def pass_on(self, waiter: Grant | Stream) -> None:
-        """Give the turn to the next in line, if this waiter has it."""
-        if waiter is self._turn:
-            self._end_turn()
-            self._advance()
-
-    def leave(self, waiter: Grant | Stream) -> None:
-        """Take a waiter out of the line; if it has the turn, the next one gets it."""
-        self.waiting.pop(waiter, None)
-        self.pass_on(waiter)
-
-    def _advance(self) -> None:
-        if not self.waiting:
-            return
-        self._turn = waiter = next(iter(self.waiting))
-        del self.waiting[waiter]
-        if isinstance(waiter, Grant):
-            self._serve(waiter)
-        else:
-            waiter.offer(self.queue)
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(OFFER_TIMEOUT, self.leave, waiter)
-
-    def _end_turn(self) -> None:
-        self._turn = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class Dispatcher:
@@ -222,7 +71,7 @@ class Dispatcher:
         stream.grants.clear()
         self.give_back([each for grant in grants for each in grant.claimed])
         for wait_list in list(self._wait_lists.values()):
-            standing = [each for each in wait_list.waiting if _owner(each) is stream]
+            standing = [each for each in wait_list.waiting if owner_of(each) is stream]
             for waiter in [*standing, *grants, stream]:
                 wait_list.leave(waiter)
         self._forget(stream)
@@ -366,7 +215,7 @@ class Dispatcher:
     def _take(self, grant: Grant, found: list[Assignment]) -> None:
         """Take as many jobs as fit into the answer, and give the others back."""
         grant.stream.note_sizes(found)
-        taken = next(batches([*grant.claimed, *found], _size_of, PART), [])
+        taken = next(batches([*grant.claimed, *found], size_of, PART), [])
         grant.is_cut = len(taken) < len(grant.claimed) + len(found)
         self.give_back([*grant.claimed, *found][len(taken) :])
         grant.claimed = taken
@@ -493,11 +342,3 @@ class Dispatcher:
                     return
             await asyncio.sleep(self._poll)
         log.warning("gave up on %s: their leases will expire", counted(len(reports), "job"))
-
-
-def _size_of(assignment: Assignment) -> int:
-    return text_size(assignment.payload) + ASSIGNMENT_BYTES
-
-
-def _owner(waiter: Grant | Stream) -> Stream:
-    return waiter.stream if isinstance(waiter, Grant) else waiter

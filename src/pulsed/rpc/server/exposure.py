@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 
 from pulsed.errors import ConfigError
-from pulsed.rpc.address import is_loopback, listening_address
+from pulsed.listen_address import ListenAddress
 
 log = logging.getLogger("pulsed.server")
 
 
+def parsed(listen: str) -> ListenAddress:
+    """Return the address that a server listens on."""
+    return ListenAddress.parse(listen, "127.0.0.1:50051", needs_host=True)
+
+
 def check_exposure(listen: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
     """Refuse an address that other machines can reach, unless TLS and credentials protect it."""
-    listening_address(listen, "127.0.0.1:50051")
-    if is_loopback(listen) or (tls and credentials):
+    if parsed(listen).is_loopback or (tls and credentials):
         return
     missing = " and ".join(
         name for name, there in (("TLS", tls), ("credentials", credentials)) if not there

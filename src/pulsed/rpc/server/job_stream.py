@@ -20,11 +20,12 @@ from pulsed.model.job import Assignment
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.columnar import batch_message
 from pulsed.rpc.messages.errors import Refusal, invalid
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.admission import Account
 from pulsed.rpc.server.authentication import Authenticator
-from pulsed.rpc.server.dispatcher import Dispatcher, Grant, Stream
+from pulsed.rpc.server.checks import items as checks
+from pulsed.rpc.server.dispatcher import Dispatcher
+from pulsed.rpc.server.wait_list import Grant, Stream
 from pulsed.rpc.server.weight import check_weight
 
 SLOW_READER = 10.0

@@ -15,7 +15,7 @@ from pulsed.model.outcome import Report, Waiting
 from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import StepKind
 from pulsed.rpc.messages.errors import invalid
-from pulsed.rpc.server.access import Caller, Role, denied
+from pulsed.rpc.server.access import Caller, TokenRole, denied
 from pulsed.store.base import Store
 
 MOST_SCHEDULES = 100
@@ -43,7 +43,7 @@ class Scopes:
             caller.check_job(job.topic, job.queue)
             if job.schedule_id is not None:
                 schedules.add(job.schedule_id)
-        if schedules and Role.ADMIN not in caller.roles:
+        if schedules and TokenRole.ADMIN not in caller.roles:
             raise denied(f"{caller.name} may not submit a job in a schedule's name.")
         if not caller.is_limited:
             return
@@ -57,7 +57,7 @@ class Scopes:
     async def check_parents(self, jobs: Iterable[NewJob], caller: Caller) -> None:
         """Refuse children of a job that the caller may not use: it would have to wait for them."""
         parents = {job.parent_id for job in jobs if job.parent_id is not None}
-        if parents and Role.ADMIN not in caller.roles:
+        if parents and TokenRole.ADMIN not in caller.roles:
             raise denied(f"{caller.name} may not submit a job in another job's name.")
         if parents and caller.is_limited:
             places = await self._store.places([*parents])

@@ -19,13 +19,14 @@ from psycopg.rows import tuple_row
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitted, Submitter, outside_transaction
+from pulsed.store.base import Submitter, outside_transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres.asyncpg_pool import changed
 from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres.psycopg_pool import call
 from pulsed.store.postgres.values import arguments, texts
+from pulsed.store.results import Submitted
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.verbs.script import Verb, adrive, drive
 from pulsed.store.verbs.submit import submit

@@ -29,7 +29,7 @@ except ImportError as error:
 
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Report
-from pulsed.store.base import Listener, Partly
+from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.per_loop import PerLoop
@@ -48,6 +48,7 @@ from pulsed.store.postgres.psycopg_connection import Connector
 from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step_transaction import async_transaction, plain_transaction
+from pulsed.store.results import Partly
 from pulsed.store.retrying import retry_of
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs import locked

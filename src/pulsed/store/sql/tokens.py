@@ -30,6 +30,11 @@ class TokenStatements(StatementGroup):
         return f"SELECT {CALLER_COLUMNS} FROM {d.tokens} ORDER BY name"
 
     @prepared()
+    def find_token(self, d: Dialect) -> str:
+        """Read the token with a digest."""
+        return f"SELECT {CALLER_COLUMNS} FROM {d.tokens} WHERE digest = :digest::text"
+
+    @prepared()
     def remove_token(self, d: Dialect) -> str:
         """Remove a token."""
         return f"DELETE FROM {d.tokens} WHERE name = :name::text RETURNING name"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,8 +12,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.errors import JobsLocked, StorageBusy
-from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages, of_ids
+from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
     Assignment,
@@ -27,24 +26,15 @@ from pulsed.model.job import (
     TopicPolicy,
     WorkerInfo,
 )
-from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
-from pulsed.store.base import (
-    CANCELS,
-    Accepted,
-    Audit,
-    Backlog,
-    Pruned,
-    Running,
-    Store,
-    Submitted,
-    WatchdogTick,
-)
+from pulsed.store.base import CANCELS, Store
 from pulsed.store.event_bus import Events
+from pulsed.store.results import Accepted, Audit, Backlog, Pruned, Running, Submitted, WatchdogTick
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
+from pulsed.store.sql_store import acts
 from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
@@ -52,7 +42,6 @@ from pulsed.store.verbs import (
     audit,
     claim,
     heartbeat,
-    locked,
     operators,
     reads,
     retention,
@@ -79,9 +68,6 @@ MOST_FLOORS = 1000
 
 MOST_ROUNDS = 20
 """Cascade batches that run right after a cancel or settle; upkeep does the rest."""
-
-NAMED = 10
-"""How many locked jobs an error message lists."""
 
 CASCADE = 500
 """Children in one cascade batch."""
@@ -307,44 +293,15 @@ class SqlStore(Store):
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, Status]:
-        if not ids:
-            return {}
-        (standing, told), left = await self._act_on(
-            ids,
-            lambda some: operators.cancel(self.engine, some),
-            by,
-            "cancel jobs",
-            lambda done: _jobs(key for key, status in done[0].items() if is_cancelled(status)),
-        )
-        await self.follow(told)
-        if Status.RUNNING in standing.values():
-            await self.hint({CANCELS})
-        _check_locked(left, len(ids))
-        return standing
-
-    async def _act_on(
-        self,
-        ids: Sequence[UUID],
-        act: Callable[[Sequence[UUID]], Verb[T]],
-        by: Operator | None,
-        name: str,
-        done: Callable[[T], ActResult],
-    ) -> tuple[T, list[UUID]]:
-        """Act on jobs; returns the result, and the ids skipped because their rows stay locked."""
-        try:
-            return await self.act(act(ids), by, name, done), []
-        except StorageBusy:
-            around = locked.around_locked(self.engine, ids, act)
-            return await self.act(around, by, name, lambda both: done(both[0]))
+        return await acts.cancel(self, ids, by)
 
     async def replay(
         self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         if ids and fresh:
             await self._tell_children()  # the old children; the replay creates new ones
-        return await self._change(
-            ids, partial(operators.replay, self.engine, fresh=fresh), by, "retry jobs"
-        )
+        replay = partial(operators.replay, self.engine, fresh=fresh)
+        return await acts.change(self, ids, replay, by, "retry jobs")
 
     async def edit_and_replay(
         self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
@@ -352,45 +309,19 @@ class SqlStore(Store):
         if fresh:
             await self._tell_children()
         replay = partial(operators.replay, self.engine, fresh=fresh, payload=payload)
-        return await self._change([job_id], replay, by, "edit and retry job")
+        return await acts.change(self, [job_id], replay, by, "edit and retry job")
 
     async def delete(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
-        return await self._change(ids, partial(operators.delete, self.engine), by, "delete jobs")
-
-    async def _change(
-        self,
-        ids: Sequence[UUID],
-        act: Callable[[Sequence[UUID]], Verb[tuple[operators.Answers, Collection[str]]]],
-        by: Operator | None,
-        name: str,
-    ) -> operators.Answers:
-        """Act on jobs, and announce the queues of those that became due."""
-        if not ids:
-            return {}
-        (answers, queues), left = await self._act_on(
-            ids, act, by, name, lambda done: _done(done[0])
-        )
-        await self.hint_some(queues)
-        _check_locked(left, len(ids))
-        return answers
+        delete = partial(operators.delete, self.engine)
+        return await acts.change(self, ids, delete, by, "delete jobs")
 
     async def expedite(
         self, ids: Sequence[UUID], *, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
-        if not ids:
-            return {}
-        (answers, queues), left = await self._act_on(
-            ids,
-            lambda some: operators.expedite(self.engine, some),
-            by,
-            "run jobs now",
-            lambda done: _done(done[0]),
-        )
-        await self.hint_some(queues)
-        _check_locked(left, len(ids))
-        return answers
+        expedite = partial(operators.expedite, self.engine)
+        return await acts.change(self, ids, expedite, by, "run jobs now")
 
     async def audit_log(
         self,
@@ -439,27 +370,3 @@ class SqlStore(Store):
         done = await self.run(workflows.cascade(self.engine, limit))
         await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
-
-
-def _check_locked(locked: Sequence[UUID], total: int) -> None:
-    """Raise JobsLocked if some of the jobs were skipped because of a lock."""
-    if not locked:
-        return
-    named = ", ".join(map(str, locked[:NAMED])) + (", …" if len(locked) > NAMED else "")
-    if total == 1:
-        told = f"Job {named} is locked by another session of the database; nothing was changed."
-    else:
-        told = (
-            f"{len(locked):,} of {total:,} jobs are locked by another session of the database and "
-            f"were left as they are ({named}); the others were done."
-        )
-    raise JobsLocked(f"{told} Try again when that session has ended its transaction.")
-
-
-def _jobs(ids: Iterable[UUID]) -> ActResult:
-    changed = list(ids)
-    return ActResult(len(changed), of_ids(changed))
-
-
-def _done(answers: Mapping[UUID, tuple[bool, Status]]) -> ActResult:
-    return _jobs(job_id for job_id, (was_done, _) in answers.items() if was_done)

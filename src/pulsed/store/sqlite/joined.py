@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitted, Submitter, outside_transaction
+from pulsed.store.base import Submitter, outside_transaction
+from pulsed.store.results import Submitted
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import refuse_inherited
 from pulsed.store.sqlite.values import execute

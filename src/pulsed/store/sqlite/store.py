@@ -9,20 +9,17 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pulsed.errors import ConfigError, DatabaseReplaced, StorageError, StorageReadOnly
-from pulsed.model.backoff import Backoff
+from pulsed.errors import ConfigError, DatabaseReplaced, StorageError
 from pulsed.model.job import Lease
 from pulsed.model.timetable import to_micros
 from pulsed.store.base import Listener, Submitter
@@ -30,19 +27,12 @@ from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.sql.statement import Rows, Sql, Statement
-from pulsed.store.sql_store.store import SqlStore, StoreOptions
+from pulsed.store.sql_store.store import SqlStore
+from pulsed.store.sqlite.checkpoint import WAL_RESET_FIXED, Checkpointer
+from pulsed.store.sqlite.connections import Connections, SqliteOptions
 from pulsed.store.sqlite.engine import SqliteEngine
 from pulsed.store.sqlite.errors import translate
-from pulsed.store.sqlite.file import (
-    FileConnection,
-    create,
-    is_replaced,
-    is_writable,
-    mode_of,
-    refuse_inherited,
-    remember,
-    size_of,
-)
+from pulsed.store.sqlite.file import is_replaced, is_writable, mode_of, size_of
 from pulsed.store.sqlite.joined import JoinedSqlite
 from pulsed.store.sqlite.place import file_system, lock_holder
 from pulsed.store.sqlite.step_transaction import cannot_end_meanwhile, step_transaction
@@ -61,31 +51,10 @@ log = logging.getLogger("pulsed.store")
 OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables; everything else that pulsed uses is older."""
 
-CHECKPOINT_AT = 4 * 1024 * 1024
-"""Bytes of write-ahead log after which a checkpoint writes it back into the database."""
-
 MOST_IDLE_READERS = 8
 
 LONGEST_USE = 1.0
 """Seconds that a fork waits for reads and writes, even after it has waited for steps."""
-
-WAL_RESET_FIXED = (3, 51, 3)
-"""In older versions, a checkpoint concurrent with another process's write can corrupt the log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqliteOptions(StoreOptions):
-    """How to use the file."""
-
-    synchronous: Literal["FULL", "NORMAL"] = "FULL"
-    """NORMAL is faster; a power failure may then undo the last commits."""
-    busy_timeout: float = 10.0
-    """Seconds to wait for another process's write lock, before the storage retry takes over.
-
-    Longer than a step may take: a shorter wait could miss every gap between two steps."""
-    max_pages: int | None = None
-    create: bool = True
-    """Create the file if it does not exist; a command that only reads should not."""
 
 
 class SqliteStore(SqlStore, ForkAware):
@@ -107,12 +76,13 @@ class SqliteStore(SqlStore, ForkAware):
         # Resolved, because SQLite names its log after the file that a link points to.
         self.path = None if path is None else Path(path).resolve()
         self._name = None if self.path is None else str(self.path)
-        self._log = None if self.path is None else f"{self.path}-wal"
+        self._checkpointer = Checkpointer(None if self.path is None else f"{self.path}-wal")
+        self._connections = Connections(self.path, self.sqlite_options, self._checkpointer)
         self._uses = Gate()
         self.steps = Gate()
         """A separate gate: a step in flight still uses the store, and a fork drains both."""
         self._writer = Writer(
-            self._open_writer,
+            self._connections.open_writer,
             self.micros,
             execute_on,
             self.translated,
@@ -124,10 +94,7 @@ class SqliteStore(SqlStore, ForkAware):
         self._reading = _reading_threads()
         self._step_threads = PerLoop[StepThread]()
         self._listeners: list[Callable[[], None]] = []
-        self._checkpoint_at = CHECKPOINT_AT
         self._replacements = 0
-        self._connections: set[FileConnection] = set()
-        weakref.finalize(self, _close_all, self._connections).atexit = False
         _stores.add(self)
         watch_forks(self)
 
@@ -156,8 +123,7 @@ class SqliteStore(SqlStore, ForkAware):
         """Open everything anew in a forked child."""
         self._uses.reset()
         self.steps.reset()
-        inherited: list[object] = [*self._connections]
-        self._connections.clear()
+        inherited = self._connections.forget_inherited()
         self._writer.forget_inherited()
         if self.path is not None:
             self._idle_readers = []
@@ -222,7 +188,7 @@ class SqliteStore(SqlStore, ForkAware):
         try:
             connection = self._idle_readers.pop()  # no check first: another thread may be faster
         except IndexError:
-            return self._open_reader()
+            return self._connections.open_reader()
         if self._is_replaced(connection):
             connection.close()
             raise self._replaced()
@@ -243,77 +209,13 @@ class SqliteStore(SqlStore, ForkAware):
         plain: bool,  # noqa: ARG002 - there is one driver
     ) -> AbstractAsyncContextManager[Transaction]:
         thread = self._step_threads.here(StepThread)
-        return step_transaction(self, thread, self._open_writer, lease)
-
-    def _open_writer(self) -> sqlite3.Connection:
-        connection = self._connect()
-        try:
-            if self.path is not None:
-                self._switch_to_wal(connection)
-            connection.execute(f"PRAGMA synchronous = {self.sqlite_options.synchronous}")
-            # ``_checkpoint`` writes the log back, under the write lock: SQLite before 3.51.3 can
-            # corrupt it when one process checkpoints while another one starts to write.
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-            connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_AT:d}")
-            if self.sqlite_options.max_pages is not None:
-                connection.execute(f"PRAGMA max_page_count = {self.sqlite_options.max_pages:d}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise ConfigError(
-                f"{self.path} cannot be used in WAL mode (its file system may lack shared memory). "
-                "Put the database on a local disk."
-            )
-
-    def _open_reader(self) -> sqlite3.Connection:
-        connection = self._connect()
-        connection.execute("PRAGMA query_only = 1")
-        return connection
-
-    def _connect(self) -> sqlite3.Connection:
-        if self.path is not None:
-            self._find_file(self.path)
-        connection = sqlite3.connect(
-            ":memory:" if self.path is None else self.path,
-            timeout=self.sqlite_options.busy_timeout,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-            factory=FileConnection,
-        )
-        if isinstance(connection, FileConnection):
-            connection.among = self._connections
-            self._connections.add(connection)
-        connection.create_function("pulse_backoff", 6, _backoff)
-        if self.path is not None:
-            remember(connection, self.path)
-        return connection
-
-    def _find_file(self, path: Path) -> None:
-        """Create the file if that is allowed; raise unless this process may open it."""
-        try:
-            exists = path.exists()
-        except PermissionError as error:
-            raise StorageReadOnly(
-                f"{path} cannot be opened: this user may not read its folder. Check the "
-                "owner and the mode of the folders above it."
-            ) from error
-        if not exists and not self.sqlite_options.create:
-            raise StorageError(f"There is no database at {path}. Is this the right path?")
-        refuse_inherited(path)
-        if not exists:
-            create(path)
+        return step_transaction(self, thread, self._connections.open_writer, lease)
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         """Raise if the commit went into a replaced file; then checkpoint the log if it is long."""
         if self._is_replaced(connection):
             raise self._replaced()
-        self._checkpoint(connection)
+        self._checkpointer.after_commit(connection)
 
     def _is_replaced(self, connection: sqlite3.Connection) -> bool:
         return self._name is not None and is_replaced(connection, self._name)
@@ -328,31 +230,6 @@ class SqliteStore(SqlStore, ForkAware):
             f"{self.path} was removed or replaced while it was in use. Jobs that were only "
             "there are lost; this process continues with the file that is there now, or a new one."
         )
-
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Write the log back when it has filled its file.
-
-        The file is kept, because overwriting it costs half as much as extending it: a growing file
-        has its new size written to the disk as well, at every commit. So it grows beyond
-        ``CHECKPOINT_AT`` only when the log reaches its end, and the commit after the checkpoint
-        truncates it to that size (``journal_size_limit``).
-        """
-        if self._log is None:
-            return
-        try:
-            size = os.stat(self._log).st_size  # noqa: PTH116 - at every commit; a Path is slower
-        except OSError:
-            return
-        if size <= CHECKPOINT_AT:
-            self._checkpoint_at = CHECKPOINT_AT
-        if size <= self._checkpoint_at:
-            return
-        try:
-            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        except sqlite3.OperationalError:
-            busy = 1
-        # A reader blocks it: let the log grow by as much again before the next attempt.
-        self._checkpoint_at = size + CHECKPOINT_AT if busy else size
 
     def translated(self, error: sqlite3.Error, verb: str) -> StorageError:
         """Return the StorageError for an SQLite error."""
@@ -423,12 +300,6 @@ def _at_exit() -> None:
             run_blocking(store.aclose())
 
 
-def _close_all(connections: set[FileConnection]) -> None:
-    """Close the connections of a store that was garbage collected."""
-    for connection in list(connections):
-        connection.close()
-
-
 def _reading_threads() -> ThreadPoolExecutor:
     """Return an executor for reads: handlers may occupy all threads of the loop's own."""
     return ThreadPoolExecutor(MOST_IDLE_READERS, thread_name_prefix="pulsed-read")
@@ -444,8 +315,3 @@ def _read_journal_mode() -> Script[str]:
 
 
 _journal_mode = Verb("check", VerbKind.READ, _read_journal_mode)
-
-
-def _backoff(*policy_and_attempts: float) -> float:
-    *policy, attempts = policy_and_attempts
-    return Backoff(*policy).delay(int(attempts))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
-from pulsed.store.base import Accepted
+from pulsed.store.results import Accepted
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script

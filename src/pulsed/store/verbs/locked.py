@@ -12,7 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from pulsed.model.outcome import Report, Waiting
-from pulsed.store.base import Accepted, Partly
+from pulsed.store.results import Accepted, Partly
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, Verb, VerbKind

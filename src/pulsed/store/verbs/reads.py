@@ -11,7 +11,7 @@ import msgspec
 
 from pulsed.model.job import Failure, JobPlace, JobRow
 from pulsed.model.page import SEARCHED
-from pulsed.store.base import Audit, Backlog, Running
+from pulsed.store.results import Audit, Backlog, Running
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.reader import Reader
 from pulsed.store.sql.statement import ANY_NUMBER, Statement, one_column

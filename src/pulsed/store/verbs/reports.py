@@ -11,7 +11,7 @@ from pulsed.handler import clean_text
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import outcome_name
 from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, Succeeded, Waiting
-from pulsed.store.base import Accepted
+from pulsed.store.results import Accepted
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine

@@ -9,7 +9,7 @@ from typing import Any
 from pulsed.model.job import Status
 from pulsed.model.page import SEARCHED, Counts
 from pulsed.model.timetable import EPOCH
-from pulsed.store.base import Pruned
+from pulsed.store.results import Pruned
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.audit import trim
 from pulsed.store.verbs.engine import Engine

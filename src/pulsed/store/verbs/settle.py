@@ -15,25 +15,12 @@ from uuid import UUID
 
 from pulsed.handler import clean_text
 from pulsed.model.job import Lease
-from pulsed.model.outcome import (
-    Cancelled,
-    Failed,
-    Released,
-    Report,
-    Snoozed,
-    Succeeded,
-    Waiting,
-)
-from pulsed.store.base import Accepted
+from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, Succeeded, Waiting
+from pulsed.store.results import Accepted
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
 from pulsed.store.verbs.engine import Engine, SuccessRow
-from pulsed.store.verbs.reports import (
-    CANCELLED,
-    record_failures,
-    report_values,
-    settled_before,
-)
+from pulsed.store.verbs.reports import CANCELLED, record_failures, report_values, settled_before
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.suspend import suspend
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitted
+from pulsed.store.results import Submitted
 from pulsed.store.sql.insertion import insertion
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, Verb, VerbKind

@@ -9,7 +9,7 @@ from uuid import UUID
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Report, Waiting
 from pulsed.model.step import StepKind
-from pulsed.store.base import Accepted
+from pulsed.store.results import Accepted
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.checkpoints import checkpoint_values
 from pulsed.store.verbs.effects import Effects, Settled, wake

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pulsed.model.job import Status
 from pulsed.model.outcome import INTERRUPTED, LEASE_EXPIRED, LEASE_EXPIRED_TOGETHER
-from pulsed.store.base import Reaped, WatchdogTick
+from pulsed.store.results import Reaped, WatchdogTick
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, run_effects
 from pulsed.store.verbs.engine import Engine

@@ -11,8 +11,8 @@ from uuid import UUID
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from pulsed.client.job import checked_id, read_one
 from pulsed.client.job_tree import Bounds, Node, read_tree
+from pulsed.client.one_job import checked_id, read_one
 from pulsed.engine.why import explain
 from pulsed.errors import InvalidJob, InvalidOption, InvalidPayload
 from pulsed.model.job import Failure, JobRow, Status, WorkerInfo

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.responses import JSONResponse, Response
 
 from pulsed.client.bulk import CANCEL, DELETE, RETRY, RUN_NOW, Act
-from pulsed.client.job import checked_id
+from pulsed.client.one_job import checked_id
 from pulsed.client.operator import operator
 from pulsed.errors import InvalidOption
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo

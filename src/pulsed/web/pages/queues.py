@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from pulsed.engine.overview import STATISTICS_KEPT
 from pulsed.engine.why import live
 from pulsed.handler.options import checked_name
-from pulsed.web.charts import SPANS, STATISTICS_KEPT, bars, chart_data, span_in
+from pulsed.web.charts import SPANS, bars, chart_data, span_in
 from pulsed.web.render import path, term
 from pulsed.web.site import PageCall
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pulsed.app import Pulse
 from pulsed.client.schedules import Schedule, Schedules
-from pulsed.engine.doctor import WAITED_TOO_LONG
+from pulsed.engine.doctor.finding import WAITED_TOO_LONG
 from pulsed.engine.why import live
 from pulsed.errors import InvalidJob, InvalidOption, PulsedError
 from pulsed.model.job import JobRow, WorkerInfo

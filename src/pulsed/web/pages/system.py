@@ -9,12 +9,11 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
-from pulsed.engine.doctor import Finding, Severity, examine
+from pulsed.engine.doctor.examine import examine
+from pulsed.engine.doctor.finding import Finding, Severity
+from pulsed.engine.overview import FINDINGS_KEPT
 from pulsed.version import __version__
 from pulsed.web.site import PageCall
-
-KEPT = 30.0
-"""Seconds for which the doctor's findings stand: some of its checks read thousands of rows."""
 
 LABELS = {
     "engine": "engine",
@@ -52,7 +51,7 @@ class Examined(NamedTuple):
 
 async def examined(call: PageCall) -> Examined:
     """Return the findings of the doctor, at most half a minute old, for all tabs."""
-    return await call.site.shared.get("doctor", lambda: _examine(call.app), seconds=KEPT)
+    return await call.site.shared.get("doctor", lambda: _examine(call.app), seconds=FINDINGS_KEPT)
 
 
 async def _examine(app: Pulse) -> Examined:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from pulsed.client.job import checked_id
+from pulsed.client.one_job import checked_id
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pulsed.model.audit import Operator
-from pulsed.model.job import Status
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import jobs as to
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.turns import Turns
 from pulsed.store.base import Store
@@ -50,22 +48,3 @@ def operator_of(request: Any, caller: Caller) -> Operator:
     stated = request.operator
     roles = ", ".join(sorted(caller.roles))
     return Operator(caller.name, roles, claimed=stated.name, detail=stated.detail)
-
-
-def counts_message(
-    counts: Mapping[Status, int],
-    at_least: Collection[Status] = (),
-    due: int = 0,
-    conditions: int = 0,
-) -> pb.CountJobsResponse:
-    """Return numbers of jobs by status; those in ``at_least`` are lower bounds."""
-    return pb.CountJobsResponse(
-        counts=[
-            pb.CountJobsResponse.Count(
-                status=to.STATUS_NUMBERS[status], jobs=number, at_least=status in at_least
-            )
-            for status, number in counts.items()
-        ],
-        due=due,
-        conditions=conditions,
-    )

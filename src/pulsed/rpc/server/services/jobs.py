@@ -11,17 +11,17 @@ import msgspec
 from pulsed.errors import JobNotFound
 from pulsed.handler.options import checked_count
 from pulsed.model.audit import LONGEST_LOG
-from pulsed.model.job import Failure, JobRow, Status
+from pulsed.model.job import Failure, JobRow
 from pulsed.model.lifecycle import is_cancelled
 from pulsed.model.page import Page
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
 from pulsed.rpc.messages import jobs as to
-from pulsed.rpc.messages import values
-from pulsed.rpc.server import checks
-from pulsed.rpc.server.access import PRODUCE, Caller, Role, denied
+from pulsed.rpc.messages import results, values
+from pulsed.rpc.server.access import PRODUCE, Caller, TokenRole, denied
+from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.json_text import checked_json
-from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
+from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, operator_of
 from pulsed.rpc.server.sized_page import SizedPage
 
 
@@ -40,7 +40,7 @@ class JobService:
         jobs = await self._converted(checks.new_job, request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_parents(jobs, caller)
-        return to.submitted_message(await self._store.submit(jobs))
+        return results.submitted_message(await self._store.submit(jobs))
 
     async def get_job(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:
         job_id = checks.job_id_of(request.job_id)
@@ -90,7 +90,7 @@ class JobService:
         where = checks.converted(to.filter_of, request.where)
         caller.check_filter(where)
         counts = await self._store.counts(where)
-        return counts_message(counts, counts.at_least, counts.due, where.conditions)
+        return results.counts_message(counts, where.conditions)
 
     async def list_failures(
         self, request: pb.ListFailuresRequest, caller: Caller
@@ -119,29 +119,33 @@ class JobService:
         is_workflow = are_children and not request.HasField("operator")
         by = None if is_workflow else operator_of(request, caller)
         statuses = await self._store.cancel(ids, by=by)
-        return _acts({key: (is_cancelled(status), status) for key, status in statuses.items()})
+        return results.acts_message(
+            {key: (is_cancelled(status), status) for key, status in statuses.items()}
+        )
 
     async def replay_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
         by = operator_of(request, caller)
-        return _acts(await self._store.replay(ids, fresh=request.fresh, by=by))
+        return results.acts_message(await self._store.replay(ids, fresh=request.fresh, by=by))
 
     async def edit_job(self, request: pb.EditJobRequest, caller: Caller) -> pb.JobActs:
         job_id = checks.job_id_of(request.job_id)
         await self._scopes.check_readable([job_id], caller)
         checked_json("The payload", request.payload, is_object=True)
         by = operator_of(request, caller)
-        return _acts(
+        return results.acts_message(
             await self._store.edit_and_replay(job_id, request.payload, fresh=request.fresh, by=by)
         )
 
     async def delete_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
-        return _acts(await self._store.delete(ids, by=operator_of(request, caller)))
+        return results.acts_message(await self._store.delete(ids, by=operator_of(request, caller)))
 
     async def expedite_jobs(self, request: pb.JobIds, caller: Caller) -> pb.JobActs:
         ids = await self._ids(request, caller)
-        return _acts(await self._store.expedite(ids, by=operator_of(request, caller)))
+        return results.acts_message(
+            await self._store.expedite(ids, by=operator_of(request, caller))
+        )
 
     async def list_workers(
         self, request: pb.ListWorkersRequest, caller: Caller
@@ -152,47 +156,17 @@ class JobService:
     async def get_backlog(
         self, request: pb.GetBacklogRequest, caller: Caller
     ) -> pb.GetBacklogResponse:
-        return pb.GetBacklogResponse(
-            lanes=[
-                pb.GetBacklogResponse.Lane(
-                    queue=lane.queue,
-                    topic=lane.topic,
-                    due=lane.due,
-                    oldest=values.stamp(lane.oldest),
-                    at_least=lane.at_least,
-                )
-                for lane in await self._store.backlog()
-            ]
-        )
+        lanes = await self._store.backlog()
+        return pb.GetBacklogResponse(lanes=map(results.backlog_message, lanes))
 
     async def get_running(
         self, request: pb.GetRunningRequest, caller: Caller
     ) -> pb.GetRunningResponse:
-        return pb.GetRunningResponse(
-            lanes=[
-                pb.GetRunningResponse.Lane(
-                    queue=lane.queue,
-                    topic=lane.topic,
-                    running=lane.running,
-                    at_least=lane.at_least,
-                )
-                for lane in await self._store.running()
-            ]
-        )
+        lanes = await self._store.running()
+        return pb.GetRunningResponse(lanes=map(results.running_message, lanes))
 
     async def audit(self, request: pb.AuditRequest, caller: Caller) -> pb.AuditResponse:
-        found = await self._store.audit(slack=request.slack_seconds)
-        return pb.AuditResponse(
-            running=found.running,
-            leaseless=found.leaseless,
-            overspent=found.overspent,
-            overdue=found.overdue,
-            last_tick=values.maybe_stamp(found.last_tick),
-            in_grace=found.in_grace,
-            reasonless=found.reasonless,
-            overslept=found.overslept,
-            untold=found.untold,
-        )
+        return results.audit_message(await self._store.audit(slack=request.slack_seconds))
 
     async def get_time(self, request: pb.GetTimeRequest, caller: Caller) -> pb.GetTimeResponse:
         return pb.GetTimeResponse(now=values.stamp(await self._store.now()))
@@ -209,7 +183,9 @@ class JobService:
             limit=checked_count("limit", request.limit, 1, LONGEST_LOG),
             since=values.maybe_instant(request, "since"),
             until=values.maybe_instant(request, "until"),
-            before=checks.converted(to_audit.key_of, request),
+            before=checks.converted(to_audit.key_of, request.before)
+            if request.HasField("before")
+            else None,
             actor=values.maybe(request, "actor"),
         )
         return pb.ListAuditLogResponse(entries=map(to_audit.entry_message, entries))
@@ -228,15 +204,6 @@ class JobService:
 
 def _shown_to(caller: Caller) -> Callable[[JobRow], pb.Job]:
     """Return the conversion of a job for a caller: only an admin gets the lease's token."""
-    if Role.ADMIN in caller.roles:
+    if TokenRole.ADMIN in caller.roles:
         return to.job_message
     return lambda row: to.job_message(msgspec.structs.replace(row, lease_token=0))
-
-
-def _acts(answers: dict[UUID, tuple[bool, Status]]) -> pb.JobActs:
-    return pb.JobActs(
-        acts=[
-            pb.JobActs.Act(job_id=str(job_id), done=done, status=to.STATUS_NUMBERS[status])
-            for job_id, (done, status) in answers.items()
-        ]
-    )

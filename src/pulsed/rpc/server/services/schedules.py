@@ -14,8 +14,8 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import schedules as to_schedule
 from pulsed.rpc.messages import values
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller, denied
+from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.scopes import owns_schedule
 from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, operator_of
 from pulsed.rpc.server.sized_page import M, SizedPage

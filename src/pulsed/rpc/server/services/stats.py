@@ -12,8 +12,9 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import rollups as to
 from pulsed.rpc.messages import values
 from pulsed.rpc.messages.errors import invalid
-from pulsed.rpc.server import checks, checks_rollups
 from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.checks import items as checks
+from pulsed.rpc.server.checks import rollups as rollup_checks
 from pulsed.rpc.server.services.backend import Backend
 
 LONGEST_STEP = 366 * 24 * HOUR
@@ -34,8 +35,8 @@ class StatsService:
         recorder = checks.job_id_of(request.recorder)
         for items in (request.rollups, request.errors):
             checks.checked_batch(items, MOST_ROWS)
-        rollups = await self._converted(checks_rollups.rollup, request.rollups, request, caller)
-        errors = await self._converted(checks_rollups.error, request.errors, request, caller)
+        rollups = await self._converted(rollup_checks.rollup, request.rollups, request, caller)
+        errors = await self._converted(rollup_checks.error, request.errors, request, caller)
         lanes = {(each.topic or "", each.queue or "") for each in rollups}
         lanes |= {(each.topic, each.queue) for each in errors}
         for topic, queue in lanes - {(OTHERS, OTHERS)}:

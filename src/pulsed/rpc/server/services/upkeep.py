@@ -12,11 +12,11 @@ from pulsed.model.job import Status
 from pulsed.model.retention import LONGEST, SHORTEST_STATS
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
+from pulsed.rpc.messages import results, values
 from pulsed.rpc.messages import schedules as to_schedule
-from pulsed.rpc.messages import values
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
-from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, counts_message, operator_of
+from pulsed.rpc.server.checks import items as checks
+from pulsed.rpc.server.services.backend import LARGEST_PAGE, Backend, operator_of
 from pulsed.rpc.server.sized_page import SizedPage
 
 
@@ -29,21 +29,7 @@ class UpkeepService:
 
     async def watchdog(self, request: pb.WatchdogRequest, caller: Caller) -> pb.WatchdogResponse:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
-        tick = await self._store.watchdog(limit=limit)
-        return pb.WatchdogResponse(
-            in_grace=tick.in_grace,
-            reaped=[
-                pb.WatchdogResponse.Reaped(
-                    job_id=str(job.job_id),
-                    topic=job.topic,
-                    status=to.STATUS_NUMBERS[job.status],
-                    worker_id=str(job.worker_id),
-                    queue=job.queue,
-                    attempt=job.attempt,
-                )
-                for job in tick.reaped
-            ],
-        )
+        return results.tick_message(await self._store.watchdog(limit=limit))
 
     async def list_due_schedules(
         self, request: pb.ListDueSchedulesRequest, caller: Caller
@@ -88,16 +74,7 @@ class UpkeepService:
         ages = checks.converted(_ages, request)
         by = self._pruning_operator(request, caller)
         pruned = await self._store.prune(ages, limit=limit, since=since, by=by)
-        return pb.PruneJobsResponse(
-            removed=[
-                pb.PruneJobsResponse.Removed(
-                    status=to.STATUS_NUMBERS[status],
-                    jobs=jobs,
-                    reached=values.maybe_stamp(pruned.reached.get(status)),
-                )
-                for status, jobs in pruned.removed.items()
-            ]
-        )
+        return results.pruned_message(pruned)
 
     async def prune_schedules(
         self, request: pb.PruneSchedulesRequest, caller: Caller
@@ -119,7 +96,7 @@ class UpkeepService:
         self, request: pb.PruneJobsRequest, caller: Caller
     ) -> pb.CountJobsResponse:
         counts = await self._store.prunable(checks.converted(_ages, request))
-        return counts_message(counts, counts.at_least)
+        return results.counts_message(counts)
 
     async def cascade(self, request: pb.CascadeRequest, caller: Caller) -> pb.CascadeResponse:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)

@@ -7,8 +7,8 @@ from pulsed.model.outcome import Released, Report
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.errors import lost
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
+from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.scopes import is_own
 from pulsed.rpc.server.services.backend import Backend

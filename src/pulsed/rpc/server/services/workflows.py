@@ -16,9 +16,9 @@ from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages import values
 from pulsed.rpc.messages import workflows as to_workflow
 from pulsed.rpc.messages.contract import LARGEST_ANSWER
-from pulsed.rpc.server import checks
 from pulsed.rpc.server.access import Caller
-from pulsed.rpc.server.checks_workflows import check_family, checked_checkpoint
+from pulsed.rpc.server.checks import items as checks
+from pulsed.rpc.server.checks.workflows import check_family, checked_checkpoint
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.rpc.server.services.backend import Backend
 from pulsed.rpc.server.sized_page import SizedPage

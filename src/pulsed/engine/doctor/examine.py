@@ -7,49 +7,27 @@ not hide the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
 
+from pulsed.engine.doctor.database import judged
+from pulsed.engine.doctor.finding import CLOCK_TOLERANCE, WAITED_TOO_LONG, Finding, Severity
+from pulsed.engine.doctor.schedules import check_schedules
 from pulsed.engine.why import SILENT_AFTER, is_live, live, no_worker_for
-from pulsed.errors import InvalidOption, PulsedError, UnknownZone
+from pulsed.errors import PulsedError
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import SEARCHED
 from pulsed.model.retention import Retention, described
-from pulsed.model.schedule import ScheduleFilter, ScheduleRow, ScheduleState
-from pulsed.model.timetable import zone_of
-from pulsed.store.base import Audit, Backlog, Store
-from pulsed.store.schedules import SCHEDULE_PAGE
+from pulsed.store.base import Store
+from pulsed.store.results import Audit, Backlog
 from pulsed.wording import counted, format_duration
 
 TICK = 10.0
 """The watchdogs' default interval."""
-CLOCK_TOLERANCE = 1.0
-WAITED_TOO_LONG = 60.0
-OTHERS = 0o007
-"""The bits of a file's mode that give access to every other user."""
 A_DAY = 86_400.0
 LATE = A_DAY
 """Seconds that a finished job may outlast its retention, while workers catch up."""
-
-
-class Severity(StrEnum):
-    """The severity of a finding."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    check: str
-    level: Severity
-    detail: str
-    advice: str = ""
 
 
 async def examine(store: Store, retention: Retention | None = None) -> list[Finding]:
@@ -62,7 +40,7 @@ async def examine(store: Store, retention: Retention | None = None) -> list[Find
     except PulsedError as error:
         return [Finding("database", Severity.FAIL, str(error), "nothing else could be checked")]
     found = [Finding("database", Severity.OK, f"{facts['engine']}, {facts['database']}")]
-    found += _judged(facts)
+    found += judged(facts)
     try:
         await store.now()  # raises if the schema is not the expected one
     except PulsedError as error:
@@ -80,111 +58,6 @@ async def examine(store: Store, retention: Retention | None = None) -> list[Find
         except PulsedError as error:
             found.append(Finding(check, Severity.FAIL, f"could not be checked: {error}"))
     return found
-
-
-def is_healthy(findings: list[Finding]) -> bool:
-    """Whether nothing failed."""
-    return all(finding.level is not Severity.FAIL for finding in findings)
-
-
-# -- what the database says about itself ----------------------------------------------------------
-
-
-def _journal(mode: str) -> Finding:
-    if mode == "wal":
-        return Finding("journal", Severity.OK, "WAL")
-    detail = f"journal mode {mode}: readers and writers wait for each other"
-    return Finding("journal", Severity.WARN, detail, "the next worker that starts turns WAL on")
-
-
-def _synchronous(level: str) -> Finding:
-    if level == "FULL":
-        return Finding(
-            "synchronous", Severity.OK, "FULL: what was acknowledged survives a power cut"
-        )
-    detail = f"{level}: a power cut may undo the last commits"
-    return Finding("synchronous", Severity.WARN, detail, "fine if that was the intention")
-
-
-def _wal_reset_bug(present: str) -> Finding:
-    if present == "no":
-        return Finding("wal reset", Severity.OK, "this SQLite has no WAL-reset bug")
-    return Finding(
-        "wal reset",
-        Severity.OK,
-        "this SQLite (before 3.51.3) can damage the log when two connections checkpoint at once; "
-        "pulsed never does: it checkpoints only under the write lock",
-        "other programs may write to the file with PRAGMA wal_autocheckpoint = 0",
-    )
-
-
-def _file_system(kind: str) -> Finding:
-    if kind.startswith("remote:"):
-        detail = f"the file is on {kind.removeprefix('remote:')}, whose locks SQLite cannot trust"
-        return Finding(
-            "file system", Severity.FAIL, detail, "move it to a local disk, or to PostgreSQL"
-        )
-    return Finding("file system", Severity.OK, kind)
-
-
-def _file_mode(mode: str) -> Finding:
-    if not mode or not int(mode, 8) & OTHERS:
-        return Finding("file mode", Severity.OK, mode or "files have none here")
-    detail = f"{mode}: every user of this machine can read the jobs, or change them"
-    return Finding("file mode", Severity.WARN, detail, "chmod 600 the file, its -wal and its -shm")
-
-
-def _writable(answer: str) -> Finding:
-    if answer == "yes":
-        return Finding("writable", Severity.OK, "the file and its folder can be written")
-    detail = "this user may not write to the file or its folder: nothing can be enqueued or run"
-    return Finding("writable", Severity.FAIL, detail, "check their owner and mode")
-
-
-def _standby(answer: str) -> Finding:
-    if answer == "no":
-        return Finding("role", Severity.OK, "primary")
-    return Finding(
-        "role", Severity.FAIL, "a standby: it is read only", "point the URL at the primary"
-    )
-
-
-def _autovacuum(setting: str) -> Finding:
-    if setting == "on":
-        return Finding("autovacuum", Severity.OK, "on")
-    detail = "off: dead rows stay, and claims become slow"
-    return Finding("autovacuum", Severity.FAIL, detail, "set autovacuum = on")
-
-
-def _idle_in_transaction(session: str) -> Finding:
-    if session == "none":
-        return Finding("open transactions", Severity.OK, "none is idle")
-    return Finding(
-        "open transactions",
-        Severity.WARN,
-        f"idle in a transaction: {session}; while it is open no dead row can be removed",
-        "end it, or set idle_in_transaction_session_timeout for that application",
-    )
-
-
-_JUDGES: Mapping[str, Callable[[str], Finding]] = {
-    "journal": _journal,
-    "synchronous": _synchronous,
-    "wal_reset_bug": _wal_reset_bug,
-    "file_system": _file_system,
-    "writable": _writable,
-    "file_mode": _file_mode,
-    "standby": _standby,
-    "autovacuum": _autovacuum,
-    "idle_in_transaction": _idle_in_transaction,
-}
-
-
-def _judged(facts: Mapping[str, str]) -> list[Finding]:
-    return [judge(facts[name]) for name, judge in _JUDGES.items() if name in facts]
-
-
-# -- what has to be queried -----------------------------------------------------------------------
 
 
 async def _clock(store: Store) -> list[Finding]:
@@ -338,65 +211,6 @@ def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     return Finding("backlog", level, f"{jobs}, the oldest for {format_duration(age)}", why)
 
 
-async def _schedules(store: Store) -> list[Finding]:
-    now = await store.now()
-    since = now - timedelta(seconds=WAITED_TOO_LONG)
-    active = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ACTIVE))
-    broken = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ERROR))
-    late = await store.schedules.list_page(ScheduleFilter(None, ScheduleState.ACTIVE, since))
-    found = []
-    if broken:
-        errors = [f"{_named(row)}: {row.error}" for row in broken]
-        detail = f"{_number(broken)} cannot be fired: {_several(errors)}"
-        advice = "`pulsed schedules show` says more; `edit` or `resume` starts it again"
-        found.append(Finding("schedules", Severity.FAIL, detail, advice))
-    if late:
-        ages = [f"{_named(row)} for {format_duration(_overdue_by(row, now))}" for row in late]
-        detail = f"{_number(late)} due, and no worker fires them: {_several(ages)}"
-        advice = (
-            "start a worker: each fires schedules of all apps, unless started with --no-schedules"
-        )
-        found.append(Finding("overdue schedules", Severity.FAIL, detail, advice))
-    found += _unknown_zones({row.key: row for row in [*late, *active]}.values())
-    if (ahead := max((_fired_ahead_by(row, now) for row in active), default=0.0)) > CLOCK_TOLERANCE:
-        detail = f"fired {format_duration(ahead)} in the future: the clock has been set back since"
-        advice = "what was fired already is not fired again: they are silent until then"
-        found.append(Finding("schedules and clock", Severity.WARN, detail, advice))
-    return found or [
-        Finding("schedules", Severity.OK, f"{_number(active)} active, none is overdue")
-    ]
-
-
-def _unknown_zones(active: Iterable[ScheduleRow]) -> Iterator[Finding]:
-    """Report time zones unknown to this machine: its workers leave their schedules to others."""
-    unknown: dict[str, list[str]] = {}
-    for row in active:
-        if (zone := _zone_missing_here(row)) is not None:
-            unknown.setdefault(zone, []).append(_named(row))
-    for zone, names in unknown.items():
-        detail = f"this machine does not know {zone!r}, the zone of {_several(names)}"
-        advice = (
-            "workers here leave that to other machines; where none knows the zone, it is not "
-            "fired: update the time zones of the system, or `pip install -U tzdata`"
-        )
-        yield Finding("time zones", Severity.WARN, detail, advice)
-
-
-def _zone_missing_here(row: ScheduleRow) -> str | None:
-    try:
-        zone = row.spec.zone
-        zone_of(zone)
-    except UnknownZone:
-        return zone
-    except InvalidOption:  # unreadable: the schedule's error says so once it is due
-        return None
-    return None
-
-
-def _number(rows: list[ScheduleRow]) -> str:
-    return f"{SCHEDULE_PAGE:,} or more" if len(rows) >= SCHEDULE_PAGE else f"{len(rows):,}"
-
-
 async def _history(retention: Retention, store: Store) -> list[Finding]:
     ages = retention.ages
     if not ages:
@@ -414,28 +228,11 @@ async def _history(retention: Retention, store: Store) -> list[Finding]:
     return [Finding("history", Severity.WARN, detail, advice)]
 
 
-def _overdue_by(row: ScheduleRow, now: datetime) -> float:
-    return (now - (row.next_run_at or now)).total_seconds()
-
-
-def _fired_ahead_by(row: ScheduleRow, now: datetime) -> float:
-    return ((row.last_fired_at or now) - now).total_seconds()
-
-
-def _named(row: ScheduleRow) -> str:
-    return f"{row.name!r} of {row.app!r}"
-
-
-def _several(texts: list[str], most: int = 3) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return "; ".join(texts[:most]) + more
-
-
 CHECKS: Mapping[str, Callable[[Store], Awaitable[list[Finding]]]] = {
     "clock": _clock,
     "workers": _workers,
     "jobs": _jobs,
     "dead letters": _dead_letters,
     "backlog": _backlog,
-    "schedules": _schedules,
+    "schedules": check_schedules,
 }

@@ -28,7 +28,7 @@ from pulsed.rpc.messages.jobs import lease_of, new_job_of, topic_of
 from pulsed.rpc.messages.reports import outcome_of
 from pulsed.rpc.messages.schedules import fire_of, schedule_of, spec_of
 from pulsed.rpc.messages.values import maybe
-from pulsed.rpc.server.checks_workflows import check_family, checked_waiting
+from pulsed.rpc.server.checks.workflows import check_family, checked_waiting
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.store.schedules import Fire
 

@@ -11,7 +11,7 @@ from pulsed.handler.options import checked_due, checked_name
 from pulsed.model.rollup import COUNTS, MINUTE, OTHERS, ErrorRollup, Rollup, error_text, floor
 from pulsed.rpc.messages.errors import invalid
 from pulsed.rpc.messages.rollups import error_of, rollup_of
-from pulsed.rpc.server.checks import converted
+from pulsed.rpc.server.checks.items import converted
 
 MOST_IN_A_MINUTE = 10**9
 """Of any count: an hour of them still fits its column."""

@@ -1,0 +1,162 @@
+"""Claims over the network: on the worker's stream, or on a stream for one claim only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import grpc
+
+from pulsed.errors import TransientStorageError
+from pulsed.model.job import Assignment, TopicPolicy
+from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_once
+from pulsed.rpc.client.connection import LoopSide
+from pulsed.rpc.messages import columnar
+from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, METHODS
+from pulsed.store.base import Listener
+from pulsed.store.blocking import is_blocking
+from pulsed.store.retrying import dequeue_retry_of, retrying
+
+if TYPE_CHECKING:
+    from pulsed.rpc.client.store import RemoteStore
+
+STREAM_JOBS = METHODS["StreamJobs"]
+LONGEST_GRANT = 15.0
+"""Seconds that a server has to answer a grant."""
+
+
+class RemoteClaims:
+    """Claims jobs for the workers of this process."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._store = store
+        self._connection = store.connection
+
+    async def claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        """Claim up to ``limit`` jobs, in as many batches as that takes."""
+        claimed: list[Assignment] = []
+        while topics and limit > len(claimed):
+            most = min(limit - len(claimed), LARGEST_ASSIGNMENT_BATCH)
+            batch = await self._claim(worker_id, queue, topics, most)
+            claimed += batch
+            if len(batch) < most:
+                break
+        return claimed
+
+    async def _claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> list[Assignment]:
+        async def attempt() -> Any:
+            with self._doubting() as host:
+                if is_blocking() or not self._connection.here().wakes:
+                    return await self._claim_alone(host, worker_id, queue, topics, limit)
+                return await self._stream_of(worker_id).claim(queue, topics, limit)
+
+        policy = dequeue_retry_of(self._connection.options)
+        events = self._connection.events
+        batch = await retrying(policy, attempt, what=STREAM_JOBS.action, events=events)
+        return self._assignments(batch, worker_id)
+
+    async def await_jobs(
+        self,
+        worker_id: UUID,
+        queues: Sequence[str],
+        topics: Sequence[TopicPolicy],
+        limit: int,
+        seconds: float,
+    ) -> list[Assignment]:
+        """Let a grant stand at the server for so many seconds; returns the jobs that arrive."""
+        try:
+            with self._doubting():
+                stream = self._stream_of(worker_id)
+                batch = await stream.await_jobs(queues, topics, limit, seconds)
+        except TransientStorageError:  # if it persists, the next claim raises it
+            return []
+        return self._assignments(batch, worker_id)
+
+    def withdraw(self, worker_id: UUID) -> None:
+        """Have the worker's standing grant answered now."""
+        if (stream := self._connection.here().streams.get(worker_id)) is not None:
+            stream.withdraw()
+
+    async def retire(self, worker_id: UUID) -> None:
+        """End the worker's stream."""
+        if (
+            not is_blocking()
+            and (stream := self._connection.here().streams.pop(worker_id, None)) is not None
+        ):
+            await stream.close()
+
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncIterator[Listener]:
+        """Call ``wake`` when a server offers jobs to a worker of this loop."""
+        side = self._connection.here()
+        side.wakes.append(wake)
+        try:
+            yield StreamListener(side)
+        finally:
+            side.wakes.remove(wake)
+            if not side.wakes:
+                await side.close_streams()
+
+    @contextmanager
+    def _doubting(self) -> Iterator[str]:
+        """Count a claim that fails as doubtful, for it may have been committed; yields the host."""
+        host = self._connection.endpoints.current
+        try:
+            yield host
+        except grpc.RpcError as failure:
+            self._store.doubtful_claims += 1
+            raise self._connection.failed(failure, STREAM_JOBS, host) from failure
+        except BaseException as error:
+            self._store.doubtful_claims += 1
+            if isinstance(error, TransientStorageError):
+                self._connection.endpoints.leave(host)
+            raise
+
+    def _assignments(self, batch: Any, worker_id: UUID) -> list[Assignment]:
+        self._store.doubtful_claims += batch.lost_answers
+        return columnar.assignments_of(batch, worker_id)
+
+    async def _claim_alone(
+        self, host: str, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> Any:
+        asked = (self._connection.metadata, worker_id, queue, topics, limit, LONGEST_GRANT)
+        if is_blocking():
+            with self._connection.calls:
+                return claim_blocking(self._connection.blocking.call(host, STREAM_JOBS), *asked)
+        return await claim_once(self._connection.here().channels.call(host, STREAM_JOBS), *asked)
+
+    def _stream_of(self, worker_id: UUID) -> ClaimStream:
+        side = self._connection.here()
+        if worker_id not in side.streams:
+
+            def connect() -> tuple[str, Any]:
+                host = self._connection.endpoints.current
+                call = side.channels.call(host, STREAM_JOBS)
+                return host, call(metadata=self._connection.metadata)
+
+            side.streams[worker_id] = ClaimStream(
+                worker_id,
+                connect,
+                self._connection.endpoints.leave,
+                side.wake,
+                seconds=LONGEST_GRANT,
+                on_change=lambda connected: self._store.publish_listening(connected=connected),
+            )
+        return side.streams[worker_id]
+
+
+class StreamListener(Listener):
+    """Healthy while a stream is open, on which offers arrive."""
+
+    def __init__(self, side: LoopSide) -> None:
+        self._side = side
+
+    @property
+    def healthy(self) -> bool:
+        return any(stream.is_open for stream in self._side.streams.values())

@@ -1,0 +1,1 @@
+"""What a server accepts: each item of a request is checked before a store sees it."""
