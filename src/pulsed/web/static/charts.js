@@ -26,10 +26,10 @@
     latency: {
       columns: ["wait_p50", "wait_p95", "run_p50", "run_p95"],
       series: () => [
-        { label: "wait p50", stroke: color("--calm"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true },
-        { label: "wait p95", stroke: color("--calm"), width: 1.5, value: (_, v) => duration(v), spanGaps: true },
-        { label: "run p50", stroke: color("--busy"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true },
-        { label: "run p95", stroke: color("--busy"), width: 1.5, value: (_, v) => duration(v), spanGaps: true },
+        { label: "wait p50", stroke: color("--calm"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
+        { label: "wait p95", stroke: color("--calm"), width: 1.5, value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
+        { label: "run p50", stroke: color("--busy"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
+        { label: "run p95", stroke: color("--busy"), width: 1.5, value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
       ],
       values: (_, ticks) => ticks.map(duration),
     },
