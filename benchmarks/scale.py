@@ -31,6 +31,8 @@ class Scale:
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""
     idle_seconds: float = 10.0
+    observed: int = 300_000
+    """Jobs drained with and without statistics and metrics, in turns."""
     memory: int = 200_000
     """Jobs over which the memory of a worker is watched."""
     steps: int = 1_000
@@ -60,6 +62,7 @@ GLANCE = Scale(
     pickups=40,
     kills=1,
     idle_seconds=10.0,
+    observed=60_000,
     memory=20_000,
     steps=200,
     children=2_000,

@@ -13,6 +13,7 @@ from benchmarks.results import PULSED, Results, ratio
 from benchmarks.workloads.drain import our_name, raw_name
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
+from benchmarks.workloads.observed import COST, METRICS, OFF, STATISTICS
 from benchmarks.workloads.operators import WAIT
 from benchmarks.workloads.recovery import BOUND
 from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
@@ -125,6 +126,7 @@ def _targets() -> list[Target]:
         found += _workflow_targets(engine)
         found += _footprint_targets(engine)
         found += _operator_targets(engine)
+        found += _observed_targets(engine)
     return found
 
 
@@ -260,6 +262,20 @@ def _workflow_targets(engine: str) -> list[Target]:
             _relative("fan-out", engine, CHILDREN, PLAIN),
             0.6,
         ),
+    ]
+
+
+def _observed_targets(engine: str) -> list[Target]:
+    return [
+        Target(
+            f"processor time of a job{mode.removeprefix(PULSED)}",
+            engine,
+            "without",
+            _relative("observed", engine, mode, OFF, COST),
+            1.05,
+            at_least=False,
+        )
+        for mode in (STATISTICS, METRICS)
     ]
 
 

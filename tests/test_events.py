@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -33,7 +34,7 @@ from pulsed.events import (
     StorageRetried,
 )
 from pulsed.model.backoff import RetryPolicy
-from pulsed.model.events import ENDS, KINDS
+from pulsed.model.events import ENDS, KINDS, EventCount
 from pulsed.model.job import Status
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
@@ -63,7 +64,9 @@ class Seen:
 
     def __init__(self, store: Store, kinds: Collection[type[Event]] = KINDS) -> None:
         self.batches: list[Sequence[Event]] = []
+        self.counts: list[EventCount] = []
         self.stop = store.events.subscribe(self.batches.append, kinds)
+        store.events.subscribe(self.counts.extend, [EventCount])
 
     @property
     def all(self) -> list[Event]:
@@ -79,6 +82,15 @@ class Seen:
 
     def ends_of(self, job_id: UUID) -> list[Event]:
         return [each for each in self.of_job(job_id) if isinstance(each, RunFinished)]
+
+    def must_be_counted(self) -> None:
+        """See that what only counts was told the same."""
+        told: Counter[Any] = Counter()
+        for each in self.counts:
+            told[each.kind, each.queue, each.topic] += each.count
+        assert told == Counter(
+            (type(each), each.queue, each.topic) for each in self.all if isinstance(each, JobEvent)
+        )
 
 
 # -- the bus --------------------------------------------------------------------------------------
@@ -220,6 +232,7 @@ async def test_every_end_of_a_run_has_its_event(
     assert type(ended) is event
     assert {name: getattr(ended, name) for name in fields} == fields
     assert seen.ends_of(job_id) == [ended]
+    seen.must_be_counted()
 
 
 async def test_a_run_that_times_out_failed_with_a_timeout_error(store: Store):
@@ -247,6 +260,7 @@ async def test_a_run_that_is_stopped_is_cancelled(store: Store):
         await begun.wait()
         await store.cancel([job_id])
         assert type(await seen.end_of(job_id)) is RunCancelled
+    seen.must_be_counted()
 
 
 async def test_a_failed_run_of_a_job_that_was_cancelled_meanwhile_is_cancelled(store: Store):
@@ -267,6 +281,7 @@ async def test_a_failed_run_of_a_job_that_was_cancelled_meanwhile_is_cancelled(s
         await store.cancel([job_id])
         go_on.set()
         assert type(await seen.end_of(job_id)) is RunCancelled
+    seen.must_be_counted()
     assert (await store.get([job_id]))[job_id].status is Status.CANCELLED
 
 
@@ -282,6 +297,7 @@ async def test_an_aborted_run_is_handed_back(store: Store):
         await begun.wait()
         await it.stop(abort=True)
     assert type(await seen.end_of(job_id)) is RunHandedBack
+    seen.must_be_counted()
 
 
 async def test_a_run_that_lost_its_lease_publishes_only_that(store: Store, backend: Backend):
@@ -298,6 +314,7 @@ async def test_a_run_that_lost_its_lease_publishes_only_that(store: Store, backe
         go_on.set()
         assert type(await seen.end_of(job_id)) is RunLeaseLost
     assert [type(each) for each in seen.of_job(job_id)] == [RunStarted, RunLeaseLost]
+    seen.must_be_counted()
 
 
 async def test_a_heartbeat_that_finds_the_lease_lost_publishes_it_once(
@@ -316,6 +333,7 @@ async def test_a_heartbeat_that_finds_the_lease_lost_publishes_it_once(
         await beat(it)
         assert type(await seen.end_of(job_id)) is RunLeaseLost
     assert [type(each) for each in seen.of_job(job_id)] == [RunStarted, RunLeaseLost]
+    seen.must_be_counted()
 
 
 async def test_events_of_a_batch_are_published_together(store: Store):
@@ -327,6 +345,30 @@ async def test_events_of_a_batch_are_published_together(store: Store):
     async with working(store, work):
         await until(lambda: sum(isinstance(each, RunSucceeded) for each in seen.all) == len(ids))
     assert len(seen.batches) <= 2 + 2  # one claim and one report, unless something came between
+
+
+async def test_what_only_counts_gets_numbers_and_no_event_is_made(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    """The waits and durations are there, in the buckets of the histograms."""
+    ids = await submit_many(store, "work", 8)
+    counts: list[EventCount] = []
+    store.events.subscribe(counts.extend, [EventCount])
+    monkeypatch.setattr("pulsed.engine.worker.run_events._event", None)
+
+    async def work(n: int) -> None:
+        if n == 7:
+            await asyncio.sleep(0.003)
+
+    async with working(store, work, stats=False) as it:
+        await until(lambda: sum(each.count for each in counts) == 2 * len(ids))
+    for kind in (RunStarted, RunSucceeded):
+        own = [each for each in counts if each.kind is kind]
+        assert {(each.queue, each.topic, each.worker_id) for each in own} == {
+            ("default", "work", it.worker.id)
+        }
+        assert sum(sum(each.buckets.values()) for each in own) == len(ids)
+    assert 0.003 <= sum(each.seconds for each in counts if each.kind is RunSucceeded) < 10
 
 
 async def test_without_a_subscriber_nothing_is_made(store: Store, monkeypatch: pytest.MonkeyPatch):
@@ -400,6 +442,7 @@ async def test_a_watchdog_publishes_the_ends_of_silent_runs(
         assert isinstance(end, RunEvent)
         assert (end.worker_id, end.queue, end.attempt) == (ALICE, "default", 1)
         assert end.waited is None
+    seen.must_be_counted()
 
 
 async def test_a_storage_retry_is_published():

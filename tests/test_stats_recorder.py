@@ -12,7 +12,7 @@ import pytest
 
 from pulsed import JobFailed, NoRetry, Pulse
 from pulsed.engine import stats as stats_module
-from pulsed.engine.stats import COUNTED, MOST_MINUTES, StatsRecorder
+from pulsed.engine.stats import MOST_MINUTES, StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import ServerTooOld, TransientStorageError
@@ -23,6 +23,7 @@ from pulsed.model.events import (
     RunHandedBack,
     RunStarted,
     RunSucceeded,
+    counts_of,
 )
 from pulsed.model.retention import Retention
 from pulsed.model.rollup import FOLD_AFTER, LONGEST_MESSAGE, MINUTE, MOST_ERRORS, MOST_LANES, floor
@@ -44,6 +45,11 @@ def failure(clock, error_type="ValueError", error="ValueError: no", kind=JobRetr
     return event(kind, clock, error_type=error_type, error=error, **more)
 
 
+def publish(store, events, worker=WORKER):
+    """Publish events as a worker does, or as a watchdog: without a worker."""
+    store.events.publish([*events, *counts_of(events, worker)])
+
+
 async def recorded(store, clock):
     return (await store.rollups.totals(clock() - timedelta(hours=1))).stats
 
@@ -59,10 +65,11 @@ def recorder(store):
 
 
 async def test_each_kind_of_event_is_counted(store, clock, recorder):
-    publish = store.events.publish
-    publish([event(RunStarted, clock)] * 6)
-    publish([event(RunSucceeded, clock)] * 2 + [event(RunCancelled, clock)])
-    publish([failure(clock), failure(clock, kind=JobDeadLettered), event(RunHandedBack, clock)])
+    publish(store, [event(RunStarted, clock)] * 6)
+    publish(store, [event(RunSucceeded, clock)] * 2 + [event(RunCancelled, clock)])
+    publish(
+        store, [failure(clock), failure(clock, kind=JobDeadLettered), event(RunHandedBack, clock)]
+    )
     await recorder.flush()
     stats = await recorded(store, clock)
     assert (stats.started, stats.succeeded, stats.failed) == (6, 2, 1)
@@ -76,8 +83,8 @@ async def test_each_kind_of_event_is_counted(store, clock, recorder):
 
 async def test_only_its_own_workers_runs_are_counted(store, clock, recorder):
     """Two workers of a process share a bus, and a watchdog publishes the runs of silent ones."""
-    store.events.publish([event(RunSucceeded, clock, worker=uuid4())])
-    store.events.publish([failure(clock, waited=None, ran=None)])
+    publish(store, [event(RunSucceeded, clock, worker=uuid4())], worker=uuid4())
+    publish(store, [failure(clock, waited=None, ran=None)], worker=None)
     await recorder.flush()
     assert (await recorded(store, clock)).ended == 0
 
@@ -114,10 +121,10 @@ async def test_a_flush_writes_only_what_has_changed(store, clock, recorder):
         return await record(who, rollups, errors)
 
     store.rollups.record = counting
-    store.events.publish([event(RunStarted, clock, topic=topic) for topic in "abc"])
+    publish(store, [event(RunStarted, clock, topic=topic) for topic in "abc"])
     await recorder.flush()
     await recorder.flush()
-    store.events.publish([event(RunStarted, clock, topic="b"), failure(clock, topic="b")])
+    publish(store, [event(RunStarted, clock, topic="b"), failure(clock, topic="b")])
     await recorder.flush()
     assert calls == [(3, 0), (1, 1)]
     assert (await recorded(store, clock)).started == 4
@@ -126,7 +133,7 @@ async def test_a_flush_writes_only_what_has_changed(store, clock, recorder):
 async def test_totals_of_a_minute_go_on_over_several_flushes_and_minutes(store, clock, recorder):
     for _ in range(3):
         for _ in range(2):
-            store.events.publish([event(RunSucceeded, clock)])
+            publish(store, [event(RunSucceeded, clock)])
             await recorder.flush()
         clock.advance(MINUTE)
     rows = await store.rollups.series(clock() - timedelta(minutes=5), step=MINUTE)
@@ -139,7 +146,7 @@ async def test_what_a_flush_could_not_write_goes_with_the_next(store, clock, rec
 
     record, store.rollups.record = store.rollups.record, away
     for _ in range(3):
-        store.events.publish([event(RunSucceeded, clock), failure(clock)])
+        publish(store, [event(RunSucceeded, clock), failure(clock)])
         with pytest.raises(TransientStorageError):
             await recorder.flush()
         clock.advance(MINUTE)
@@ -156,7 +163,7 @@ async def test_a_flush_that_is_cancelled_loses_nothing(store, clock, recorder):
         await asyncio.Event().wait()
 
     record, store.rollups.record = store.rollups.record, never
-    store.events.publish([event(RunSucceeded, clock)])
+    publish(store, [event(RunSucceeded, clock)])
     flushing = asyncio.create_task(recorder.flush())
     await asyncio.sleep(0)
     flushing.cancel()
@@ -167,23 +174,23 @@ async def test_a_flush_that_is_cancelled_loses_nothing(store, clock, recorder):
 
 
 async def test_the_end_writes_what_is_left_and_ends_the_subscription(store, clock, recorder):
-    store.events.publish([event(RunSucceeded, clock)])
+    publish(store, [event(RunSucceeded, clock)])
     await recorder.close()
-    store.events.publish([event(RunSucceeded, clock)])
+    publish(store, [event(RunSucceeded, clock)])
     await recorder.flush()
     assert (await recorded(store, clock)).succeeded == 1
-    assert COUNTED.isdisjoint(store.events.wanted)
+    assert store.events.wanted == frozenset()
 
 
 async def test_a_clock_that_was_set_back_overwrites_no_total(store, clock, recorder):
     """The same minute comes a second time: a new recorder counts it."""
     start = clock()
     for _ in range(3):
-        store.events.publish([event(RunSucceeded, clock)])
+        publish(store, [event(RunSucceeded, clock)])
         await recorder.flush()
         clock.advance(2 * MINUTE)
     clock.advance((start - clock()).total_seconds())
-    store.events.publish([event(RunSucceeded, clock)])
+    publish(store, [event(RunSucceeded, clock)])
     await recorder.flush()
     clock.advance(10 * MINUTE)
     assert (await recorded(store, clock)).succeeded == 4
@@ -191,9 +198,9 @@ async def test_a_clock_that_was_set_back_overwrites_no_total(store, clock, recor
 
 async def test_a_clock_that_is_a_little_behind_counts_in_the_newest_minute(store, clock, recorder):
     clock.advance(MINUTE)
-    store.events.publish([event(RunSucceeded, clock)])
+    publish(store, [event(RunSucceeded, clock)])
     clock.advance(-0.01)
-    store.events.publish([event(RunSucceeded, clock)])
+    publish(store, [event(RunSucceeded, clock)])
     clock.advance(0.01)
     await recorder.flush()
     rows = await store.rollups.series(clock() - timedelta(minutes=5), step=MINUTE)
@@ -228,8 +235,8 @@ async def test_what_is_too_much_to_tell_apart_is_counted_in_one_row():
     clock = Clock()
     recorder = StatsRecorder(store, WORKER)
     recorder.start()
-    store.events.publish([event(RunStarted, clock, topic=f"t{n}") for n in range(MOST_LANES + 50)])
-    store.events.publish([failure(clock, f"Error{n}") for n in range(MOST_ERRORS + 50)])
+    publish(store, [event(RunStarted, clock, topic=f"t{n}") for n in range(MOST_LANES + 50)])
+    publish(store, [failure(clock, f"Error{n}") for n in range(MOST_ERRORS + 50)])
     await recorder.flush()
     [(_, rollups, errors)] = store.flushes
     assert len(rollups) <= MOST_LANES + 1
@@ -256,7 +263,7 @@ async def test_minutes_that_cannot_be_written_are_bounded():
     recorder = StatsRecorder(store, WORKER)
     recorder.start()
     for _ in range(3 * MOST_MINUTES):
-        store.events.publish([event(RunSucceeded, clock)])
+        publish(store, [event(RunSucceeded, clock)])
         with pytest.raises(TransientStorageError):
             await recorder.flush()
         clock.advance(MINUTE)

@@ -13,6 +13,7 @@ from benchmarks.workloads.enqueue import measure_bulk, measure_enqueue
 from benchmarks.workloads.flatness import measure_beside, measure_snapshot
 from benchmarks.workloads.footprint import measure_idle, measure_memory, measure_storage
 from benchmarks.workloads.latency import measure_pickup, measure_steady
+from benchmarks.workloads.observed import TURN, measure_observed
 from benchmarks.workloads.operators import measure_operators
 from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.recovery import measure_recovery
@@ -147,6 +148,18 @@ queue: the maximum of all samples, and the first sample after each tenth of the 
 `--quick`, several tenths share a sample).""",
         lambda scale: f"{scale.memory:,} jobs",
         samples=lambda _: 1,
+        quick=False,
+    ),
+    "observed": Workload(
+        measure_observed,
+        "Statistics and metrics",
+        f"""\
+One worker with 100 slots drains no-op jobs. After every {TURN:,} of them it changes between
+neither, statistics, and both. The figure is the processor time of the worker's process, and the
+target compares neighbouring turns. Workers write their statistics every five seconds: that flush is
+measured separately.""",
+        lambda scale: f"{scale.observed:,} jobs",
+        samples=lambda scale: scale.observed // (3 * TURN),
         quick=False,
     ),
     "steps": Workload(

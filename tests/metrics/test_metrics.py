@@ -18,7 +18,13 @@ from pulsed.listen_address import ListenAddress
 from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, ProcessCounts
 from pulsed.metrics.load import SHOWN_FOR, LoadMetrics, Loads
 from pulsed.metrics.monitoring import Monitoring
-from pulsed.model.events import JobDeadLettered, ListenerChanged, RunStarted, StorageRetried
+from pulsed.model.events import (
+    JobDeadLettered,
+    ListenerChanged,
+    RunStarted,
+    StorageRetried,
+    counts_of,
+)
 from pulsed.model.job import Status
 from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
@@ -153,8 +159,8 @@ def a_run(kind: type[Any], topic: str, **fields: Any) -> Any:
 def test_topics_beyond_the_limit_share_one_label_and_those_of_the_app_come_first():
     counts = ProcessCounts([("default", "mine")])
     for n in range(MOST_LANES + 50):
-        counts.add([a_run(RunStarted, f"t{n}")])
-    counts.add([a_run(RunStarted, "mine")])
+        counts.add(counts_of([a_run(RunStarted, f"t{n}")]))
+    counts.add(counts_of([a_run(RunStarted, "mine")]))
     assert len(counts.lanes) == MOST_LANES + 1
     assert sum(counts.lanes[OTHER, OTHER].wait.counts) == 51
     assert sum(counts.lanes["default", "mine"].wait.counts) == 1
@@ -162,8 +168,10 @@ def test_topics_beyond_the_limit_share_one_label_and_those_of_the_app_come_first
 
 def test_a_run_whose_worker_went_silent_counts_without_a_duration():
     counts = ProcessCounts()
-    silent = a_run(JobDeadLettered, "t", ran=None, error_type="LeaseExpired", error="…")
-    counts.add([silent, StorageRetried("claim", "E", "…"), ListenerChanged(connected=False)])
+    silent = counts_of(
+        [a_run(JobDeadLettered, "t", ran=None, error_type="LeaseExpired", error="…")]
+    )
+    counts.add([*silent, StorageRetried("claim", "E", "…"), ListenerChanged(connected=False)])
     lane = counts.lanes["default", "t"]
     assert lane.dead_lettered == 1
     assert sum(lane.outcomes) == 1

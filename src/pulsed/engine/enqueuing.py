@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from uuid import UUID
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from pulsed.engine.around import Around, enter_plain
 from pulsed.errors import ConfigError
 from pulsed.handler.options import checked_option
-from pulsed.model.events import JobEnqueued
+from pulsed.model.events import EventCount, JobEnqueued
 from pulsed.model.job import NewJob
 from pulsed.store.event_bus import Events
 
@@ -73,8 +74,16 @@ def enqueuing(arounds: Sequence[Around], jobs: Sequence[NewJob]) -> Iterator[Seq
         raise ConfigError("@app.around_enqueue caught the error of an enqueue; let it pass.")
 
 
-def publish_enqueued(events: Events, jobs: Iterable[NewJob]) -> None:
+def publish_enqueued(events: Events, jobs: Collection[NewJob]) -> None:
     """Publish that jobs were stored, with the time of this process."""
-    if JobEnqueued in events.wanted:
-        at = datetime.now(UTC)
+    wanted = events.wanted
+    if JobEnqueued not in wanted and EventCount not in wanted:
+        return
+    at = datetime.now(UTC)
+    if EventCount in wanted:
+        lanes = Counter((job.queue, job.topic) for job in jobs)
+        events.publish(
+            [EventCount(JobEnqueued, *lane, at, None, n, 0.0, {}) for lane, n in lanes.items()]
+        )
+    if JobEnqueued in wanted:
         events.publish([JobEnqueued(job.id, job.topic, job.queue, at) for job in jobs])

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import uuid
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -22,23 +22,25 @@ from uuid import UUID
 from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
 from pulsed.model.events import (
-    Event,
+    EventCount,
     JobDeadLettered,
+    JobEvent,
     JobRetryScheduled,
+    Published,
     RunCancelled,
+    RunFailed,
     RunStarted,
     RunSucceeded,
+    counts_of,
 )
 from pulsed.model.rollup import (
-    BOUNDS,
-    BUCKETS,
     LATEST,
     MINUTE,
     MOST_ERRORS,
     MOST_LANES,
     OTHERS,
+    Durations,
     ErrorRollup,
-    Histogram,
     Rollup,
     Stats,
     error_text,
@@ -59,10 +61,16 @@ MOST_MINUTES = int(LATEST // MINUTE) + 1
 """Minutes that are kept while flushes fail; the database would ignore older ones."""
 A_MINUTE = timedelta(seconds=MINUTE)
 
-COUNTED: frozenset[type[Event]] = frozenset(
-    {RunStarted, RunSucceeded, JobRetryScheduled, JobDeadLettered, RunCancelled}
-)
-"""The events that are counted."""
+COUNTS: dict[type[JobEvent], str] = {
+    RunStarted: "started",
+    RunSucceeded: "succeeded",
+    JobRetryScheduled: "failed",
+    JobDeadLettered: "dead_lettered",
+    RunCancelled: "cancelled",
+}
+"""The events that are counted, and where."""
+ERRORS: frozenset[type[Published]] = frozenset({JobRetryScheduled, JobDeadLettered})
+"""The events whose errors are kept."""
 
 LaneKey: TypeAlias = tuple[str, str]
 
@@ -90,7 +98,11 @@ class StatsRecorder:
     def start(self) -> None:
         """Count the worker's runs from now on."""
         if self._worker_id is not None:
-            self._unsubscribe = self._store.events.subscribe(self._count_own, COUNTED)
+            self._unsubscribe = self._store.events.subscribe(self._count_own, {EventCount, *ERRORS})
+
+    def stop(self) -> None:
+        """Count nothing more."""
+        self._unsubscribe()
 
     async def run(self) -> None:
         """Flush for ever."""
@@ -110,7 +122,7 @@ class StatsRecorder:
 
     async def close(self) -> None:
         """Stop counting, and write what is left; not for ever."""
-        self._unsubscribe()
+        self.stop()
         with contextlib.suppress(StorageError, TimeoutError):
             async with asyncio.timeout(LAST_FLUSH):
                 await self.flush()
@@ -138,19 +150,23 @@ class StatsRecorder:
             minute for minute in self._minutes[:-1] if minute.has_changed
         ] + self._minutes[-1:]
 
-    def count(self, events: Sequence[Event]) -> None:
+    def count(self, events: Sequence[JobEvent]) -> None:
         """Count events that happened at the same time."""
-        minute = None
+        for counted in counts_of(events):
+            self._minute_of(counted.at).count(counted)
         for event in events:
-            if type(event) in COUNTED:
-                minute = minute or self._minute_of(event.at)  # type: ignore[union-attr]
-                minute.count(event)
+            if isinstance(event, RunFailed):
+                self._minute_of(event.at).count_error(event)
 
-    def _count_own(self, events: Sequence[Event]) -> None:
-        """Count events of the worker's own runs; a batch is of one worker, or of a watchdog."""
-        first: Any = events[0]
-        if first.worker_id == self._worker_id and first.waited is not None:
-            self._minute_of(first.at).count_all(events)
+    def _count_own(self, published: Sequence[EventCount | RunFailed]) -> None:
+        """Count what happened to the worker's own runs; watchdogs call ``count`` instead."""
+        for each in published:
+            if each.worker_id != self._worker_id:
+                continue
+            if isinstance(each, EventCount):
+                self._minute_of(each.at).count(each)
+            elif each.waited is not None:  # None: a watchdog's
+                self._minute_of(each.at).count_error(each)
 
     def _minute_of(self, at: datetime) -> _Minute:
         """Return the minute to count in.
@@ -200,45 +216,18 @@ class _Minute:
         self._changed |= {(each.queue or OTHERS, each.topic or OTHERS) for each in rollups}
         self._changed_errors |= {(each.queue, each.topic, each.error) for each in errors}
 
-    def count_all(self, events: Sequence[Any]) -> None:
-        """Count a batch. This runs for every job, so the frequent kinds are counted in place."""
-        queue = topic = None
-        for event in events:
-            if event.topic != topic or event.queue != queue:
-                topic, queue = event.topic, event.queue
-                lane = self._lane(queue, topic)
-                runs, waits = lane.runs, lane.waits
-            kind = type(event)
-            if kind is RunSucceeded:
-                seconds = event.ran
-                lane.succeeded += 1
-                lane.ran += seconds
-                runs[bisect_left(BOUNDS, seconds)] += 1
-            elif kind is RunStarted:
-                seconds = event.waited
-                lane.started += 1
-                lane.waited += seconds
-                waits[bisect_left(BOUNDS, seconds)] += 1
-            else:
-                self.count(event)
+    def count(self, counted: EventCount) -> None:
+        """Count events of one kind, queue and topic."""
+        name = COUNTS.get(counted.kind)
+        if name is None:
+            return
+        lane = self._lane(counted.queue, counted.topic)
+        lane.counts[name] += counted.count
+        durations = lane.wait if counted.kind is RunStarted else lane.run
+        durations.add(counted.seconds, counted.buckets)
 
-    def count(self, event: Any) -> None:
-        """Count one event."""
-        match event:
-            case RunStarted() | RunSucceeded():
-                self.count_all([event])
-                return
-            case JobRetryScheduled() | JobDeadLettered():
-                self._count_error(event)
-        lane = self._lane(event.queue, event.topic)
-        lane.failed += type(event) is JobRetryScheduled
-        lane.dead_lettered += type(event) is JobDeadLettered
-        lane.cancelled += type(event) is RunCancelled
-        if event.ran is not None:
-            lane.runs[bisect_left(BOUNDS, event.ran)] += 1
-            lane.ran += event.ran
-
-    def _count_error(self, event: JobRetryScheduled | JobDeadLettered) -> None:
+    def count_error(self, event: RunFailed) -> None:
+        """Count an error, and keep its message."""
         name, message = error_text(event.error_type, event.error)
         key = (event.queue, event.topic, name)
         if key not in self._errors and len(self._errors) >= MOST_ERRORS:
@@ -263,23 +252,11 @@ class _Minute:
 class _Lane:
     """The counts of a queue and topic in one minute."""
 
-    __slots__ = (
-        *("cancelled", "dead_lettered", "failed", "ran", "runs", "started", "succeeded"),
-        *("waited", "waits"),
-    )
+    __slots__ = ("counts", "run", "wait")
 
     def __init__(self) -> None:
-        self.started = self.succeeded = self.failed = self.dead_lettered = self.cancelled = 0
-        self.waits, self.runs = [0] * BUCKETS, [0] * BUCKETS
-        self.waited = self.ran = 0.0
+        self.counts: Counter[str] = Counter()
+        self.wait, self.run = Durations(), Durations()
 
     def stats(self) -> Stats:
-        return Stats(
-            started=self.started,
-            succeeded=self.succeeded,
-            failed=self.failed,
-            dead_lettered=self.dead_lettered,
-            cancelled=self.cancelled,
-            wait=Histogram(tuple(self.waits), self.waited),
-            run=Histogram(tuple(self.runs), self.ran),
-        )
+        return Stats(**self.counts, wait=self.wait.histogram(), run=self.run.histogram())

@@ -1,25 +1,25 @@
 """Counts the events of a process: plain numbers by queue and topic, ready to be scraped.
 
-This runs once per run of a job, so it does nothing but add. prometheus_client's own counters take
+This runs for every batch of runs, so it does nothing but add. prometheus_client's own counters take
 a lock and make objects for each addition; here one lock covers a batch of events.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pulsed.model.events import (
-    ENDS,
-    Event,
+    EventCount,
     JobDeadLettered,
     JobEnqueued,
+    JobEvent,
     JobRetryScheduled,
     JobsClaimed,
     LeasesExpired,
     ListenerChanged,
+    Published,
     RunCancelled,
     RunHandedBack,
     RunLeaseLost,
@@ -29,7 +29,7 @@ from pulsed.model.events import (
     RunSuspended,
     StorageRetried,
 )
-from pulsed.model.rollup import BOUNDS, BUCKETS
+from pulsed.model.rollup import Durations, buckets_of
 
 MOST_LANES = 200
 """Pairs of a queue and a topic that have labels of their own; ``OTHER`` has the rest."""
@@ -37,7 +37,7 @@ MOST_QUEUES = 100
 MOST_OPERATIONS = 50
 OTHER = "other"
 
-OUTCOMES: dict[type[Event], str] = {
+OUTCOMES: dict[type[JobEvent], str] = {
     RunSucceeded: "succeeded",
     JobRetryScheduled: "failed",
     JobDeadLettered: "dead_lettered",
@@ -56,27 +56,12 @@ _DECIDED = frozenset(
 )
 """The outcomes whose durations are counted, as the statistics in the database do."""
 
-COUNTED: frozenset[type[Event]] = ENDS | {
-    JobEnqueued, RunStarted, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged
-}  # fmt: skip
+COUNTED: frozenset[type[Published]] = frozenset(
+    {EventCount, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged}
+)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-
-class Durations:
-    """Durations in the buckets of the statistics."""
-
-    __slots__ = ("counts", "seconds")
-
-    def __init__(self) -> None:
-        self.counts = [0] * BUCKETS
-        self.seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.seconds += seconds
 
 
 class LaneCounts:
@@ -146,32 +131,35 @@ class ProcessCounts:
         for lane in lanes:
             _ = self.lanes[lane]
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[Published]) -> None:
         """Count events."""
         with self._lock:
             for event in events:
                 self._add(event)
 
-    def _add(self, event: Any) -> None:
-        kind = type(event)
-        position = _POSITIONS.get(kind)
-        if position is not None:
-            lane = self.lanes[event.queue, event.topic]
-            lane.outcomes[position] += 1
-            if position in _DECIDED and event.ran is not None:
-                lane.run.add(event.ran)
-        elif kind is RunStarted:
-            if event.waited is not None:
-                self.lanes[event.queue, event.topic].wait.add(event.waited)
-        elif kind is JobEnqueued:
-            self.lanes[event.queue, event.topic].enqueued += 1
-        elif kind is JobsClaimed:
-            claims = self.claims[event.queue]
-            claims.jobs += event.jobs
-            claims.took.add(event.seconds)
-        elif kind is LeasesExpired:
-            self.leases_expired += event.count
-        elif kind is StorageRetried:
-            self.retries[event.operation][0] += 1
-        elif kind is ListenerChanged:
-            self.listening = event.connected
+    def _add(self, event: Published) -> None:
+        match event:
+            case EventCount():
+                self._add_counted(event)
+            case JobsClaimed():
+                claims = self.claims[event.queue]
+                claims.jobs += event.jobs
+                claims.took.add(event.seconds, buckets_of([event.seconds]))
+            case LeasesExpired():
+                self.leases_expired += event.count
+            case StorageRetried():
+                self.retries[event.operation][0] += 1
+            case ListenerChanged():
+                self.listening = event.connected
+
+    def _add_counted(self, counted: EventCount) -> None:
+        lane = self.lanes[counted.queue, counted.topic]
+        if counted.kind is JobEnqueued:
+            lane.enqueued += counted.count
+        elif counted.kind is RunStarted:
+            lane.wait.add(counted.seconds, counted.buckets)
+        else:
+            position = _POSITIONS[counted.kind]
+            lane.outcomes[position] += counted.count
+            if position in _DECIDED:
+                lane.run.add(counted.seconds, counted.buckets)

@@ -23,11 +23,11 @@ from prometheus_client.core import (
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from pulsed.metrics.counts import NAMES, Durations, ProcessCounts
+from pulsed.metrics.counts import NAMES, ProcessCounts
 from pulsed.metrics.endpoint import Answer
 from pulsed.metrics.load import Loads
 from pulsed.metrics.process import ProcessState
-from pulsed.model.rollup import BOUNDS
+from pulsed.model.rollup import BOUNDS, Durations
 from pulsed.version import __version__
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"

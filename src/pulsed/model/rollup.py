@@ -6,8 +6,8 @@ topics are added by ``+``; the database does the same with ``sum``. Everything h
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -54,6 +54,19 @@ OTHERS = ""
 """The queue, topic or error of everything beyond those bounds: no real name is empty."""
 
 By = Literal["queue", "topic"]
+
+
+def buckets_of(durations: Iterable[float]) -> Mapping[int, int]:
+    """Return how many durations are in each bucket that has any."""
+    ordered = sorted(durations)  # so that a batch takes a search for each bucket, not for each run
+    buckets: dict[int, int] = {}
+    begin, end = 0, len(ordered)
+    while begin < end:
+        bucket = bisect_left(BOUNDS, ordered[begin])
+        after = bisect_right(ordered, BOUNDS[bucket]) if bucket < len(BOUNDS) else end
+        buckets[bucket] = after - begin
+        begin = after
+    return buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,26 @@ class Histogram:
 
 
 NO_DURATIONS = Histogram()
+
+
+class Durations:
+    """A histogram that is being counted."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * BUCKETS
+        self.seconds = 0.0
+
+    def add(self, seconds: float, buckets: Mapping[int, int]) -> None:
+        """Add durations: their sum, and how many are in each bucket."""
+        self.seconds += seconds
+        for bucket, count in buckets.items():
+            self.counts[bucket] += count
+
+    def histogram(self) -> Histogram:
+        """Return what was counted so far."""
+        return Histogram(tuple(self.counts), self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from pulsed.model.events import KINDS, Event
+from pulsed.model.events import KINDS, Published
 from pulsed.store.log_throttle import Throttle
 
 log = logging.getLogger("pulsed.events")
@@ -20,13 +20,13 @@ log = logging.getLogger("pulsed.events")
 QUIET = 60.0
 """Seconds between two log lines about one subscriber's errors."""
 
-Subscriber: TypeAlias = Callable[[Sequence[Event]], object]
+Subscriber: TypeAlias = Callable[[Sequence[Any]], object]
 """Gets events in batches, in any thread. It must be quick, and thread-safe."""
 
 
 class _Subscription(NamedTuple):
     subscriber: Subscriber
-    kinds: frozenset[type[Event]]
+    kinds: frozenset[type[Published]]
     errors: Throttle
 
 
@@ -36,11 +36,11 @@ class Events:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._subscriptions: tuple[_Subscription, ...] = ()
-        self.wanted: frozenset[type[Event]] = frozenset()
+        self.wanted: frozenset[type[Published]] = frozenset()
         """The kinds that have a subscriber; only those need to be published."""
 
     def subscribe(
-        self, subscriber: Subscriber, kinds: Collection[type[Event]] = KINDS
+        self, subscriber: Subscriber, kinds: Collection[type[Published]] = KINDS
     ) -> Callable[[], None]:
         """Call ``subscriber`` with events of these kinds; returns a function that ends this.
 
@@ -57,12 +57,12 @@ class Events:
             self._subscriptions = change(self._subscriptions)
             self.wanted = frozenset().union(*(each.kinds for each in self._subscriptions))
 
-    def publish(self, events: Sequence[Event]) -> None:
+    def publish(self, events: Sequence[Published]) -> None:
         """Deliver events to their subscribers. Never raises an ``Exception``."""
         if not events:
             return
         for subscriber, kinds, errors in self._subscriptions:
-            own = events if kinds is KINDS else [each for each in events if type(each) in kinds]
+            own = [each for each in events if type(each) in kinds]
             if not own:
                 continue
             try:

@@ -20,7 +20,7 @@ from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 
 PREFIX = "pulsed_"
 
@@ -76,7 +76,8 @@ async def remove(store: SqlStore, name: str, *, by: Operator | None = None) -> b
     return await store.act(verb, by, "revoke token", lambda gone: ActResult(int(gone), name))
 
 
-def _add(engine: Engine, token: Token) -> Verb[bool]:
+@verb(VerbKind.TRANSACTION, name="add_token")
+def _add(engine: Engine, token: Token) -> Script[bool]:
     values = {
         "name": token.name,
         "digest": token.digest,
@@ -84,38 +85,28 @@ def _add(engine: Engine, token: Token) -> Verb[bool]:
         "topics": _json(token.topics),
         "queues": _json(token.queues),
     }
-
-    def script() -> Script[bool]:
-        if (yield Statement(engine.tokens.add_token, values)):
-            return True
-        # A retry after a lost answer finds its own row: the digest is the same.
-        there = yield Statement(engine.tokens.read_digest, {"name": token.name})
-        return token.digest is not None and bool(there) and there[0][0] == token.digest
-
-    return Verb("add_token", VerbKind.TRANSACTION, script)
+    if (yield Statement(engine.tokens.add_token, values)):
+        return True
+    # A retry after a lost answer finds its own row: the digest is the same.
+    there = yield Statement(engine.tokens.read_digest, {"name": token.name})
+    return token.digest is not None and bool(there) and there[0][0] == token.digest
 
 
-def _read(engine: Engine) -> Verb[list[Token]]:
-    def script() -> Script[list[Token]]:
-        found = yield Statement(engine.tokens.read_tokens, {})
-        return [_token(engine.dialect, row) for row in found]
-
-    return Verb("read_tokens", VerbKind.READ, script, urgent=True)  # a heartbeat may wait for it
+@verb(VerbKind.READ, name="read_tokens", urgent=True)
+def _read(engine: Engine) -> Script[list[Token]]:
+    found = yield Statement(engine.tokens.read_tokens, {})
+    return [_token(engine.dialect, row) for row in found]
 
 
-def _find(engine: Engine, digest: str) -> Verb[list[Token]]:
-    def script() -> Script[list[Token]]:
-        found = yield Statement(engine.tokens.find_token, {"digest": digest})
-        return [_token(engine.dialect, row) for row in found]
-
-    return Verb("find_token", VerbKind.READ, script)
+@verb(VerbKind.READ, name="find_token")
+def _find(engine: Engine, digest: str) -> Script[list[Token]]:
+    found = yield Statement(engine.tokens.find_token, {"digest": digest})
+    return [_token(engine.dialect, row) for row in found]
 
 
-def _remove(engine: Engine, name: str) -> Verb[bool]:
-    def script() -> Script[bool]:
-        return bool((yield Statement(engine.tokens.remove_token, {"name": name})))
-
-    return Verb("remove_token", VerbKind.TRANSACTION, script)
+@verb(VerbKind.TRANSACTION, name="remove_token")
+def _remove(engine: Engine, name: str) -> Script[bool]:
+    return bool((yield Statement(engine.tokens.remove_token, {"name": name})))
 
 
 def _token(d: Dialect, row: Row) -> Token:

@@ -22,8 +22,6 @@ LONGEST = 1_000
 _TERM = re.compile(r'(?:([\w.-]+):)?("(?:[^"\\]|\\.)*"|\S+)')
 _AGO = re.compile(r"(\d{1,6})(s|m|min|h|d|w)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_FEW_DIGITS = 6
-"""Of an id that is given without a qualifier."""
 
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     **{status.lower(): (status,) for status in Status},

@@ -19,7 +19,6 @@ from pulsed.web.dashboard import dashboard
 
 STOP_WITHIN = 2
 """Seconds that open requests get at the end; event streams would never end by themselves."""
-START_WITHIN = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,18 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from pulsed.engine.forever import forever
 from pulsed.engine.upkeep.unserved import UnservedQueues
 from pulsed.model.events import (
-    Event,
     JobDeadLettered,
     JobRetryScheduled,
     LeasesExpired,
     RunCancelled,
+    RunFinished,
     RunHandedBack,
+    counts_of,
 )
 from pulsed.model.job import Status, WorkerInfo
 from pulsed.model.outcome import LEASE_EXPIRED
@@ -52,7 +53,7 @@ class Watchdog:
         *,
         tick: float,
         describe: Callable[[], WorkerInfo] | None = None,
-        on_reaped: Callable[[Sequence[Event]], None] | None = None,
+        on_reaped: Callable[[Sequence[RunFinished]], None] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
@@ -86,7 +87,8 @@ class Watchdog:
             if reaped:
                 at = self._now()
                 ended = [end_of_silence(job, at) for job in reaped]
-                self._store.events.publish([LeasesExpired(count=len(reaped)), *ended])
+                expired = LeasesExpired(count=len(reaped))
+                self._store.events.publish([expired, *ended, *counts_of(ended)])
                 if self._on_reaped is not None:
                     self._on_reaped(ended)
             self._is_behind = await cancel_orphans(self._store)
@@ -94,7 +96,10 @@ class Watchdog:
         return reaped
 
 
-def end_of_silence(job: Reaped, at: datetime) -> Event:
+Recovered: TypeAlias = RunCancelled | JobDeadLettered | JobRetryScheduled | RunHandedBack
+
+
+def end_of_silence(job: Reaped, at: datetime) -> Recovered:
     """Return the event that ends a run whose worker went silent."""
     fields: dict[str, Any] = {
         "job_id": job.job_id,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, ExitStack
 from contextvars import Context as Variables
 from contextvars import copy_context
+from datetime import datetime
 from enum import Enum
 from types import CoroutineType
 from typing import Any, TypeAlias
@@ -54,17 +55,17 @@ class Run:
         "arounds",
         "assignment",
         "began",
+        "claimed_at",
         "context",
+        "ended",
         "error",
         "error_type",
         "handler",
         "lease",
-        "ran",
         "reported",
         "stop",
         "task",
         "timer",
-        "waited",
     )
 
     def __init__(
@@ -80,7 +81,9 @@ class Run:
         self.handler = handler
         self.context = context
         self.began = 0.0
-        """When its handler was called, by the monotonic clock; 0: not yet."""
+        """When its handler was called, by the monotonic clock; 0: not yet…"""
+        self.ended = 0.0
+        """…and when it had ended, or was given up on."""
         self.error: BaseException | None = None
         """What its handler raised, from its end until it has been logged."""
         self.task: asyncio.Task[None] | None = None
@@ -90,8 +93,7 @@ class Run:
         self.reported = False
         """Its outcome is on the way to the database, or is no longer wanted."""
         # For its events; set by ``run_events`` if there are subscribers.
-        self.waited: float | None = None
-        self.ran: float | None = None
+        self.claimed_at: datetime | None = None
         self.error_type = ""
 
     @property
@@ -111,8 +113,8 @@ class Run:
                 self.task.cancel()
 
     def seconds(self) -> float:
-        """Return for how long its handler has been running."""
-        return time.monotonic() - self.began if self.began else 0.0
+        """Return for how long its handler has been running, or ran until its end."""
+        return (self.ended or time.monotonic()) - self.began if self.began else 0.0
 
     def milliseconds(self) -> float:
         """Return the same in milliseconds, for a log record."""

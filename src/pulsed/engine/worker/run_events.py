@@ -1,22 +1,28 @@
 """Publishes what happens to a worker's runs, in the batches in which it happens.
 
 Ends are published when the database has answered: an event says what is stored. A run whose report
-was not accepted publishes only that its lease was lost. Without subscribers, a run costs one check.
+was not accepted publishes only that its lease was lost. Batches are counted for those who only
+count; an object for each run is made only for a kind that has a subscriber. Without any, a run
+costs one check.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import assert_never
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, assert_never
+from uuid import UUID
 
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.error_text import type_name
 from pulsed.engine.worker.run import Run, StopReason
 from pulsed.errors import InvalidPayload, WorkflowError
 from pulsed.model import events as of
-from pulsed.model.events import ENDS, Event
-from pulsed.model.job import Status
+from pulsed.model.events import CountKey, Event, EventCount, event_counts
+from pulsed.model.job import Assignment, Lease, Status
 from pulsed.model.lifecycle import status_after
 from pulsed.model.outcome import (
     Cancelled,
@@ -28,94 +34,148 @@ from pulsed.model.outcome import (
     Succeeded,
     Waiting,
 )
+from pulsed.model.timetable import EPOCH
 from pulsed.store.event_bus import Events
 from pulsed.store.results import Accepted
+
+FAILURES = (of.JobRetryScheduled, of.JobDeadLettered)
+SECOND = timedelta(seconds=1)
+"""To divide by, which is faster than ``total_seconds()``."""
+GATHER = 0.1
+"""Seconds for which counts gather before they are published."""
 
 
 class RunEvents:
     """Makes the events of a worker's runs. For use in the event loop's thread only."""
 
-    def __init__(self, events: Events, clock: DatabaseClock) -> None:
+    def __init__(self, events: Events, clock: DatabaseClock, worker_id: UUID) -> None:
         self._events = events
         self._clock = clock
+        self._worker_id = worker_id
+        self._counted: dict[CountKey, list[float]] = {}
+        """The durations of runs that are not published as counts yet, and…"""
+        self._counted_at = EPOCH
+        """…when the last of them was counted."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def started(self, runs: Sequence[Run], claimed_at: float) -> None:
         """Publish that runs start; their jobs were claimed at an instant of the monotonic clock."""
-        if not self._events.wanted:
+        wanted = self._events.wanted
+        if not wanted:
             return
         at = self._clock.at(claimed_at)
+        queue = topic = None
         for run in runs:
-            waited = (at - run.assignment.next_run_at).total_seconds()
-            run.waited = waited if waited > 0.0 else 0.0  # noqa: FURB136 - half the time of max()
-        if of.RunStarted in self._events.wanted:
-            self._events.publish([_started(run, at) for run in runs])
+            run.claimed_at = at
+            job = run.assignment
+            if job.topic != topic or job.queue != queue:
+                queue, topic = job.queue, job.topic
+                count = self._counted.setdefault((of.RunStarted, queue, topic), []).append
+            count((at - job.next_run_at) / SECOND)
+        self._publish_counts_soon(at)
+        if of.RunStarted in wanted:
+            self._events.publish([_event(of.RunStarted, run, at) for run in runs])
 
-    def ended(self, run: Run, outcome: Outcome) -> None:
-        """Note how a run has ended, before its report goes to the database."""
+    def failed(self, run: Run) -> None:
+        """Note what a run has failed with, before its report goes to the database."""
         if self._events.wanted:
-            run.ran = run.seconds()
-            if isinstance(outcome, Failed):
-                run.error_type = _error_type(run)
+            run.error_type = _error_type(run)
 
     def lost(self, run: Run) -> None:
         """Publish that a run has lost its lease before it ended."""
-        if of.RunLeaseLost in self._events.wanted:
-            run.ran = run.seconds()
-            self._events.publish([_end(of.RunLeaseLost, run, self._clock.now())])
+        run.ended = time.monotonic()
+        self.settled([Report.of(run.assignment, Released(), run)], Accepted())
 
     def settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         """Publish how runs ended, after the database has answered their reports."""
-        if ENDS.isdisjoint(self._events.wanted):
+        wanted = self._events.wanted
+        if not wanted:
             return
         at = self._clock.now()
         published: list[Event] = []
         some_lost = len(accepted) < len(reports)
+        last = queue = topic = None
         for lease, outcome, _, run in reports:
             if run is None:  # handed back before it started
                 continue
-            if type(outcome) is Succeeded and not some_lost:
-                published.append(_end(of.RunSucceeded, run, at))
-            elif lease not in accepted:
-                published.append(_end(of.RunLeaseLost, run, at))
-            elif lease in accepted.cancelled:
-                published.append(_end(of.RunCancelled, run, at))
-            else:
-                published.append(_event(outcome, run, at))
+            kind: Any = of.RunSucceeded
+            if type(outcome) is not Succeeded or some_lost:
+                kind = _kind(run, outcome, lease, accepted)
+            if kind in wanted:
+                published.append(_event(kind, run, at, outcome))
+            job = run.assignment
+            if kind is not last or job.topic != topic or job.queue != queue:
+                last, queue, topic = kind, job.queue, job.topic
+                count = self._counted.setdefault((kind, queue, topic), []).append
+            count(run.ended - run.began if run.began else 0.0)
+        self._publish_counts_soon(at)
         self._events.publish(published)
 
+    def _publish_counts_soon(self, at: datetime) -> None:
+        """Publish counts together with those of the next batches: that costs less than each."""
+        self._counted_at = at
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._publish_counts)
 
-def _started(run: Run, at: datetime) -> of.RunStarted:
-    job = run.assignment
-    job_id, _, worker_id = job.lease
-    assert run.waited is not None
-    return of.RunStarted(job_id, job.topic, job.queue, at, worker_id, job.attempt, run.waited)
+    def _publish_counts(self) -> None:
+        self._timer = None
+        counted, self._counted = self._counted, {}
+        if EventCount in self._events.wanted:
+            self._events.publish(event_counts(counted, self._counted_at, self._worker_id))
+
+    def close(self) -> None:
+        """Publish what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._publish_counts()
 
 
-def _end(kind: Callable[..., Event], run: Run, at: datetime, *more: object) -> Event:
-    job = run.assignment
-    job_id, _, worker_id = job.lease
-    topic, queue = job.topic, job.queue
-    return kind(job_id, topic, queue, at, worker_id, job.attempt, run.waited, run.ran, *more)
-
-
-def _event(outcome: Outcome, run: Run, at: datetime) -> Event:
-    """Return the event of an outcome that is stored as it was reported."""
+def _kind(run: Run, outcome: Outcome, lease: Lease, accepted: Accepted) -> type[Event]:
+    """Return the kind of event that says how a run's end is stored."""
+    if lease not in accepted:
+        return of.RunLeaseLost
+    if lease in accepted.cancelled:
+        return of.RunCancelled
     match outcome:
         case Succeeded():
-            return _end(of.RunSucceeded, run, at)
+            return of.RunSucceeded
         case Failed():
-            kind = of.JobDeadLettered if _is_dead_letter(outcome, run) else of.JobRetryScheduled
-            return _end(kind, run, at, run.error_type, outcome.error)
+            return of.JobDeadLettered if _is_dead_letter(outcome, run) else of.JobRetryScheduled
         case Cancelled():
-            return _end(of.RunCancelled, run, at)
+            return of.RunCancelled
         case Waiting():
-            return _end(of.RunSuspended, run, at, outcome.wait.kind.value)
+            return of.RunSuspended
         case Snoozed():
-            return _end(of.RunSnoozed, run, at, outcome.delay)
+            return of.RunSnoozed
         case Released():
-            return _end(of.RunHandedBack, run, at)
+            return of.RunHandedBack
         case _:
             assert_never(outcome)
+
+
+def _event(
+    kind: Callable[..., Event], run: Run, at: datetime, outcome: Outcome | None = None
+) -> Event:
+    """Return the event of a run that has started, or ended with this outcome."""
+    job = run.assignment
+    job_id, _, worker_id = job.lease
+    waited = None if run.claimed_at is None else _waited(run.claimed_at, job)
+    made = partial(kind, job_id, job.topic, job.queue, at, worker_id, job.attempt, waited)
+    if kind is of.RunStarted:
+        return made()
+    match outcome:
+        case Failed() if kind in FAILURES:
+            return made(run.seconds(), run.error_type, outcome.error)
+        case Waiting() if kind is of.RunSuspended:
+            return made(run.seconds(), outcome.wait.kind.value)
+        case Snoozed() if kind is of.RunSnoozed:
+            return made(run.seconds(), outcome.delay)
+        case _:
+            return made(run.seconds())
+
+
+def _waited(claimed_at: datetime, job: Assignment) -> float:
+    return max(0.0, (claimed_at - job.next_run_at) / SECOND)
 
 
 def _is_dead_letter(outcome: Failed, run: Run) -> bool:

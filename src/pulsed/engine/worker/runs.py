@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
@@ -200,6 +201,7 @@ class Runner:
             run.timer.cancel()
         if not run.reported:
             run.reported = True
+            run.ended = time.monotonic()
             self._on_outcome(run, outcome)
 
 

@@ -55,7 +55,7 @@ from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.model.job import Assignment, Lease, WorkerInfo
-from pulsed.model.outcome import Beat, Outcome, Released, Report
+from pulsed.model.outcome import Beat, Failed, Outcome, Released, Report
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.results import Accepted
 from pulsed.store.retrying import use_own_retry
@@ -178,7 +178,7 @@ class Worker:
 
     async def _work(self) -> None:
         options = self.options
-        self._run_events = RunEvents(self.store.events, self._clock)
+        self._run_events = RunEvents(self.store.events, self._clock, self.id)
         self._leases = Leases(
             self.store, self._beat_answers, self._beats_were_late, fence=self._fence
         )
@@ -251,6 +251,7 @@ class Worker:
                     task.result()
         finally:
             await _end(asked, *background)
+            self._run_events.close()
             if self._recorder is not None:
                 await self._recorder.close()
             with contextlib.suppress(StorageError, TimeoutError):
@@ -359,7 +360,8 @@ class Worker:
         if outcome is None:
             self._leases.drop([run.lease])
         else:
-            self._run_events.ended(run, outcome)
+            if isinstance(outcome, Failed):
+                self._run_events.failed(run)
             self._settler.put(Report.of(run.assignment, outcome, run))
             self._job_log.ended(run, outcome)  # last: a user's log handler may raise
         run.error = None  # breaks a cycle: its traceback refers to the run

@@ -25,7 +25,7 @@ from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import PulsedError, StorageError
-from pulsed.model.events import Event
+from pulsed.model.events import RunFinished
 from pulsed.model.retention import Retention
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import (
@@ -193,7 +193,7 @@ class Server:
                 loops.append(self._recorder.run())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
-    def _recovered(self, ended: Sequence[Event]) -> None:
+    def _recovered(self, ended: Sequence[RunFinished]) -> None:
         """Count the runs of silent workers, and offer their jobs to others."""
         if self.options.stats:
             self._recorder.count(ended)

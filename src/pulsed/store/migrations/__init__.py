@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pulsed.errors import SchemaError
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 
 FOLDER = resources.files(__name__)
 """Resolved at import: resolving imports modules, and a fork at first use must not interrupt it."""
@@ -77,51 +77,45 @@ def newest(engine: str) -> int:
     return migrations(engine)[-1].version
 
 
-def read_applied(d: Dialect) -> Verb[list[Applied]]:
+@verb(VerbKind.SINGLE, name="schema_check")
+def read_applied(d: Dialect) -> Script[list[Applied]]:
     """Read the applied migrations; an empty list if the database has no pulsed tables."""
     exists = d.sql(d.has_migrations)
     select = d.sql(
         f"SELECT version, name, applied_at, oldest_code FROM {d.migrations} ORDER BY version"
     )
-
-    def script() -> Script[list[Applied]]:
-        if not (yield Statement(exists, {})):
-            return []
-        return [
-            Applied(version, name, d.time(applied_at), oldest_code)
-            for version, name, applied_at, oldest_code in (yield Statement(select, {}))
-        ]
-
-    return Verb("schema_check", VerbKind.SINGLE, script)
+    if not (yield Statement(exists, {})):
+        return []
+    return [
+        Applied(version, name, d.time(applied_at), oldest_code)
+        for version, name, applied_at, oldest_code in (yield Statement(select, {}))
+    ]
 
 
-def migrate(d: Dialect) -> Verb[list[Migration]]:
+@verb(VerbKind.TRANSACTION)
+def migrate(d: Dialect) -> Script[list[Migration]]:
     """Apply the missing migrations, under the database's lock; returns those applied."""
     record = d.sql(
         f"""INSERT INTO {d.migrations} (version, name, applied_at, oldest_code)
         VALUES (:version::int, :name::text, {d.now}, :oldest_code::int)"""
     )
-
-    def script() -> Script[list[Migration]]:
-        for text in d.before_migrating:
-            yield Statement(d.sql(text), {})
-        applied = yield Statement(d.sql(f"SELECT version FROM {d.migrations}"), {})
-        have = {version for (version,) in applied}
-        missing = [m for m in migrations(d.engine) if m.version not in have]
-        for migration in missing:
-            for text in migration.statements:
-                yield Statement(d.verbatim(text), {})
-            yield Statement(
-                record,
-                {
-                    "version": migration.version,
-                    "name": migration.name,
-                    "oldest_code": migration.oldest_code,
-                },
-            )
-        return missing
-
-    return Verb("migrate", VerbKind.TRANSACTION, script)
+    for text in d.before_migrating:
+        yield Statement(d.sql(text), {})
+    applied = yield Statement(d.sql(f"SELECT version FROM {d.migrations}"), {})
+    have = {version for (version,) in applied}
+    missing = [m for m in migrations(d.engine) if m.version not in have]
+    for migration in missing:
+        for text in migration.statements:
+            yield Statement(d.verbatim(text), {})
+        yield Statement(
+            record,
+            {
+                "version": migration.version,
+                "name": migration.name,
+                "oldest_code": migration.oldest_code,
+            },
+        )
+    return missing
 
 
 def script(d: Dialect, *, since: int = 0) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 from pulsed.wording import format_bytes, format_duration
 
 _SERVER = """SELECT current_setting('server_version'), current_database(), current_user,
@@ -31,31 +31,28 @@ _TABLES = """SELECT c.relname::text, pg_table_size(c.oid)::bigint, pg_indexes_si
     ORDER BY pg_total_relation_size(c.oid) DESC"""
 
 
-def check(d: Dialect) -> Verb[dict[str, str]]:
+@verb(VerbKind.READ)
+def check(d: Dialect) -> Script[dict[str, str]]:
     """Read the server's version, settings, and the session longest idle in a transaction."""
-
-    def script() -> Script[dict[str, str]]:
-        server = (yield Statement(d.sql(_SERVER), {}))[0]
-        idle = yield Statement(d.sql(_IDLE), {})
-        tables = yield Statement(d.sql(_TABLES.format(jobs=d.jobs.replace("'", "''"))), {})
-        version, database, role, schema, standby, commit, most, used, autovacuum, isolation = server
-        return {
-            "engine": f"PostgreSQL {version}",
-            "database": database,
-            "role": role,
-            "search_path_schema": schema,
-            "standby": "yes" if standby == "true" else "no",
-            "synchronous_commit": commit,
-            "isolation": isolation,
-            "max_connections": most,
-            "connections": used,
-            "autovacuum": autovacuum,
-            "idle_in_transaction": _describe(*idle[0]) if idle else "none",
-            "size": format_bytes(sum(table + indexes for _, table, indexes, *_ in tables)),
-            **{f"table:{name}": _describe_table(*numbers) for name, *numbers in tables},
-        }
-
-    return Verb("check", VerbKind.READ, script)
+    server = (yield Statement(d.sql(_SERVER), {}))[0]
+    idle = yield Statement(d.sql(_IDLE), {})
+    tables = yield Statement(d.sql(_TABLES.format(jobs=d.jobs.replace("'", "''"))), {})
+    version, database, role, schema, standby, commit, most, used, autovacuum, isolation = server
+    return {
+        "engine": f"PostgreSQL {version}",
+        "database": database,
+        "role": role,
+        "search_path_schema": schema,
+        "standby": "yes" if standby == "true" else "no",
+        "synchronous_commit": commit,
+        "isolation": isolation,
+        "max_connections": most,
+        "connections": used,
+        "autovacuum": autovacuum,
+        "idle_in_transaction": _describe(*idle[0]) if idle else "none",
+        "size": format_bytes(sum(table + indexes for _, table, indexes, *_ in tables)),
+        **{f"table:{name}": _describe_table(*numbers) for name, *numbers in tables},
+    }
 
 
 def _describe(pid: int, seconds: int, application: str, role: str) -> str:

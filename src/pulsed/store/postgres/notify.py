@@ -19,7 +19,7 @@ from typing import Any
 from pulsed.errors import StorageError
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql.statement import Statement, numbered
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 AT_MOST_EVERY = 0.005
 LATE_BY = 0.002
@@ -40,14 +40,10 @@ _NOTIFY = numbered(
 )
 
 
-def notify(channel: str, queues: Iterable[str]) -> Verb[None]:
+@verb(VerbKind.SINGLE, claim_lane=True)
+def notify(channel: str, queues: Iterable[str]) -> Script[None]:
     """Notify the listeners of these queues."""
-    statement = Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
-
-    def script() -> Script[None]:
-        yield statement
-
-    return Verb("notify", VerbKind.SINGLE, script, claim_lane=True)
+    yield Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
 
 
 class Notifier:

@@ -32,7 +32,6 @@ ERROR = (
     "dead_lettered int, last_at timestamptz, message text"
 )
 
-WRITTEN = " + ".join(name for name in COUNTS)
 ERROR_FIGURES = ("count", "dead_lettered", "last_at", "message")
 
 

@@ -14,46 +14,40 @@ from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 
 NO_ID = UUID(int=0)
 """Smaller than every id."""
 
 
-def due(engine: Engine, limit: int, skip: int) -> Verb[Due]:
+@verb(VerbKind.READ, name="due_schedules")
+def due(engine: Engine, limit: int, skip: int) -> Script[Due]:
     """Read the due schedules, and when the next one is due."""
-
-    def script() -> Script[Due]:
-        found = yield Statement(engine.schedules.due, {"most": limit})
-        upcoming = yield Statement(engine.schedules.next_due, {"skip": skip})
-        now = yield from clock(engine)
-        return Due(
-            decode.schedule.all(engine.dialect, found),
-            engine.dialect.time(upcoming[0][0]) if upcoming else None,
-            now,
-        )
-
-    return Verb("due_schedules", VerbKind.READ, script)
+    found = yield Statement(engine.schedules.due, {"most": limit})
+    upcoming = yield Statement(engine.schedules.next_due, {"skip": skip})
+    now = yield from clock(engine)
+    return Due(
+        decode.schedule.all(engine.dialect, found),
+        engine.dialect.time(upcoming[0][0]) if upcoming else None,
+        now,
+    )
 
 
-def fire(engine: Engine, fires: Sequence[Fire]) -> Verb[list[NewJob]]:
+@verb(VerbKind.TRANSACTION)
+def fire(engine: Engine, fires: Sequence[Fire]) -> Script[list[NewJob]]:
     """Move the cursors that no other process has moved, and insert their jobs; returns the jobs."""
     careful = [(f.row.id,) for f in fires if f.overlap is Overlap.SKIP and f.jobs]
-
-    def script() -> Script[list[NewJob]]:
-        busy: set[UUID] = set()
-        if careful:
-            found = yield Statement(engine.schedules.unfinished, {}, careful)
-            busy = {engine.dialect.uuid(schedule_id) for (schedule_id,) in found}
-        decided = [_without_overlap(f, busy) for f in fires]
-        moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
-        advanced = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
-        jobs = [job for f in decided if f.row.id in advanced for job in f.jobs]
-        if jobs:
-            yield insertion(engine.submission.submit, jobs)
-        return jobs
-
-    return Verb("fire", VerbKind.TRANSACTION, script)
+    busy: set[UUID] = set()
+    if careful:
+        found = yield Statement(engine.schedules.unfinished, {}, careful)
+        busy = {engine.dialect.uuid(schedule_id) for (schedule_id,) in found}
+    decided = [_without_overlap(f, busy) for f in fires]
+    moved = yield Statement(engine.schedules.advance, {}, [_cursor_values(f) for f in decided])
+    advanced = {engine.dialect.uuid(schedule_id) for (schedule_id,) in moved}
+    jobs = [job for f in decided if f.row.id in advanced for job in f.jobs]
+    if jobs:
+        yield insertion(engine.submission.submit, jobs)
+    return jobs
 
 
 def _without_overlap(fire: Fire, busy: set[UUID]) -> Fire:
@@ -79,29 +73,23 @@ def _cursor_values(fire: Fire) -> tuple[object, ...]:
     )
 
 
-def set_error(engine: Engine, row: ScheduleRow, reason: str) -> Verb[None]:
+@verb(VerbKind.SINGLE, name="set_schedule_error")
+def set_error(engine: Engine, row: ScheduleRow, reason: str) -> Script[None]:
     """Stop a schedule that cannot be fired, and store the reason."""
-
-    def script() -> Script[None]:
-        read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
-        yield Statement(engine.schedules.set_error, {**read, "error": reason})
-
-    return Verb("set_schedule_error", VerbKind.SINGLE, script)
+    read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
+    yield Statement(engine.schedules.set_error, {**read, "error": reason})
 
 
+@verb(VerbKind.READ)
 def fires(
     engine: Engine,
     schedule_id: UUID,
     limit: int,
     before: datetime | None,
     before_id: UUID | None,
-) -> Verb[list[JobRow]]:
+) -> Script[list[JobRow]]:
     """Read the jobs that a schedule made, the latest first."""
     last = {"before": before, "before_id": before_id or NO_ID}
-
-    def script() -> Script[list[JobRow]]:
-        params = {"schedule": schedule_id, "most": limit, **last}
-        found = yield Statement(engine.schedules.fires, params)
-        return decode.job.all(engine.dialect, found)
-
-    return Verb("fires", VerbKind.READ, script)
+    params = {"schedule": schedule_id, "most": limit, **last}
+    found = yield Statement(engine.schedules.fires, params)
+    return decode.job.all(engine.dialect, found)

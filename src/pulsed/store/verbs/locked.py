@@ -15,32 +15,29 @@ from pulsed.model.outcome import Report, Waiting
 from pulsed.store.results import Accepted, Partly
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 from pulsed.store.verbs.settle import settle_any
 from pulsed.store.verbs.suspend import suspend
 
 T = TypeVar("T")
 
 
-def settle_free(engine: Engine, reports: Sequence[Report]) -> Verb[tuple[Partly, Effects]]:
+@verb(VerbKind.TRANSACTION, short_lock_wait=True)
+def settle_free(engine: Engine, reports: Sequence[Report]) -> Script[tuple[Partly, Effects]]:
     """End runs in any way, except those that another session has locked: these are returned."""
-
-    def script() -> Script[tuple[Partly, Effects]]:
-        locked = yield from engine.lock_free({report.lease.job_id for report in reports})
-        free = [report for report in reports if report.lease.job_id not in locked]
-        waits = [report for report in free if type(report.outcome) is Waiting]
-        suspended = Settled(Accepted(), Effects())
-        if waits:
-            suspended = yield from suspend(engine, waits).script()
-        others = [report for report in free if report.lease not in suspended.accepted]
-        ended = yield from settle_any(engine, others).script()
-        left = {report.lease for report in reports if report.lease.job_id in locked}
-        queues = suspended.effects.queues | ended.effects.queues
-        told = Effects(queues, cascades=ended.effects.cascades)
-        ended.accepted.merge(suspended.accepted)
-        return Partly(ended.accepted, left), told
-
-    return Verb("settle_free", VerbKind.TRANSACTION, script, short_lock_wait=True)
+    locked = yield from engine.lock_free({report.lease.job_id for report in reports})
+    free = [report for report in reports if report.lease.job_id not in locked]
+    waits = [report for report in free if type(report.outcome) is Waiting]
+    suspended = Settled(Accepted(), Effects())
+    if waits:
+        suspended = yield from suspend(engine, waits).script()
+    others = [report for report in free if report.lease not in suspended.accepted]
+    ended = yield from settle_any(engine, others).script()
+    left = {report.lease for report in reports if report.lease.job_id in locked}
+    queues = suspended.effects.queues | ended.effects.queues
+    told = Effects(queues, cascades=ended.effects.cascades)
+    ended.accepted.merge(suspended.accepted)
+    return Partly(ended.accepted, left), told
 
 
 def around_locked(

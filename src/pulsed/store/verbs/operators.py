@@ -12,7 +12,7 @@ from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, effects, wake_waiters
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.retention import forget
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 T = TypeVar("T")
 
@@ -20,18 +20,15 @@ Answers: TypeAlias = dict[UUID, tuple[bool, Status]]
 """Whether each job was changed, and its status now."""
 
 
-def cancel(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[dict[UUID, Status], Effects]]:
+@verb(VerbKind.TRANSACTION, short_lock_wait=True)
+def cancel(engine: Engine, ids: Sequence[UUID]) -> Script[tuple[dict[UUID, Status], Effects]]:
     """Cancel jobs that are not running, ask running ones to stop; returns the status of each."""
-
-    def script() -> Script[tuple[dict[UUID, Status], Effects]]:
-        yield from engine.lock_families(ids)
-        ended = yield Statement(engine.operators.cancel, {}, one_column(ids))
-        told = yield from effects(engine, ended, locked=True)
-        standing = yield Statement(engine.operators.standing, {}, one_column(ids))
-        uuid = engine.dialect.uuid
-        return {uuid(job_id): Status(status) for job_id, status, *_ in standing}, told
-
-    return Verb("cancel", VerbKind.TRANSACTION, script, short_lock_wait=True)
+    yield from engine.lock_families(ids)
+    ended = yield Statement(engine.operators.cancel, {}, one_column(ids))
+    told = yield from effects(engine, ended, locked=True)
+    standing = yield Statement(engine.operators.standing, {}, one_column(ids))
+    uuid = engine.dialect.uuid
+    return {uuid(job_id): Status(status) for job_id, status, *_ in standing}, told
 
 
 def replay(
@@ -74,25 +71,22 @@ def replay(
     return Verb("replay", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
-def expedite(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collection[str]]]:
+@verb(VerbKind.TRANSACTION, short_lock_wait=True)
+def expedite(engine: Engine, ids: Sequence[UUID]) -> Script[tuple[Answers, Collection[str]]]:
     """Make jobs due that wait for their time.
 
     Returns whether each job is due now, its status, and the queues of those that were not before.
     """
-
-    def script() -> Script[tuple[Answers, Collection[str]]]:
-        moved = yield Statement(engine.operators.expedite, {}, one_column(ids))
-        jobs = one_column(job_id for job_id, _ in moved)
-        if jobs:
-            yield Statement(engine.checkpoints.end_sleeps, {}, jobs)
-        standing = yield Statement(engine.operators.dueness, {}, one_column(ids))
-        answers = {
-            engine.dialect.uuid(job_id): (bool(is_due), Status(status))
-            for job_id, status, is_due in standing
-        }
-        return answers, {queue for _, queue in moved}
-
-    return Verb("expedite", VerbKind.TRANSACTION, script, short_lock_wait=True)
+    moved = yield Statement(engine.operators.expedite, {}, one_column(ids))
+    jobs = one_column(job_id for job_id, _ in moved)
+    if jobs:
+        yield Statement(engine.checkpoints.end_sleeps, {}, jobs)
+    standing = yield Statement(engine.operators.dueness, {}, one_column(ids))
+    answers = {
+        engine.dialect.uuid(job_id): (bool(is_due), Status(status))
+        for job_id, status, is_due in standing
+    }
+    return answers, {queue for _, queue in moved}
 
 
 def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collection[str]]]:

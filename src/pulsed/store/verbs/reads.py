@@ -16,7 +16,7 @@ from pulsed.store.sql import rows as decode
 from pulsed.store.sql.reader import Reader
 from pulsed.store.sql.statement import ANY_NUMBER, Statement, one_column
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 from pulsed.store.verbs.ticks import Ticks
 from pulsed.store.verbs.watchdog import read_ticks
 
@@ -45,15 +45,12 @@ def clock(engine: Engine) -> Script[datetime]:
     return engine.dialect.time((yield Statement(engine.reading.read_clock, {}))[0][0])
 
 
-def get(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, JobRow]]:
+@verb(VerbKind.READ)
+def get(engine: Engine, ids: Sequence[UUID]) -> Script[dict[UUID, JobRow]]:
     """Read jobs by id."""
-
-    def script() -> Script[dict[UUID, JobRow]]:
-        found = yield Statement(engine.reading.get, {}, one_column(ids))
-        jobs = decode.job.all(engine.dialect, found)
-        return {job.id: job for job in jobs}
-
-    return Verb("get", VerbKind.READ, script)
+    found = yield Statement(engine.reading.get, {}, one_column(ids))
+    jobs = decode.job.all(engine.dialect, found)
+    return {job.id: job for job in jobs}
 
 
 def places(engine: Engine, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UUID, JobPlace]]:
@@ -90,30 +87,27 @@ def read_all(name: str, engine: Engine, statement: Statement, one: Reader[T]) ->
     return Verb(name, VerbKind.READ, script)
 
 
-def audit(engine: Engine, slack: float) -> Verb[Audit]:
+@verb(VerbKind.READ)
+def audit(engine: Engine, slack: float) -> Script[Audit]:
     """Count the jobs that break an invariant, among a bounded number of them."""
-
-    def script() -> Script[Audit]:
-        params = {"slack": slack, "most": SEARCHED}
-        checks = engine.health
-        [(running, leaseless, overdue, longest_ms)] = yield Statement(checks.audit_leases, params)
-        [(unleased, overspent)] = yield Statement(checks.audit_newest, params)
-        found, now, _ = yield from read_ticks(engine)
-        longest = timedelta(milliseconds=longest_ms or 0)
-        in_grace = Ticks.known(found, now).reaped_before(longest) < now
-        last_tick = max((tick.at for tick in found), default=None)
-        reasonless, overslept = 0, 0
-        for place in _shared((yield from _stretches(engine)), MOST_WAITS):
-            [(aimless, come)] = yield Statement(checks.audit_waits, place)
-            reasonless, overslept = reasonless + aimless, overslept + come
-        [(untold,)] = yield Statement(checks.audit_cascades, params)
-        leaseless += unleased
-        return Audit(
-            running, leaseless, overspent, overdue, last_tick, in_grace,
-            reasonless, overslept, untold,
-        )  # fmt: skip
-
-    return Verb("audit", VerbKind.READ, script)
+    params = {"slack": slack, "most": SEARCHED}
+    checks = engine.health
+    [(running, leaseless, overdue, longest_ms)] = yield Statement(checks.audit_leases, params)
+    [(unleased, overspent)] = yield Statement(checks.audit_newest, params)
+    found, now, _ = yield from read_ticks(engine)
+    longest = timedelta(milliseconds=longest_ms or 0)
+    in_grace = Ticks.known(found, now).reaped_before(longest) < now
+    last_tick = max((tick.at for tick in found), default=None)
+    reasonless, overslept = 0, 0
+    for place in _shared((yield from _stretches(engine)), MOST_WAITS):
+        [(aimless, come)] = yield Statement(checks.audit_waits, place)
+        reasonless, overslept = reasonless + aimless, overslept + come
+    [(untold,)] = yield Statement(checks.audit_cascades, params)
+    leaseless += unleased
+    return Audit(
+        running, leaseless, overspent, overdue, last_tick, in_grace,
+        reasonless, overslept, untold,
+    )  # fmt: skip
 
 
 def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
@@ -132,35 +126,29 @@ def _shared(stretches: list[tuple[str, int]], most: int) -> list[dict[str, Any]]
     return [{"queue": queue, "priority": level, "most": each} for queue, level in stretches]
 
 
-def backlog(engine: Engine) -> Verb[list[Backlog]]:
+@verb(VerbKind.READ)
+def backlog(engine: Engine) -> Script[list[Backlog]]:
     """Count the due jobs by queue and topic, the longest due first and up to a bound."""
-
-    def script() -> Script[list[Backlog]]:
-        backlogs: dict[tuple[str, str], Backlog] = {}
-        for place in _shared((yield from _stretches(engine)), SEARCHED):
-            head = yield Statement(engine.health.backlog, place)
-            is_cut = sum(due for _, due, _ in head) == place["most"]
-            for topic, due, oldest in head:
-                key = place["queue"], topic
-                new = Backlog(*key, due, engine.dialect.time(oldest), is_cut)
-                backlogs[key] = _together(backlogs[key], new) if key in backlogs else new
-        in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
-        return in_order[:MOST_BACKLOGS]
-
-    return Verb("backlog", VerbKind.READ, script)
+    backlogs: dict[tuple[str, str], Backlog] = {}
+    for place in _shared((yield from _stretches(engine)), SEARCHED):
+        head = yield Statement(engine.health.backlog, place)
+        is_cut = sum(due for _, due, _ in head) == place["most"]
+        for topic, due, oldest in head:
+            key = place["queue"], topic
+            new = Backlog(*key, due, engine.dialect.time(oldest), is_cut)
+            backlogs[key] = _together(backlogs[key], new) if key in backlogs else new
+    in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
+    return in_order[:MOST_BACKLOGS]
 
 
-def running(engine: Engine) -> Verb[list[Running]]:
+@verb(VerbKind.READ)
+def running(engine: Engine) -> Script[list[Running]]:
     """Count the running jobs by queue and topic, the busiest first and up to a bound."""
-
-    def script() -> Script[list[Running]]:
-        found = yield Statement(engine.health.running, {"most": SEARCHED})
-        is_cut = sum(number for *_, number in found) == SEARCHED
-        lanes = [Running(queue, topic, number, is_cut) for queue, topic, number in found]
-        lanes.sort(key=lambda one: (-one.running, one.queue, one.topic))
-        return lanes[:MOST_BACKLOGS]
-
-    return Verb("running", VerbKind.READ, script)
+    found = yield Statement(engine.health.running, {"most": SEARCHED})
+    is_cut = sum(number for *_, number in found) == SEARCHED
+    lanes = [Running(queue, topic, number, is_cut) for queue, topic, number in found]
+    lanes.sort(key=lambda one: (-one.running, one.queue, one.topic))
+    return lanes[:MOST_BACKLOGS]
 
 
 def _together(one: Backlog, other: Backlog) -> Backlog:
@@ -172,17 +160,14 @@ def _together(one: Backlog, other: Backlog) -> Backlog:
     )
 
 
-def due_queues(engine: Engine, besides: Sequence[str]) -> Verb[dict[str, datetime]]:
+@verb(VerbKind.READ)
+def due_queues(engine: Engine, besides: Sequence[str]) -> Script[dict[str, datetime]]:
     """Find the queues that have due jobs, and the oldest due instant of each."""
-
-    def script() -> Script[dict[str, datetime]]:
-        found = yield Statement(engine.health.queues, {})
-        others = [name for (name,) in found if name is not None and name not in besides]
-        due = {}
-        for queue in others[:MOST_QUEUES]:
-            [(oldest,)] = yield Statement(engine.health.oldest_due, {"queue": queue})
-            if oldest is not None:
-                due[queue] = engine.dialect.time(oldest)
-        return due
-
-    return Verb("due_queues", VerbKind.READ, script)
+    found = yield Statement(engine.health.queues, {})
+    others = [name for (name,) in found if name is not None and name not in besides]
+    due = {}
+    for queue in others[:MOST_QUEUES]:
+        [(oldest,)] = yield Statement(engine.health.oldest_due, {"queue": queue})
+        if oldest is not None:
+            due[queue] = engine.dialect.time(oldest)
+    return due

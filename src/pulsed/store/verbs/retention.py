@@ -13,64 +13,55 @@ from pulsed.store.results import Pruned
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.audit import trim
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 
 
-def take_turn(engine: Engine, length: float) -> Verb[bool]:
+@verb(VerbKind.SINGLE)
+def take_turn(engine: Engine, length: float) -> Script[bool]:
     """Take the turn at pruning, if it is free. A retry may lose it: the next turn is near."""
-
-    def script() -> Script[bool]:
-        return bool((yield Statement(engine.retention.take_turn, {"length": length})))
-
-    return Verb("take_turn", VerbKind.SINGLE, script)
+    return bool((yield Statement(engine.retention.take_turn, {"length": length})))
 
 
+@verb(VerbKind.TRANSACTION)
 def prune(
     engine: Engine,
     ages: Mapping[Status, float],
     limit: int,
     since: Mapping[Status, datetime],
-) -> Verb[Pruned]:
+) -> Script[Pruned]:
     """Remove jobs that ended too long ago, with their failures, checkpoints and signals."""
     share = -(-limit // max(1, len(ages)))
+    removed, reached = dict.fromkeys(ages, 0), dict(since)
 
-    def script() -> Script[Pruned]:
-        removed, reached = dict.fromkeys(ages, 0), dict(since)
+    def remove(status: Status, most: int) -> Script[None]:
+        params = {"status": status.value, "age": ages[status], "most": most}
+        gone = yield Statement(
+            engine.retention.prune, params | {"since": reached.get(status, EPOCH)}
+        )
+        if gone:
+            yield from forget(engine, [job_id for job_id, _ in gone])
+            removed[status] += len(gone)
+            reached[status] = engine.dialect.time(max(ended for _, ended in gone))
 
-        def remove(status: Status, most: int) -> Script[None]:
-            params = {"status": status.value, "age": ages[status], "most": most}
-            gone = yield Statement(
-                engine.retention.prune, params | {"since": reached.get(status, EPOCH)}
-            )
-            if gone:
-                yield from forget(engine, [job_id for job_id, _ in gone])
-                removed[status] += len(gone)
-                reached[status] = engine.dialect.time(max(ended for _, ended in gone))
-
-        for status in ages:
-            if left := min(share, limit - sum(removed.values())):
-                yield from remove(status, left)
-        for status in [each for each in ages if removed[each] == share]:
-            if left := limit - sum(removed.values()):  # what other statuses left of their share
-                yield from remove(status, left)
-        if not since:
-            yield from trim(engine)
-        return Pruned(removed, reached)
-
-    return Verb("prune", VerbKind.TRANSACTION, script)
+    for status in ages:
+        if left := min(share, limit - sum(removed.values())):
+            yield from remove(status, left)
+    for status in [each for each in ages if removed[each] == share]:
+        if left := limit - sum(removed.values()):  # what other statuses left of their share
+            yield from remove(status, left)
+    if not since:
+        yield from trim(engine)
+    return Pruned(removed, reached)
 
 
-def prunable(engine: Engine, ages: Mapping[Status, float]) -> Verb[Counts]:
+@verb(VerbKind.READ)
+def prunable(engine: Engine, ages: Mapping[Status, float]) -> Script[Counts]:
     """Count the finished jobs that ended too long ago."""
-
-    def script() -> Script[Counts]:
-        found = {}
-        for status, age in ages.items():
-            params = {"status": status.value, "age": age, "most": SEARCHED}
-            [(found[status],)] = yield Statement(engine.retention.prunable, params)
-        return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
-
-    return Verb("prunable", VerbKind.READ, script)
+    found = {}
+    for status, age in ages.items():
+        params = {"status": status.value, "age": age, "most": SEARCHED}
+        [(found[status],)] = yield Statement(engine.retention.prunable, params)
+    return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
 
 
 def forget(engine: Engine, removed: list[Any]) -> Script[None]:

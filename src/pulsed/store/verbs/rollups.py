@@ -36,7 +36,7 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 FOLDED = UUID(int=0)
 """The recorder of rows that are sums of several recorders'."""
@@ -85,78 +85,66 @@ def record(
     return Verb("record_rollups", kind, script)
 
 
-def fold(engine: Engine, keep: float | None, limit: int) -> Verb[int]:
+@verb(VerbKind.TRANSACTION, name="fold_rollups")
+def fold(engine: Engine, keep: float | None, limit: int) -> Script[int]:
     """Move the minutes of recorders into rows of longer spans, and remove what is too old.
 
     Rows are taken and added in one transaction, so a row counts once whatever happens in between.
     They are added in the order of their keys, so that two folds do not deadlock.
     """
     d, statements = engine.dialect, engine.rollups
-
-    def script() -> Script[int]:
-        due = {"span": RECORDED, "age": FOLD_AFTER, "most": limit}
-        taken = yield Statement(statements.take_rollups, due)
-        sums = folded(_rollup(d, row) for row in taken)
-        values = [(span, *_values(each)) for span, each in sums]
-        yield Statement(statements.add_rollups, {"recorder": FOLDED}, values)
-        taken_errors = yield Statement(statements.take_errors, due)
-        errors = folded(_error(d, row) for row in taken_errors)
-        values = [(span, *_error_values(each)) for span, each in errors]
-        yield Statement(statements.add_errors, {"recorder": FOLDED}, values)
-        done = [len(taken), len(taken_errors)]
-        for span, age in _ages(keep).items():
-            old = {"span": span, "age": age, "most": limit}
-            for drop in (statements.drop_rollups, statements.drop_errors):
-                [(gone,)] = yield Statement(drop, old)
-                done.append(gone)
-        return max(done)
-
-    return Verb("fold_rollups", VerbKind.TRANSACTION, script)
+    due = {"span": RECORDED, "age": FOLD_AFTER, "most": limit}
+    taken = yield Statement(statements.take_rollups, due)
+    sums = folded(_rollup(d, row) for row in taken)
+    values = [(span, *_values(each)) for span, each in sums]
+    yield Statement(statements.add_rollups, {"recorder": FOLDED}, values)
+    taken_errors = yield Statement(statements.take_errors, due)
+    errors = folded(_error(d, row) for row in taken_errors)
+    values = [(span, *_error_values(each)) for span, each in errors]
+    yield Statement(statements.add_errors, {"recorder": FOLDED}, values)
+    done = [len(taken), len(taken_errors)]
+    for span, age in _ages(keep).items():
+        old = {"span": span, "age": age, "most": limit}
+        for drop in (statements.drop_rollups, statements.drop_errors):
+            [(gone,)] = yield Statement(drop, old)
+            done.append(gone)
+    return max(done)
 
 
+@verb(VerbKind.READ, name="read_rollups")
 def series(
     engine: Engine, chosen: Chosen, step: int | None, by: Collection[By]
-) -> Verb[SeriesRows]:
+) -> Script[SeriesRows]:
     """Read sums by steps, and perhaps by queue and topic."""
-
-    def script() -> Script[SeriesRows]:
-        now = yield from clock(engine)
-        found = range_of(chosen.since, chosen.until, step, now)
-        params = chosen.params(found, MOST_ROWS + 1)
-        params |= {"step": found.step, "by_queue": "queue" in by, "by_topic": "topic" in by}
-        rows = yield Statement(engine.rollups.read_series, params)
-        rollups = [_summed(found, row) for row in rows[:MOST_ROWS]]
-        return SeriesRows(found, rollups[::-1], len(rows) > MOST_ROWS)
-
-    return Verb("read_rollups", VerbKind.READ, script)
+    now = yield from clock(engine)
+    found = range_of(chosen.since, chosen.until, step, now)
+    params = chosen.params(found, MOST_ROWS + 1)
+    params |= {"step": found.step, "by_queue": "queue" in by, "by_topic": "topic" in by}
+    rows = yield Statement(engine.rollups.read_series, params)
+    rollups = [_summed(found, row) for row in rows[:MOST_ROWS]]
+    return SeriesRows(found, rollups[::-1], len(rows) > MOST_ROWS)
 
 
-def totals(engine: Engine, chosen: Chosen) -> Verb[Totals]:
+@verb(VerbKind.READ, name="read_rollups")
+def totals(engine: Engine, chosen: Chosen) -> Script[Totals]:
     """Read sums by queue and topic."""
-
-    def script() -> Script[Totals]:
-        now = yield from clock(engine)
-        found = range_of_total(chosen.since, chosen.until, now)
-        params = chosen.params(found, MOST_LANES + 1)
-        params |= {"step": found.step, "by_queue": True, "by_topic": True}
-        rows = yield Statement(engine.rollups.read_totals, params)
-        rollups = [_summed(found, row) for row in rows[:MOST_LANES]]
-        return Totals(rollups, is_cut=len(rows) > MOST_LANES)
-
-    return Verb("read_rollups", VerbKind.READ, script)
+    now = yield from clock(engine)
+    found = range_of_total(chosen.since, chosen.until, now)
+    params = chosen.params(found, MOST_LANES + 1)
+    params |= {"step": found.step, "by_queue": True, "by_topic": True}
+    rows = yield Statement(engine.rollups.read_totals, params)
+    rollups = [_summed(found, row) for row in rows[:MOST_LANES]]
+    return Totals(rollups, is_cut=len(rows) > MOST_LANES)
 
 
-def errors(engine: Engine, chosen: Chosen, limit: int) -> Verb[Errors]:
+@verb(VerbKind.READ, name="read_errors")
+def errors(engine: Engine, chosen: Chosen, limit: int) -> Script[Errors]:
     """Read sums by kind of error."""
-
-    def script() -> Script[Errors]:
-        now = yield from clock(engine)
-        found = range_of_total(chosen.since, chosen.until, now)
-        rows = yield Statement(engine.rollups.read_errors, chosen.params(found, limit + 1))
-        kinds = [_error(engine.dialect, row) for row in rows[:limit]]
-        return Errors(kinds, is_cut=len(rows) > limit)
-
-    return Verb("read_errors", VerbKind.READ, script)
+    now = yield from clock(engine)
+    found = range_of_total(chosen.since, chosen.until, now)
+    rows = yield Statement(engine.rollups.read_errors, chosen.params(found, limit + 1))
+    kinds = [_error(engine.dialect, row) for row in rows[:limit]]
+    return Errors(kinds, is_cut=len(rows) > limit)
 
 
 def _each_once(rows: Sequence[R]) -> Iterable[R]:

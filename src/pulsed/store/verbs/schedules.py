@@ -26,7 +26,7 @@ from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 SPEC_BYTES = 400
 """The approximate size of a schedule without its payload."""
@@ -214,29 +214,24 @@ def _cursor_after(
     )
 
 
-def get(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
+@verb(VerbKind.READ, name="get_schedule")
+def get(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
     """Read a schedule."""
-
-    def script() -> Script[ScheduleRow | None]:
-        found = yield Statement(engine.schedules.read, {"app": app, "name": name})
-        return decode.schedule(engine.dialect, found[0]) if found else None
-
-    return Verb("get_schedule", VerbKind.READ, script)
+    found = yield Statement(engine.schedules.read, {"app": app, "name": name})
+    return decode.schedule(engine.dialect, found[0]) if found else None
 
 
-def find(engine: Engine, schedule_id: UUID) -> Verb[ScheduleRow | None]:
+@verb(VerbKind.READ, name="find_schedule")
+def find(engine: Engine, schedule_id: UUID) -> Script[ScheduleRow | None]:
     """Read a schedule by its id."""
-
-    def script() -> Script[ScheduleRow | None]:
-        found = yield Statement(engine.schedules.find, {"id": schedule_id})
-        return decode.schedule(engine.dialect, found[0]) if found else None
-
-    return Verb("find_schedule", VerbKind.READ, script)
+    found = yield Statement(engine.schedules.find, {"id": schedule_id})
+    return decode.schedule(engine.dialect, found[0]) if found else None
 
 
+@verb(VerbKind.READ)
 def list_schedules(
     engine: Engine, where: ScheduleFilter, limit: int, after: ScheduleKey | None
-) -> Verb[list[ScheduleRow]]:
+) -> Script[list[ScheduleRow]]:
     """Read a page of schedules, by app and name."""
     after = after or ScheduleKey("" if where.app is None else where.app, "")
     params = {
@@ -246,42 +241,32 @@ def list_schedules(
         "due_before": where.due_before,
         "most": limit,
     }
-
-    def script() -> Script[list[ScheduleRow]]:
-        if where.app is None:
-            found = yield Statement(engine.schedules.list, params)
-        else:
-            found = yield Statement(engine.schedules.list_of_app, params | {"app": where.app})
-        return decode.schedule.all(engine.dialect, found)
-
-    return Verb("list_schedules", VerbKind.READ, script)
+    if where.app is None:
+        found = yield Statement(engine.schedules.list, params)
+    else:
+        found = yield Statement(engine.schedules.list_of_app, params | {"app": where.app})
+    return decode.schedule.all(engine.dialect, found)
 
 
-def pause(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
+@verb(VerbKind.TRANSACTION, name="pause_schedule")
+def pause(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
     """Stop firing; the cursor stays where it is."""
-
-    def script() -> Script[ScheduleRow | None]:
-        row = yield from _locked(engine, app, name)
-        if row is None or row.state in (ScheduleState.PAUSED, ScheduleState.DONE):
-            return row
-        return (yield from _set_state(engine, row, ScheduleState.PAUSED, row.next_run_at))
-
-    return Verb("pause_schedule", VerbKind.TRANSACTION, script)
+    row = yield from _locked(engine, app, name)
+    if row is None or row.state in (ScheduleState.PAUSED, ScheduleState.DONE):
+        return row
+    return (yield from _set_state(engine, row, ScheduleState.PAUSED, row.next_run_at))
 
 
-def resume(engine: Engine, app: str, name: str) -> Verb[ScheduleRow | None]:
+@verb(VerbKind.TRANSACTION, name="resume_schedule")
+def resume(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
     """Resume at the next occurrence; those that passed while paused are not made up for."""
-
-    def script() -> Script[ScheduleRow | None]:
-        now = yield from clock(engine)
-        row = yield from _locked(engine, app, name)
-        if row is None or row.state in (ScheduleState.ACTIVE, ScheduleState.DONE):
-            return row
-        cursor = _cursor_after(row, row.spec, now, row.anchor)
-        state = ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE
-        return (yield from _set_state(engine, row, state, cursor))
-
-    return Verb("resume_schedule", VerbKind.TRANSACTION, script)
+    now = yield from clock(engine)
+    row = yield from _locked(engine, app, name)
+    if row is None or row.state in (ScheduleState.ACTIVE, ScheduleState.DONE):
+        return row
+    cursor = _cursor_after(row, row.spec, now, row.anchor)
+    state = ScheduleState.DONE if cursor is None else ScheduleState.ACTIVE
+    return (yield from _set_state(engine, row, state, cursor))
 
 
 def _locked(engine: Engine, app: str, name: str) -> Script[ScheduleRow | None]:
@@ -323,14 +308,11 @@ def delete(engine: Engine, app: str, name: str) -> Verb[bool]:
     return Verb("delete_schedule", VerbKind.TRANSACTION, script)
 
 
-def prune(engine: Engine, age: float, limit: int) -> Verb[int]:
+@verb(VerbKind.TRANSACTION, name="prune_schedules")
+def prune(engine: Engine, age: float, limit: int) -> Script[int]:
     """Remove schedules that were not declared and have been done for ``age`` seconds."""
-
-    def script() -> Script[int]:
-        [(count,)] = yield Statement(engine.schedules.prune, {"age": age, "most": limit})
-        return int(count)
-
-    return Verb("prune_schedules", VerbKind.TRANSACTION, script)
+    [(count,)] = yield Statement(engine.schedules.prune, {"age": age, "most": limit})
+    return int(count)
 
 
 def encode_spec(spec: ScheduleSpec) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeAlias, TypeVar
+from functools import partial, wraps
+from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from pulsed.store.sql.statement import Rows, Statement
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -45,6 +47,39 @@ class Verb(Generic[T]):
     def action(self) -> str:
         """What it does, in words for an error or a log line."""
         return action_of(self.name)
+
+
+def verb(
+    kind: VerbKind,
+    *,
+    name: str = "",
+    urgent: bool = False,
+    short_lock_wait: bool = False,
+    claim_lane: bool = False,
+) -> Callable[[Callable[P, Script[T]]], Callable[P, Verb[T]]]:
+    """Make a script's function return the verb; its name is the function's unless given.
+
+    A verb that has to remember something from one attempt to the next is a closure instead.
+    """
+
+    def decorated(script: Callable[P, Script[T]]) -> Callable[P, Verb[T]]:
+        called = name or script.__name__
+
+        @wraps(script)
+        def make(*args: P.args, **options: P.kwargs) -> Verb[T]:
+            attempt = partial(script, *args, **options)
+            return Verb(
+                called,
+                kind,
+                attempt,
+                urgent=urgent,
+                short_lock_wait=short_lock_wait,
+                claim_lane=claim_lane,
+            )
+
+        return make
+
+    return decorated
 
 
 def action_of(verb: str) -> str:

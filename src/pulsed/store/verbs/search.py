@@ -19,7 +19,7 @@ from pulsed.store.sql.search import FilteredJobs
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 SKEW = timedelta(hours=1)
 """How far a producer's clock, whose time an id begins with, may be ahead of the database's."""
@@ -31,21 +31,18 @@ FUTURE = timedelta(days=1)
 """An id that begins with a later time than this was not made from a clock."""
 
 
+@verb(VerbKind.READ, name="list")
 def list_jobs(
     engine: Engine, where: JobFilter, limit: int, before: UUID | None
-) -> Verb[Page[JobRow]]:
+) -> Script[Page[JobRow]]:
     """Read a page of jobs, newest id first."""
     search = engine.searching.filtered(where)
-
-    def script() -> Script[Page[JobRow]]:
-        start, floor = yield from _bounds(engine, search, where.until, before)
-        found = yield search.page(start, floor, limit)
-        jobs = decode.job.all(engine.dialect, found)
-        if len(jobs) == limit:
-            return Page(jobs, next=jobs[-1].id)
-        return Page(jobs, next=floor, is_cut=floor is not None)
-
-    return Verb("list", VerbKind.READ, script)
+    start, floor = yield from _bounds(engine, search, where.until, before)
+    found = yield search.page(start, floor, limit)
+    jobs = decode.job.all(engine.dialect, found)
+    if len(jobs) == limit:
+        return Page(jobs, next=jobs[-1].id)
+    return Page(jobs, next=floor, is_cut=floor is not None)
 
 
 def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
@@ -63,25 +60,22 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
     return Verb("counts", VerbKind.READ, script)
 
 
-def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Verb[Counts]:
+@verb(VerbKind.READ, name="counts")
+def _counts_by_status(engine: Engine, wanted: Sequence[Status]) -> Script[Counts]:
     """Count jobs by their status alone, from the index of each status."""
     searching = engine.searching
-
-    def script() -> Script[Counts]:
-        counted = Counts((status, 0) for status in Status)
-        uncertain: list[Status] = []
-        if some := tuple(status for status in CLAIMABLE if status in wanted):
-            found = yield Statement(searching.count_claimable, {"most": SEARCHED})
-            counted = _tally(found, some)
-            uncertain += some if sum(number for *_, number in found) == SEARCHED else ()
-        for status in wanted:
-            if status not in CLAIMABLE:
-                sql = searching.count_in_status(status)
-                [(counted[status],)] = yield Statement(sql, {"most": SEARCHED})
-                uncertain += [status] if counted[status] == SEARCHED else []
-        return Counts(counted.items(), uncertain, due=counted.due)
-
-    return Verb("counts", VerbKind.READ, script)
+    counted = Counts((status, 0) for status in Status)
+    uncertain: list[Status] = []
+    if some := tuple(status for status in CLAIMABLE if status in wanted):
+        found = yield Statement(searching.count_claimable, {"most": SEARCHED})
+        counted = _tally(found, some)
+        uncertain += some if sum(number for *_, number in found) == SEARCHED else ()
+    for status in wanted:
+        if status not in CLAIMABLE:
+            sql = searching.count_in_status(status)
+            [(counted[status],)] = yield Statement(sql, {"most": SEARCHED})
+            uncertain += [status] if counted[status] == SEARCHED else []
+    return Counts(counted.items(), uncertain, due=counted.due)
 
 
 def _tally(found: Rows, wanted: Sequence[Status], at_least: Sequence[Status] = ()) -> Counts:

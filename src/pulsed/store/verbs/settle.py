@@ -21,7 +21,7 @@ from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
 from pulsed.store.verbs.engine import Engine, SuccessRow
 from pulsed.store.verbs.reports import CANCELLED, record_failures, report_values, settled_before
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 from pulsed.store.verbs.suspend import suspend
 
 ByWorker: TypeAlias = dict[UUID, list[Report]]
@@ -67,8 +67,8 @@ def settle(
     found = ways(reports)
     accepted = Accepted()
     left = found.others
-    for some, verb in _short_ways(engine, found):
-        settled = yield verb
+    for some, end in _short_ways(engine, found):
+        settled = yield end
         accepted.merge(settled.accepted)
         if len(settled.accepted) < len(some):
             left += [report for report in some if report.lease not in settled.accepted]
@@ -86,33 +86,25 @@ def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Ver
         yield found.waiting, suspend(engine, found.waiting)
 
 
-def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
+@verb(VerbKind.SINGLE, name="settle", short_lock_wait=True)
+def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Script[Settled]:
     """End successful runs of one worker, of jobs that no other job waits for."""
     values = _successes(reports)
-
-    def script() -> Script[Settled]:
-        [(count,)] = yield Statement(
-            engine.settling.settle_succeeded, {"worker": worker_id}, values
-        )
-        return Settled((yield from _ended_well(engine, reports, count)), Effects())
-
-    return Verb("settle", VerbKind.SINGLE, script, short_lock_wait=True)
+    [(count,)] = yield Statement(engine.settling.settle_succeeded, {"worker": worker_id}, values)
+    return Settled((yield from _ended_well(engine, reports, count)), Effects())
 
 
-def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Verb[Settled]:
+@verb(VerbKind.TRANSACTION, name="settle", short_lock_wait=True)
+def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Script[Settled]:
     """End successful runs of one worker, of children, and wake their parents.
 
     It leaves out jobs that have waited, which may have children of their own, and jobs that another
     job waits for.
     """
     values = _successes(reports)
-
-    def script() -> Script[Settled]:
-        count, parents = yield from engine.end_children(worker_id, values)
-        woken = yield from wake(engine, parents, locked=True)
-        return Settled((yield from _ended_well(engine, reports, count)), Effects(woken))
-
-    return Verb("settle", VerbKind.TRANSACTION, script, short_lock_wait=True)
+    count, parents = yield from engine.end_children(worker_id, values)
+    woken = yield from wake(engine, parents, locked=True)
+    return Settled((yield from _ended_well(engine, reports, count)), Effects(woken))
 
 
 def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
@@ -130,7 +122,8 @@ def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script
     return (yield from settled_before(engine, reports))
 
 
-def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
+@verb(VerbKind.TRANSACTION, name="settle", short_lock_wait=True)
+def settle_any(engine: Engine, reports: Sequence[Report]) -> Script[Settled]:
     """End runs in any way, and wake the jobs that wait for them.
 
     Families are locked first, unless all of these jobs are known to have no parent.
@@ -144,25 +137,21 @@ def settle_any(engine: Engine, reports: Sequence[Report]) -> Verb[Settled]:
         if isinstance(report.outcome, Succeeded) and report.outcome.discard_checkpoints
     }
     locked = any(report.is_child is not False for report in reports)
-
-    def script() -> Script[Settled]:
-        if locked:
-            yield from engine.lock_families(report.lease.job_id for report in reports)
-        values = [report_values(report) for report in reports]
-        ended = yield Statement(engine.settling.settle, {}, values)
-        accepted = _accepted(engine, ended)
-        if failed:
-            yield from record_failures(engine, _failures_among(engine, ended, failed))
-        if done := discarding & accepted:
-            jobs = one_column(lease.job_id for lease in done)
-            yield Statement(engine.checkpoints.forget_steps, {}, jobs)
-        told = yield from run_effects(engine, ended, locked=locked)
-        missing = [report for report in reports if report.lease not in accepted]
-        if missing:
-            accepted.merge((yield from settled_before(engine, missing)))
-        return Settled(accepted, told)
-
-    return Verb("settle", VerbKind.TRANSACTION, script, short_lock_wait=True)
+    if locked:
+        yield from engine.lock_families(report.lease.job_id for report in reports)
+    values = [report_values(report) for report in reports]
+    ended = yield Statement(engine.settling.settle, {}, values)
+    accepted = _accepted(engine, ended)
+    if failed:
+        yield from record_failures(engine, _failures_among(engine, ended, failed))
+    if done := discarding & accepted:
+        jobs = one_column(lease.job_id for lease in done)
+        yield Statement(engine.checkpoints.forget_steps, {}, jobs)
+    told = yield from run_effects(engine, ended, locked=locked)
+    missing = [report for report in reports if report.lease not in accepted]
+    if missing:
+        accepted.merge((yield from settled_before(engine, missing)))
+    return Settled(accepted, told)
 
 
 def _accepted(engine: Engine, ended: Sequence[Row]) -> Accepted:

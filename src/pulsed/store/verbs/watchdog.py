@@ -12,47 +12,44 @@ from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, run_effects
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reports import record_failures
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 from pulsed.store.verbs.ticks import Tick, Ticks
 
 SILENT_WORKERS_ARE_FORGOTTEN_AFTER = 86_400.0
 
 
-def watchdog(engine: Engine, limit: int) -> Verb[tuple[WatchdogTick, Effects]]:
+@verb(VerbKind.TRANSACTION)
+def watchdog(engine: Engine, limit: int) -> Script[tuple[WatchdogTick, Effects]]:
     """Insert a tick, then end the runs of silent workers as failures."""
-
-    def script() -> Script[tuple[WatchdogTick, Effects]]:
-        ticks = yield from _add_tick(engine)
-        yield Statement(engine.presence.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
-        expiries = []
-        in_grace = False
-        for lease_ms, last in (yield Statement(engine.recovery.expired, {})):
-            before = ticks.reaped_before(timedelta(milliseconds=lease_ms))
-            in_grace |= engine.dialect.time(last) >= before
-            expiries.append((lease_ms, before))
-        if not expiries:
-            return WatchdogTick([], in_grace=False), Effects()
-        ended = yield from engine.reap(limit, expiries)
-        runs = [_ReapedRun(*row) for row in ended]
-        yield from record_failures(engine, map(_failure, runs))
-        if runs:
-            silent = one_column(run.worker_id for run in runs)
-            yield Statement(engine.recovery.note_shared, {}, silent)
-        uid = engine.dialect.uuid
-        reaped = [
-            Reaped(
-                uid(run.job_id),
-                run.topic,
-                Status(run.status),
-                uid(run.worker_id),
-                run.queue,
-                run.attempt,
-            )
-            for run in runs
-        ]
-        return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(engine, ended))
-
-    return Verb("watchdog", VerbKind.TRANSACTION, script)
+    ticks = yield from _add_tick(engine)
+    yield Statement(engine.presence.forget_workers, {"age": SILENT_WORKERS_ARE_FORGOTTEN_AFTER})
+    expiries = []
+    in_grace = False
+    for lease_ms, last in (yield Statement(engine.recovery.expired, {})):
+        before = ticks.reaped_before(timedelta(milliseconds=lease_ms))
+        in_grace |= engine.dialect.time(last) >= before
+        expiries.append((lease_ms, before))
+    if not expiries:
+        return WatchdogTick([], in_grace=False), Effects()
+    ended = yield from engine.reap(limit, expiries)
+    runs = [_ReapedRun(*row) for row in ended]
+    yield from record_failures(engine, map(_failure, runs))
+    if runs:
+        silent = one_column(run.worker_id for run in runs)
+        yield Statement(engine.recovery.note_shared, {}, silent)
+    uid = engine.dialect.uuid
+    reaped = [
+        Reaped(
+            uid(run.job_id),
+            run.topic,
+            Status(run.status),
+            uid(run.worker_id),
+            run.queue,
+            run.attempt,
+        )
+        for run in runs
+    ]
+    return WatchdogTick(reaped, in_grace=in_grace), (yield from run_effects(engine, ended))
 
 
 class _ReapedRun(NamedTuple):

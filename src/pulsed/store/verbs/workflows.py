@@ -18,7 +18,7 @@ from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.verbs.checkpoints import checkpoint_values
 from pulsed.store.verbs.effects import Effects, effects, wake
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, VerbKind, verb
 from pulsed.store.workflows import Signalled
 
 
@@ -33,140 +33,115 @@ class Cascaded(NamedTuple):
 # -- children -------------------------------------------------------------------------------------
 
 
-def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Verb[int]:
+@verb(VerbKind.TRANSACTION)
+def add_children(engine: Engine, lease: Lease, jobs: Sequence[NewJob]) -> Script[int]:
     """Insert the children of a run.
 
     The parent is locked last, and so for a short time: every batch of children that ends waits for
     that lock. Children are stored in the order in which they will be claimed, so that those of one
     claim are adjacent.
     """
-
-    def script() -> Script[int]:
-        in_order = sorted(jobs, key=lambda job: job.id.int)
-        [(count,)] = yield insertion(engine.submission.submit, in_order)
-        yield from _hold(engine, lease)
-        return int(count)
-
-    return Verb("add_children", VerbKind.TRANSACTION, script)
+    in_order = sorted(jobs, key=lambda job: job.id.int)
+    [(count,)] = yield insertion(engine.submission.submit, in_order)
+    yield from _hold(engine, lease)
+    return int(count)
 
 
-def outcomes(engine: Engine, ids: Sequence[UUID]) -> Verb[dict[UUID, JobOutcome]]:
+@verb(VerbKind.READ)
+def outcomes(engine: Engine, ids: Sequence[UUID]) -> Script[dict[UUID, JobOutcome]]:
     """Read the status and the outcome of jobs."""
-
-    def script() -> Script[dict[UUID, JobOutcome]]:
-        found = yield Statement(engine.waiting.outcomes, {}, one_column(ids))
-        jobs = decode.job_outcome.all(engine.dialect, found)
-        return {job.id: job for job in jobs}
-
-    return Verb("outcomes", VerbKind.READ, script)
+    found = yield Statement(engine.waiting.outcomes, {}, one_column(ids))
+    jobs = decode.job_outcome.all(engine.dialect, found)
+    return {job.id: job for job in jobs}
 
 
-def cascade(engine: Engine, limit: int) -> Verb[Cascaded]:
+@verb(VerbKind.TRANSACTION)
+def cascade(engine: Engine, limit: int) -> Script[Cascaded]:
     """Cancel the children of a batch of parents that ended without success."""
-
-    def script() -> Script[Cascaded]:
-        parents = yield Statement(engine.families.pick_cascades, {"most": limit})
-        told: list[Row] = []
-        left = limit
-        for (parent,) in parents:
-            if left <= 0:
-                break
-            found = yield Statement(
-                engine.families.untold_children, {"parent": parent, "most": left}
-            )
-            left -= len(found)
-            told += found
-        locked = yield from engine.lock_free(job_id for (job_id,) in told)
-        told = [row for row in told if locked.isdisjoint(row)]
-        if told:
-            told = list(
-                (yield Statement(engine.operators.cancel, {}, [tuple(row) for row in told]))
-            )
-        done = 0
-        if parents:
-            [(done,)] = yield Statement(
-                engine.families.unmark_cascades, {}, [tuple(row) for row in parents]
-            )
-        handled = len(parents) if told or done else 0  # 0: other sessions have them locked
-        return Cascaded(handled, len(told), (yield from effects(engine, told)))
-
-    return Verb("cascade", VerbKind.TRANSACTION, script)
+    parents = yield Statement(engine.families.pick_cascades, {"most": limit})
+    told: list[Row] = []
+    left = limit
+    for (parent,) in parents:
+        if left <= 0:
+            break
+        found = yield Statement(engine.families.untold_children, {"parent": parent, "most": left})
+        left -= len(found)
+        told += found
+    locked = yield from engine.lock_free(job_id for (job_id,) in told)
+    told = [row for row in told if locked.isdisjoint(row)]
+    if told:
+        told = list((yield Statement(engine.operators.cancel, {}, [tuple(row) for row in told])))
+    done = 0
+    if parents:
+        [(done,)] = yield Statement(
+            engine.families.unmark_cascades, {}, [tuple(row) for row in parents]
+        )
+    handled = len(parents) if told or done else 0  # 0: other sessions have them locked
+    return Cascaded(handled, len(told), (yield from effects(engine, told)))
 
 
 # -- waiting for another job ----------------------------------------------------------------------
 
 
-def about_to_wait(engine: Engine, lease: Lease, target: UUID) -> Verb[None]:
+@verb(VerbKind.SINGLE)
+def about_to_wait(engine: Engine, lease: Lease, target: UUID) -> Script[None]:
     """Store which job a run is about to wait for."""
-
-    def script() -> Script[None]:
-        if not (yield Statement(engine.waiting.about_to_wait, {"target": target}, [lease])):
-            raise LeaseLost.of(lease.job_id)
-
-    return Verb("about_to_wait", VerbKind.SINGLE, script)
+    if not (yield Statement(engine.waiting.about_to_wait, {"target": target}, [lease])):
+        raise LeaseLost.of(lease.job_id)
 
 
-def watch(engine: Engine, target: UUID) -> Verb[JobOutcome | None]:
+@verb(VerbKind.SINGLE)
+def watch(engine: Engine, target: UUID) -> Script[JobOutcome | None]:
     """Mark a job so that its end wakes its waiters; returns its status and outcome."""
-
-    def script() -> Script[JobOutcome | None]:
-        found = yield Statement(engine.waiting.watch, {"target": target})
-        if not found:
-            found = yield Statement(engine.waiting.outcomes, {}, [(target,)])
-        return decode.job_outcome(engine.dialect, found[0]) if found else None
-
-    return Verb("watch", VerbKind.SINGLE, script)
+    found = yield Statement(engine.waiting.watch, {"target": target})
+    if not found:
+        found = yield Statement(engine.waiting.outcomes, {}, [(target,)])
+    return decode.job_outcome(engine.dialect, found[0]) if found else None
 
 
 # -- signals --------------------------------------------------------------------------------------
 
 
-def signal(engine: Engine, sent: Signal) -> Verb[tuple[Signalled, frozenset[str]]]:
+@verb(VerbKind.TRANSACTION)
+def signal(engine: Engine, sent: Signal) -> Script[tuple[Signalled, frozenset[str]]]:
     """Store a signal, and wake its job if it waits for it."""
     params = {"id": sent.id, "job": sent.job_id, "name": sent.name, "payload": sent.payload}
-
-    def script() -> Script[tuple[Signalled, frozenset[str]]]:
-        found = yield Statement(engine.signals.lock_status, params)
-        status = Status(found[0][0]) if found else None
-        if status is None or status in TERMINAL:
-            before = yield Statement(engine.signals.sent, params)  # by an unacknowledged try
-            return Signalled(bool(before), status), frozenset()
-        yield Statement(engine.signals.send, params)
-        woken = frozenset[str]()
-        if status is Status.WAITING:
-            woken = yield from wake(engine, [sent.job_id])
-        return Signalled(stored=True, status=status), woken
-
-    return Verb("signal", VerbKind.TRANSACTION, script)
+    found = yield Statement(engine.signals.lock_status, params)
+    status = Status(found[0][0]) if found else None
+    if status is None or status in TERMINAL:
+        before = yield Statement(engine.signals.sent, params)  # by an unacknowledged try
+        return Signalled(bool(before), status), frozenset()
+    yield Statement(engine.signals.send, params)
+    woken = frozenset[str]()
+    if status is Status.WAITING:
+        woken = yield from wake(engine, [sent.job_id])
+    return Signalled(stored=True, status=status), woken
 
 
+@verb(VerbKind.TRANSACTION)
 def take_signal(
     engine: Engine, lease: Lease, name: str, checkpoint: Checkpoint
-) -> Verb[Checkpoint | None]:
+) -> Script[Checkpoint | None]:
     """Consume a signal as the value of a checkpoint, or time out; None if the wait goes on."""
     job = {"job": lease.job_id}
     key = job | {"name": checkpoint.name, "nth": checkpoint.nth}
-
-    def script() -> Script[Checkpoint | None]:
-        yield from _hold(engine, lease)
-        stored, is_over = yield from _stored(engine, key)
-        if stored is not None and stored.state is not StepState.OPEN:
-            return stored
-        values = checkpoint_values(lease, checkpoint)
-        signals = yield Statement(engine.signals.oldest_signal, job | {"name": name})
-        if signals:
-            ((signal_id, payload),) = signals
-            yield Statement(engine.signals.consume, job | {"name": name, "id": signal_id})
-            values = _decided(values, StepState.DONE, payload)
-        elif is_over or (yield from _is_past(engine, checkpoint.until)):
-            values = _decided(values, StepState.TIMED_OUT, None)
-        else:
-            return None
-        yield Statement(engine.checkpoints.record, {}, [values])
-        written, _ = yield from _stored(engine, key)
-        return written
-
-    return Verb("take_signal", VerbKind.TRANSACTION, script)
+    yield from _hold(engine, lease)
+    stored, is_over = yield from _stored(engine, key)
+    if stored is not None and stored.state is not StepState.OPEN:
+        return stored
+    values = checkpoint_values(lease, checkpoint)
+    signals = yield Statement(engine.signals.oldest_signal, job | {"name": name})
+    if signals:
+        ((signal_id, payload),) = signals
+        yield Statement(engine.signals.consume, job | {"name": name, "id": signal_id})
+        values = _decided(values, StepState.DONE, payload)
+    elif is_over or (yield from _is_past(engine, checkpoint.until)):
+        values = _decided(values, StepState.TIMED_OUT, None)
+    else:
+        return None
+    yield Statement(engine.checkpoints.record, {}, [values])
+    written, _ = yield from _stored(engine, key)
+    return written
 
 
 def _stored(engine: Engine, key: dict[str, Any]) -> Script[tuple[Checkpoint | None, bool]]:
