@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from playwright.async_api import Browser, Page
-from pulsed.store.sqlite.connections import SqliteOptions
 
 from pulsed import Pulse
 from pulsed.model.job import JobFilter, Status
 from pulsed.store.base import Store
+from pulsed.store.sqlite.connections import SqliteOptions
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.web import Local, Role, dashboard
 from tests.support.browser import Problems, assert_fits, running_chromium, watched
@@ -102,7 +102,8 @@ async def served(path: Path) -> AsyncIterator[str]:
     site = dashboard(app, access=Local(Role.ADMIN), environment="shop · production")
     server = WebServer(site)
     clock = SimpleNamespace(time=NOW.timestamp, monotonic=time.monotonic)
-    with patch("pulsed.engine.doctor.examine.time", clock):  # it compares the machine's with the database's
+    # The doctor compares the machine's clock with the database's.
+    with patch("pulsed.engine.doctor.examine.time", clock):
         yield server.url
     server.stop()
     await app.aclose()
