@@ -412,7 +412,7 @@ async def test_the_system_page_shows_the_database_and_the_findings_the_worst_fir
     assert {"sqlite": "SQLite 3", "postgres": "PostgreSQL 1"}[backend.engine] in page.text
     assert "schema version" in page.text
     assert re.search(r"size \d[\d.]* .?B", page.text)
-    assert "None is alive; jobs wait" in page.text
+    assert "none is alive; jobs wait" in page.text
     assert page.text.index("Needs a look") < page.text.index("Well")
     assert EVIL not in page.body
     if backend.engine == "postgres":
@@ -421,9 +421,9 @@ async def test_the_system_page_shows_the_database_and_the_findings_the_worst_fir
 
 
 async def test_the_findings_stand_for_half_a_minute(seed, tab):
-    assert "None is alive" in (await tab.get("/system")).text
+    assert "none is alive" in (await tab.get("/system")).text
     await seed.announce(a_worker())
-    assert "None is alive" in (await tab.get("/system")).text
+    assert "none is alive" in (await tab.get("/system")).text
 
 
 async def test_the_overview_warns_of_overdue_schedules(seed, app, admin, backend):
