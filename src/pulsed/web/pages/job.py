@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,7 +74,9 @@ async def show(call: PageCall) -> Response:
     skip = _number(call, "skip")
     before = _number(call, "before")
     read = partial(read_view, call.app.store, job_id, skip, before)
-    view = await call.site.shared.get(("job", job_id, skip, before), read)
+    view, _ = await asyncio.gather(
+        call.site.shared.get(("job", job_id, skip, before), read), call.site.summary()
+    )
     job = view.job
     runs = runs_of(job, view.failures, view.tree.waits_since, with_last=not before)
     waterfall = rows_of(view.tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from starlette.responses import Response
 
 from pulsed.client.one_job import checked_id
 from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.page import bound_of
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
 from pulsed.store.base import Store
@@ -18,6 +20,7 @@ from pulsed.web.reasons import progress_text
 from pulsed.web.site import PageCall
 
 PAGE_SIZE = 100
+WAITING = JobFilter(status=(Status.WAITING,))
 
 KINDS = {
     StepKind.SIGNAL: "Waiting for a signal",
@@ -39,11 +42,11 @@ async def show(call: PageCall) -> Response:
     before = call.query.get("before")
     cursor = checked_id(before) if before else None
     store = call.app.store
-    page = await call.site.shared.get(
-        ("workflows", cursor),
-        lambda: store.list_jobs(
-            JobFilter(status=(Status.WAITING,)), limit=PAGE_SIZE, before=cursor
+    page, _ = await asyncio.gather(
+        call.site.shared.get(
+            ("workflows", cursor), lambda: store.list_jobs(WAITING, limit=PAGE_SIZE, before=cursor)
         ),
+        call.site.summary(),
     )
     running: Sequence[JobRow] = []
     if cursor is None:
@@ -56,6 +59,7 @@ async def show(call: PageCall) -> Response:
         groups=grouped(page),
         signals=Counter(job.wait_key for job in page if job.wait_kind == StepKind.SIGNAL),
         page=page,
+        searched=f"{bound_of(WAITING):,}",
         is_first=cursor is None,
         fan_out_of=fan_out_of,
         StepKind=StepKind,
