@@ -1,4 +1,4 @@
-"""The tables: made once by whoever comes first, and strict about what they hold."""
+"""The tables: created once by the first process, and strict about what they hold."""
 
 import re
 import threading

@@ -185,7 +185,7 @@ def test_a_run_whose_worker_went_silent_counts_without_a_duration():
 
 
 class SlowStore:
-    """Counts its reads, and answers when it is told to."""
+    """Counts its reads, and answers only after ``answers`` is set."""
 
     def __init__(self) -> None:
         self.reads = 0

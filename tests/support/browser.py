@@ -180,7 +180,7 @@ async def settle(page: Page, problems: Problems) -> None:
 
 
 async def dark(page: Page) -> None:
-    """Show a page to someone who prefers dark colours."""
+    """Show a page in dark colours."""
     await page.emulate_media(color_scheme="dark")
 
 
