@@ -27,8 +27,9 @@ from tests.support.memory_folder import use_memory
 from tests.support.own_sessions import administering
 from tests.support.raw_streams import RawClient, raw_client
 from tests.support.scratch_postgres import ScratchPostgres
-from tests.support.servers import ServerThread
+from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.session_postgres import SessionPostgres
+from tests.support.tokens import given
 
 SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
 
@@ -43,7 +44,7 @@ know_types()
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A script started us in the background. Processes that tests start would ignore it as well.
+        # It runs in the background. Processes that tests start would ignore it as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = getattr(config, "workerinput", {}).get("pulsed_postgres")
     config.stash[SESSION_POSTGRES] = (
@@ -200,3 +201,18 @@ async def near(database: Path) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(database)
     yield store
     await store.aclose()
+
+
+@pytest.fixture
+def guarded(database: Path) -> Iterator[ServerThread]:
+    """A server that asks for tokens."""
+    store = SqliteStore(database)
+    with ServerThread(lambda: store, authenticator=FreshAuthenticator(store)) as server:
+        yield server
+
+
+@pytest.fixture
+def keys(database: Path) -> dict[str, str]:
+    """A secret for each of three roles, by role."""
+    store = SqliteStore(database)
+    return {role: given(store, role, role) for role in ("produce", "work", "admin")}

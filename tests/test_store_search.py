@@ -11,13 +11,15 @@ import pytest
 from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
 from pulsed.errors import InvalidOption
+from pulsed.model import page as page_module
 from pulsed.model.job import JobFilter, PayloadField, Status
 from pulsed.model.outcome import Failed, Succeeded
+from pulsed.model.page import SEARCHED, bound_of
 from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import search
 from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
-from tests.support.checkpoints import children_of
+from tests.support.checkpoints import a_step, children_of, recorded
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -61,6 +63,17 @@ async def test_a_search_ends_at_its_bound_and_says_where_to_go_on(store):
     assert [row.id for row in page] == [rare]
     assert page.next is None
     assert looks == 3
+
+
+async def test_a_search_of_payloads_ends_earlier(store, monkeypatch):
+    """Parsing them costs several times as much as reading a column."""
+    monkeypatch.setattr(page_module, "PARSED", FEW)
+    await store.submit([a_job() for _ in range(FEW + 1)])
+    in_payloads = JobFilter(payload=(PayloadField(("user",), 7),))
+    assert (await store.list_jobs(in_payloads)).is_cut
+    assert (await store.counts(in_payloads)).at_least == frozenset(Status)
+    assert not (await store.list_jobs(RARE)).is_cut
+    assert (bound_of(in_payloads), bound_of(RARE)) == (FEW, SEARCHED)
 
 
 @pytest.mark.usefixtures("few")
@@ -185,6 +198,8 @@ EVERY_FILTER = [
     JobFilter(id_prefix="0197a8c2", queue="none"),
     JobFilter(id_suffix="ffffffffffff"),
     JobFilter(due=False),
+    JobFilter(workflow=True),
+    JobFilter(workflow=False, status=(Status.RUNNING,)),
     JobFilter(due=True, status=(Status.RETRYING,)),
 ]
 """Most of them match nothing: those are the ones that would walk the table."""
@@ -372,6 +387,14 @@ async def test_due_jobs_and_later_ones_are_told_apart(store, clock):
     assert (await store.counts(JobFilter())).due == 2
 
 
+async def test_workflows_are_jobs_with_steps(store):
+    flow, plain = await running(store), await running(store, BOB)
+    await recorded(store, flow, a_step())
+    assert await ids_of(store, workflow=True, status=(Status.RUNNING,)) == {flow.job_id}
+    assert await ids_of(store, workflow=False) == {plain.job_id}
+    assert (await store.counts(JobFilter(workflow=True)))[Status.RUNNING] == 1
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -389,6 +412,7 @@ async def test_due_jobs_and_later_ones_are_told_apart(store, clock):
         {"id": "xyz*"},
         {"id": 7},
         {"due": 1},
+        {"workflow": "yes"},
         {"worker": "alice"},
     ],
     ids=str,

@@ -134,6 +134,7 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         id_prefix=where.id_prefix,
         id_suffix=where.id_suffix,
         due=cast("bool", where.due),  # None leaves it out
+        workflow=cast("bool", where.workflow),
         key=where.key,
         holds_key=cast("bool", where.holds_key),
     )
@@ -158,6 +159,7 @@ def filter_of(message: Any) -> JobFilter:
         id_prefix=_digits(message, "id_prefix"),
         id_suffix=_digits(message, "id_suffix"),
         due=maybe(message, "due"),
+        workflow=maybe(message, "workflow"),
         key=maybe(message, "key"),
         holds_key=maybe(message, "holds_key"),
     )
