@@ -43,6 +43,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+PICTURE = re.compile(r'(?:src|srcset)="([^"]+)"')
 TEST = re.compile(r"tests/([\w/]+\.py)::((?:\w+::)?test_\w+)")
 
 
@@ -280,6 +281,22 @@ def test_every_variable_of_the_environment_is_documented():
 def test_links_lead_somewhere(page: Path):
     broken = [link for link in LINK.findall(prose(page)) if not leads_somewhere(page, link)]
     assert broken == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_pictures_are_there_in_light_and_dark(page: Path):
+    shown = [page.parent / each for each in PICTURE.findall(prose(page))]
+    assert [each for each in shown if not each.is_file()] == []
+    schemes = [each.stem.rpartition("-")[2] for each in shown]
+    assert schemes.count("light") == schemes.count("dark") == len(shown) / 2
+
+
+def test_pictures_come_in_pairs_and_are_small():
+    """`python3 dev.py screenshots` takes them."""
+    sizes = {each.stem: each.stat().st_size for each in (ROOT / "docs/images").iterdir()}
+    names = {name.rpartition("-")[0] for name in sizes}
+    assert sizes.keys() == {f"{name}-{scheme}" for name in names for scheme in ("light", "dark")}
+    assert sum(sizes.values()) < 3_000_000
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
