@@ -27,8 +27,9 @@ from tests.support.memory_folder import use_memory
 from tests.support.own_sessions import administering
 from tests.support.raw_streams import RawClient, raw_client
 from tests.support.scratch_postgres import ScratchPostgres
-from tests.support.servers import ServerThread
+from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.session_postgres import SessionPostgres
+from tests.support.tokens import given
 
 SESSION_POSTGRES = pytest.StashKey[SessionPostgres]()
 
@@ -200,3 +201,18 @@ async def near(database: Path) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(database)
     yield store
     await store.aclose()
+
+
+@pytest.fixture
+def guarded(database: Path) -> Iterator[ServerThread]:
+    """A server that asks for tokens."""
+    store = SqliteStore(database)
+    with ServerThread(lambda: store, authenticator=FreshAuthenticator(store)) as server:
+        yield server
+
+
+@pytest.fixture
+def keys(database: Path) -> dict[str, str]:
+    """A secret for each of three roles, by role."""
+    store = SqliteStore(database)
+    return {role: given(store, role, role) for role in ("produce", "work", "admin")}

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -12,10 +12,8 @@ import pytest
 
 from pulsed import Context, NoRetry, Pulse, Router, Snooze, Status
 from pulsed.client.job import Job
-from pulsed.engine.enqueuing import OutgoingJob
-from pulsed.engine.workflow.steps import StepCall
-from pulsed.errors import ConfigError, InvalidOption, PulsedError
-from pulsed.handler.options import MOST_HEADERS
+from pulsed.errors import ConfigError
+from tests.support.arounds import ended, is_over, working
 from tests.support.workers import until
 
 seen: list[str] = []
@@ -25,29 +23,6 @@ colour: ContextVar[str] = ContextVar("colour", default="none")
 @pytest.fixture(autouse=True)
 def _nothing_seen() -> None:
     seen.clear()
-
-
-@contextlib.asynccontextmanager
-async def working(app: Pulse, **options: Any) -> AsyncIterator[None]:
-    worker = app.worker(poll=0.02, tick=3600, schedules=False, **options)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await task
-
-
-async def ended(app: Pulse, job: Job[Any]) -> Job[Any]:
-    """Wait until a job is in the status that a test waits for: over, or waiting again."""
-    async with working(app):
-        await until(lambda: is_over(job))
-    return job
-
-
-async def is_over(job: Job[Any]) -> bool:
-    await job.arefresh()
-    return job.status in (Status.SUCCEEDED, Status.DEAD_LETTERED, Status.CANCELLED)
 
 
 def here() -> str:
@@ -93,9 +68,6 @@ def declare_plain(app: Pulse) -> Callable[[], Awaitable[Job[Any]]]:
         return colour.get()
 
     return work.aenqueue
-
-
-# -- runs -----------------------------------------------------------------------------------------
 
 
 async def test_a_plain_one_runs_on_the_loop_around_an_async_handler(app: Pulse):
@@ -418,177 +390,3 @@ async def test_jobs_of_routers_and_lifespans_are_inside(app: Pulse):
     app.include(router)
     await ended(app, await work.aenqueue())
     assert seen == ["life", "around", "handler", "end of life"]
-
-
-# -- steps ----------------------------------------------------------------------------------------
-
-
-async def test_around_step_surrounds_calls_but_not_stored_results(app: Pulse):
-    @app.job
-    async def flow(ctx: Context) -> list[str]:
-        found = [await ctx.step(on_the_loop), await ctx.step(in_a_thread), await ctx.step(late)]
-        await ctx.sleep(0.01)
-        return found
-
-    async def on_the_loop() -> str:
-        return colour.get()
-
-    def in_a_thread() -> str:
-        return colour.get()
-
-    async def late() -> str:
-        return colour.get()
-
-    @app.around_step
-    def paint(step: StepCall) -> Iterator[None]:
-        token = colour.set(step.name)
-        yield
-        colour.reset(token)
-        seen.append(f"{step.topic} {step.name} {step.tries}")
-
-    @app.around_step
-    async def wait() -> AsyncIterator[None]:
-        await asyncio.sleep(0)
-        yield
-
-    job = await ended(app, await flow.aenqueue())
-    assert await job.aresult() == ["on_the_loop", "in_a_thread", "late"]
-    assert seen == ["flow on_the_loop 1", "flow in_a_thread 1", "flow late 1"]
-
-
-async def test_around_step_sees_every_try_and_its_error(app: Pulse):
-    @app.job
-    async def flow(ctx: Context) -> str:
-        return await ctx.step(flaky, retry=3)
-
-    async def flaky() -> str:
-        if len(seen) < 2:
-            raise ConnectionError
-        return "done"
-
-    @app.around_step
-    def note(step: StepCall) -> Iterator[None]:
-        try:
-            yield
-        except ConnectionError:
-            seen.append(f"try {step.tries} failed")
-            raise
-
-    assert await (await ended(app, await flow.aenqueue())).aresult() == "done"
-    assert seen == ["try 1 failed", "try 2 failed"]
-
-
-async def test_around_step_cannot_make_a_failed_step_succeed(app: Pulse):
-    @app.job(max_attempts=1)
-    async def flow(ctx: Context) -> None:
-        await ctx.step(fails)
-
-    async def fails() -> None:
-        raise ConnectionError
-
-    @app.around_step
-    def forgive() -> Iterator[None]:
-        with contextlib.suppress(ConnectionError):
-            yield
-
-    job = await ended(app, await flow.aenqueue())
-    assert job.status is Status.DEAD_LETTERED
-    assert "around_step caught its error" in (job.last_error or "")
-
-
-# -- enqueues -------------------------------------------------------------------------------------
-
-
-def tenant(jobs: Sequence[OutgoingJob]) -> Iterator[None]:
-    for job in jobs:
-        job.headers["tenant"] = f"{job.topic} of {job.queue}"
-    yield
-    seen.append(f"stored {len(jobs)}")
-
-
-async def test_around_enqueue_may_add_headers_however_a_job_is_enqueued(app: Pulse):
-    @app.job(queue="q")
-    async def work(n: int) -> str:
-        return ""
-
-    app.around_enqueue(tenant)
-    jobs = [
-        await work.aenqueue(1),
-        *await work.aenqueue_many([(2,), (3,)]),
-        await app.aenqueue("work", {"n": 4}),
-        await asyncio.to_thread(work.enqueue, 5),
-        await work.using(headers={"own": "yes"}).aenqueue(6),
-    ]
-    assert seen == ["stored 1", "stored 2", "stored 1", "stored 1", "stored 1"]
-    for job in jobs:
-        assert job.headers["tenant"] == "work of q", "without reading it back"
-        await job.arefresh()
-        assert job.headers["tenant"] == "work of q"
-    assert jobs[-1].headers["own"] == "yes"
-
-
-async def test_around_enqueue_surrounds_a_fan_out(app: Pulse):
-    @app.job
-    async def child(ctx: Context, n: int) -> str:
-        return ctx.headers["tenant"]
-
-    @app.job
-    async def parent(ctx: Context) -> list[str]:
-        return (await ctx.fan_out([child.bind(1), child.bind(2)])).values
-
-    app.around_enqueue(tenant)
-    job = await ended(app, await parent.aenqueue())
-    assert await job.aresult() == ["child of default"] * 2
-
-
-async def test_around_enqueue_surrounds_a_schedules_run_by_hand(app: Pulse):
-    @app.job
-    async def work() -> None: ...
-
-    app.around_enqueue(tenant)
-    await app.schedules.aput("nightly", work.bind(), cron="0 3 * * *")
-    assert (await app.schedules.arun_now("nightly")).headers == {"tenant": "work of default"}
-
-
-async def test_an_enqueue_that_fails_passes_through_around_enqueue(app: Pulse):
-    @app.job
-    async def work() -> None: ...
-
-    @app.around_enqueue
-    def note(jobs: Sequence[OutgoingJob]) -> Iterator[None]:
-        try:
-            yield
-        except PulsedError:
-            seen.append("failed")
-            raise
-
-    @app.around_enqueue
-    def too_many(jobs: Sequence[OutgoingJob]) -> Iterator[None]:
-        jobs[0].headers.update({str(n): "" for n in range(MOST_HEADERS + 1)})
-        yield
-
-    with pytest.raises(InvalidOption, match="headers"):
-        await work.aenqueue()
-    assert seen == ["failed"]
-    assert await app.jobs.alist() == []
-
-
-async def test_around_enqueue_cannot_hide_that_nothing_was_stored(app: Pulse):
-    @app.job
-    async def work() -> None: ...
-
-    @app.around_enqueue
-    def forgive(jobs: Sequence[OutgoingJob]) -> Iterator[None]:
-        with contextlib.suppress(Exception):
-            yield
-
-    with pytest.raises(ConfigError, match="caught the error"):
-        await work.using(conn=object()).aenqueue()
-
-
-def test_around_enqueue_is_plain():
-    async def wait(jobs: Sequence[OutgoingJob]) -> AsyncIterator[None]:
-        yield
-
-    with pytest.raises(ConfigError, match="takes a plain function"):
-        Pulse("sqlite://").around_enqueue(wait)

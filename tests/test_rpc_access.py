@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,14 +12,14 @@ import pytest
 from grpc import aio
 
 from pulsed.engine.upkeep.watchdog import Watchdog
-from pulsed.errors import AccessDenied, TransientStorageError
+from pulsed.errors import AccessDenied
 from pulsed.model.ids import computed_id
 from pulsed.model.job import TopicPolicy, WorkerInfo
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.generated import pulse_pb2 as pb
-from pulsed.rpc.messages import columnar, values
+from pulsed.rpc.messages import columnar
 from pulsed.rpc.messages import jobs as convert
 from pulsed.rpc.messages import reports as convert_reports
 from pulsed.rpc.messages import schedules as convert_schedules
@@ -30,215 +28,16 @@ from pulsed.rpc.server.access import ADMIN, PRODUCE, ROLES, WHOLE_DATABASE, WORK
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
-from pulsed.store.tokens import Token
 from tests.support.backends import AT_ONCE_OPTIONS
-from tests.support.certificates import Authority
-from tests.support.commands import lines_of, run
 from tests.support.jobs import a_job, claim_one, settle, submitted
 from tests.support.raw_streams import raw_client
 from tests.support.schedules import a_spec
 from tests.support.servers import FreshAuthenticator, ServerThread
+from tests.support.tenants import MINE, OTHERS, World, checkpoints, fan_out_request, report_of
+from tests.support.tokens import given
 
 DENIED = {grpc.StatusCode.PERMISSION_DENIED}
 ABOUT_NO_JOB = {"GetTime", "GetServer"}
-STEP = pb.Checkpoint(name="s", nth=1, seq=1, kind=pb.STEP_KIND_SIGNAL, state=pb.STEP_STATE_DONE)
-MINE, OTHERS = "mine", "others"
-LONG_AGO = values.stamp(datetime.now(UTC) - timedelta(days=1))
-
-
-def given(store: SqliteStore, name: str, *roles: str, topics=None, queues=None) -> str:
-    """Make a token; returns its secret."""
-    secret = tokens.new_secret()
-    made = Token(name, tokens.digest_of(secret), roles, topics, queues)
-    assert run_blocking(tokens.add(store, made))
-    return secret
-
-
-class World:
-    """A server with tokens, a job and a schedule of each of two tenants."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        store = self.store = SqliteStore(path)
-        self.secrets: dict[str, str | None] = {
-            "nobody": None,
-            "stranger": tokens.new_secret(),
-            "read": given(store, "read", "read"),
-            "operate": given(store, "operate", "operate"),
-            "produce": given(store, "produce", "produce"),
-            "work": given(store, "work", "work"),
-            "admin": given(store, "admin", "admin"),
-            "my producer": given(store, "my producer", "produce", topics=(MINE,)),
-            "my worker": given(store, "my worker", "work", topics=(MINE,)),
-            "my admin": given(store, "my admin", "admin", topics=(MINE,)),
-            "my queue": given(store, "my queue", "admin", queues=(MINE,)),
-        }
-        served = SqliteStore(path)
-        self.server = ServerThread(lambda: served, authenticator=FreshAuthenticator(served))
-
-    async def fill(self) -> None:
-        """Let both tenants have a waiting job, a running one and a schedule."""
-        self.waiting, self.running, self.schedules = {}, {}, {}
-        for tenant in (MINE, OTHERS):
-            options: Any = {"topic": tenant, "queue": tenant}
-            await submitted(self.store, **options)
-            self.running[tenant] = await claim_one(
-                self.store, uuid4(), queue=tenant, topics=[TopicPolicy(topic=tenant)]
-            )
-            self.waiting[tenant] = await submitted(self.store, **options)
-            spec = a_spec(**options)
-            put = await self.store.schedules.put("default", tenant, spec)
-            self.schedules[tenant] = put.row
-            await self.store.announce(
-                WorkerInfo(
-                    id=self.running[tenant].lease.worker_id,
-                    host="here",
-                    pid=1,
-                    queues=(tenant,),
-                    topics=(tenant,),
-                    slots=1,
-                )
-            )
-
-    def request(self, method: str, tenant: str) -> Any:
-        """Return a request that would work, and would change something, about one tenant."""
-        waiting, run, row = self.waiting[tenant], self.running[tenant], self.schedules[tenant]
-        lease = convert.lease_message(run.lease)
-        ids = pb.JobIds(job_ids=[str(waiting)])
-        where = pb.JobFilter(topic=tenant, queue=tenant)
-        name = pb.ScheduleName(name=tenant)
-        spec = convert_schedules.spec_message(a_spec(topic=tenant, queue=tenant, cron="0 9 * * *"))
-        worker = pb.Worker(id=str(uuid4()), host="h", queues=[tenant], topics=[tenant])
-        new = convert.new_job_message(a_job(topic=tenant, queue=tenant))
-        report = convert_reports.report_message(_report(run))
-        requests: dict[str, Any] = {
-            "SubmitJobs": pb.SubmitJobsRequest(jobs=[new]),
-            "GetJob": pb.GetJobRequest(job_id=str(waiting)),
-            "GetJobs": pb.GetJobsRequest(job_ids=[str(waiting)]),
-            "ListJobs": pb.ListJobsRequest(where=where, limit=5),
-            "CountJobs": pb.CountJobsRequest(where=where),
-            "ListFailures": pb.ListFailuresRequest(job_id=str(waiting)),
-            "CancelJobs": ids,
-            "ReplayJobs": ids,
-            "EditJob": pb.EditJobRequest(job_id=str(waiting), payload="{}"),
-            "DeleteJobs": ids,
-            "ExpediteJobs": ids,
-            "ListWorkers": pb.ListWorkersRequest(),
-            "GetBacklog": pb.GetBacklogRequest(),
-            "GetRunning": pb.GetRunningRequest(),
-            "Audit": pb.AuditRequest(),
-            "ListAuditLog": pb.ListAuditLogRequest(limit=5),
-            "GetTime": pb.GetTimeRequest(),
-            "GetServer": pb.GetServerRequest(),
-            "CheckDatabase": pb.CheckDatabaseRequest(),
-            "ReportResult": report,
-            "ReportResults": pb.ReportResultsRequest(reports=[report]),
-            "Heartbeat": pb.HeartbeatRequest(leases=[lease]),
-            "Release": pb.ReleaseRequest(leases=[lease]),
-            "ListLeases": pb.ListLeasesRequest(worker_id=lease.worker_id),
-            "Progress": pb.ProgressRequest(lease=lease, progress="1"),
-            "RegisterWorker": worker,
-            "RetireWorker": pb.RetireWorkerRequest(worker_id=lease.worker_id),
-            "Checkpoint": _checkpoints(run),
-            "GetHistory": pb.GetHistoryRequest(job_id=str(waiting)),
-            "FanOut": _fan_out(run, tenant),
-            "GetOutcomes": pb.GetOutcomesRequest(job_ids=[str(waiting)]),
-            "Watch": pb.WatchRequest(lease=lease, job_id=str(waiting)),
-            "Signal": pb.SignalRequest(id=str(uuid4()), job_id=str(waiting), name="s", payload="1"),
-            "TakeSignal": pb.TakeSignalRequest(lease=lease, name="s", checkpoint=STEP),
-            "PutSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
-            "EditSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
-            "SyncSchedules": pb.SyncSchedulesRequest(
-                schedules=[pb.SyncSchedulesRequest.Declared(name=tenant, spec=spec)]
-            ),
-            "GetSchedule": name,
-            "ListSchedules": pb.ListSchedulesRequest(),
-            "PauseSchedule": name,
-            "ResumeSchedule": name,
-            "DeleteSchedule": name,
-            "RunScheduleNow": pb.RunScheduleNowRequest(name=tenant, job_id=str(uuid4())),
-            "ListScheduleJobs": pb.ListScheduleJobsRequest(schedule_id=str(row.id), limit=5),
-            "ListScheduleFires": pb.ListScheduleJobsRequest(schedule_id=str(row.id), limit=5),
-            "Watchdog": pb.WatchdogRequest(limit=5),
-            "ListDueSchedules": pb.ListDueSchedulesRequest(limit=5),
-            "FireSchedules": pb.FireSchedulesRequest(),
-            "TakeTurn": pb.TakeTurnRequest(length_seconds=1),
-            "PruneJobs": pb.PruneJobsRequest(limit=5),
-            "PruneSchedules": pb.PruneSchedulesRequest(limit=5),
-            "CountPrunable": pb.PruneJobsRequest(),
-            "Cascade": pb.CascadeRequest(limit=5),
-            "RecordStats": _stats(tenant),
-            "GetSeries": pb.GetSeriesRequest(since=LONG_AGO, topic=tenant, queue=tenant),
-            "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
-            "ListErrors": pb.ListErrorsRequest(since=LONG_AGO, limit=5, topic=tenant, queue=tenant),
-            "FoldStats": pb.FoldStatsRequest(limit=5),
-            "SetScheduleError": pb.SetScheduleErrorRequest(
-                schedule=convert_schedules.schedule_message(row), reason="so"
-            ),
-        }
-        return requests[method]
-
-    async def code(self, who: str, method: str, tenant: str) -> grpc.StatusCode:
-        """Call a method about a tenant; returns how it ended."""
-        async with raw_client(self.server.host, self.secrets[who]) as client:
-            try:
-                if method == "StreamJobs":
-                    stream = client.stream()
-                    await stream.call.initial_metadata()
-                    await stream.hello(queues=[tenant], topics=[tenant])
-                    if tenant == MINE:  # a refusal is lost in what is written after it
-                        await stream.grant(1, 1)
-                    await stream.read()
-                else:
-                    await client(method, self.request(method, tenant))
-            except asyncio.InvalidStateError:
-                return await stream.call.code()
-            except aio.AioRpcError as error:
-                return error.code()
-        return grpc.StatusCode.OK
-
-    def everything(self) -> list[tuple[Any, ...]]:
-        """Return all rows of all tables but the tokens."""
-        import sqlite3  # noqa: PLC0415
-
-        with contextlib.closing(sqlite3.connect(self.path)) as connection:
-            names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
-            names += ["rollups", "error_rollups"]
-            return [
-                row
-                for name in names
-                for row in connection.execute(f"SELECT * FROM pulse_{name} ORDER BY 1")
-            ]
-
-
-def _stats(tenant: str) -> Any:
-    now = values.stamp(datetime.now(UTC))
-    return pb.RecordStatsRequest(
-        recorder=str(uuid4()),
-        rollups=[pb.Rollup(at=now, queue=tenant, topic=tenant, started=1)],
-        errors=[pb.ErrorRollup(at=now, queue=tenant, topic=tenant, count=1, last_at=now)],
-    )
-
-
-def _report(run: Any) -> Any:
-    return Report.of(run, Succeeded("1"))
-
-
-def _checkpoints(*runs: Any) -> Any:
-    return pb.CheckpointRequest(
-        records=[
-            pb.CheckpointRequest.Record(lease=convert.lease_message(run.lease), checkpoint=STEP)
-            for run in runs
-        ]
-    )
-
-
-def _fan_out(run: Any, *topics: str) -> Any:
-    children = [a_job(topic=topic, queue=topic, parent_id=run.job_id) for topic in topics]
-    jobs = [convert.new_job_message(child) for child in children]
-    for job in jobs:
-        job.parent_step = "all|1"
-    return pb.FanOutRequest(lease=convert.lease_message(run.lease), jobs=jobs)
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +120,7 @@ def test_nothing_that_changes_something_is_open_to_readers():
 async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
     before = world.everything()
     mine, others = world.running[MINE], world.running[OTHERS]
-    reports = [convert_reports.report_message(_report(run)) for run in (mine, others)]
+    reports = [convert_reports.report_message(report_of(run)) for run in (mine, others)]
     done = [Report.of(run, Succeeded("1")) for run in (mine, others)]
     succeeded = columnar.succeeded_message(done, mine.lease.worker_id)
     leases = [convert.lease_message(run.lease) for run in (mine, others)]
@@ -332,9 +131,9 @@ async def test_one_item_that_is_not_his_refuses_the_whole_batch(world):
         ("my worker", "ReportResults", pb.ReportResultsRequest(succeeded=succeeded)),
         ("my worker", "Heartbeat", pb.HeartbeatRequest(leases=leases)),
         ("my worker", "Release", pb.ReleaseRequest(leases=leases)),
-        ("my worker", "Checkpoint", _checkpoints(mine, others)),
-        ("my worker", "FanOut", _fan_out(mine, MINE, OTHERS)),
-        ("my worker", "FanOut", _fan_out(others, MINE)),
+        ("my worker", "Checkpoint", checkpoints(mine, others)),
+        ("my worker", "FanOut", fan_out_request(mine, MINE, OTHERS)),
+        ("my worker", "FanOut", fan_out_request(others, MINE)),
         ("my worker", "GetOutcomes", pb.GetOutcomesRequest(job_ids=waiting)),
         ("my worker", "Watch", pb.WatchRequest(lease=leases[0], job_id=waiting[1])),
         ("my worker", "Watch", pb.WatchRequest(lease=leases[1], job_id=waiting[0])),
@@ -375,7 +174,7 @@ async def test_a_producer_cannot_speak_in_another_jobs_name(world):
 
 
 async def test_a_worker_cannot_speak_in_a_schedules_name(world):
-    request = _fan_out(world.running[MINE], MINE)
+    request = fan_out_request(world.running[MINE], MINE)
     request.jobs[0].schedule_id = str(uuid4())
     async with raw_client(world.server.host, world.secrets["my worker"]) as client:
         with pytest.raises(aio.AioRpcError, match="in a schedule's name"):
@@ -396,7 +195,7 @@ def reaching_over(world: World) -> dict[str, tuple[str, str, Any]]:
     child = a_job(topic=MINE, queue=MINE, parent_id=others.job_id)
     fired = a_job(topic=MINE, queue=MINE, schedule_id=world.schedules[OTHERS].id)
     unknown = a_job(topic=MINE, queue=MINE, parent_id=uuid4())
-    fan_out = _fan_out(mine, MINE)
+    fan_out = fan_out_request(mine, MINE)
     fan_out.jobs[0].schedule_id = str(world.schedules[OTHERS].id)
     worker = pb.Worker(id=str(others.lease.worker_id), host="h", queues=[MINE], topics=[MINE])
     wait = waits_for(mine, world.waiting[OTHERS])
@@ -623,87 +422,6 @@ async def test_a_remote_store_says_why_it_was_refused(world):
     with pytest.raises(AccessDenied, match="Enqueueing needs the role admin or produce"):
         await store.submit([a_job()])
     await store.aclose()
-
-
-class TestCommands:
-    def test_a_token_is_made_shown_and_revoked(self, live, backend):
-        if isinstance(live, RemoteStore):
-            pytest.skip("tokens are kept in the database")
-        url = backend.app_url
-        made = run("token", "new", "shop", "--role", "work", "--queue", "mail", PULSED_URL=url)
-        assert made.exit_code == 0, made.output
-        secret = made.stdout.strip()
-        assert secret.startswith("pulsed_")
-        assert len(secret) > 40
-        (listed,) = lines_of(run("token", "list", "--json", PULSED_URL=url))
-        assert (listed["name"], listed["roles"], listed["queues"]) == ("shop", ["work"], ["mail"])
-        assert listed["topics"] is None
-        assert secret not in str(listed)
-        (kept,) = run_blocking(tokens.read(live))
-        assert kept.is_proven_by(secret)
-        again = run("token", "new", "shop", "--role", "work", PULSED_URL=url)
-        assert (again.exit_code, "already" in again.stderr) == (1, True)
-        assert run("token", "revoke", "shop", PULSED_URL=url).exit_code == 0
-        assert run("token", "revoke", "shop", PULSED_URL=url).exit_code == 3
-        assert run_blocking(tokens.read(live)) == []
-
-    def test_a_server_keeps_no_tokens_for_its_clients(self):
-        refused = run("token", "list", "--url", "pulse://127.0.0.1:1")
-        assert (refused.exit_code, "database" in refused.stderr) == (2, True)
-
-
-class TestTLS:
-    @pytest.fixture
-    def authority(self, tmp_path):
-        return Authority(tmp_path)
-
-    def serving(self, path: Path, authority: Authority, *, client_ca: bool) -> ServerThread:
-        cert, key = authority.sign("server")
-        credentials = grpc.ssl_server_credentials(
-            [(key.read_bytes(), cert.read_bytes())],
-            root_certificates=authority.ca.read_bytes() if client_ca else None,
-            require_client_auth=client_ca,
-        )
-        store = SqliteStore(path)
-        return ServerThread(
-            lambda: store, authenticator=FreshAuthenticator(store), credentials=credentials
-        )
-
-    async def test_a_token_over_tls(self, tmp_path, authority):
-        path = tmp_path / "jobs.db"
-        secret = given(SqliteStore(path), "me", "admin")
-        with self.serving(path, authority, client_ca=False) as server:
-            options = RemoteOptions(**AT_ONCE_OPTIONS)
-            place = f"me:{secret}@{server.host}"
-            store = RemoteStore(f"pulses://{place}?ca={authority.ca}", options)
-            assert (await store.submit([a_job()])).new == 1
-            strangers = RemoteStore(f"pulses://{place}", options)  # the system's authorities
-            with pytest.raises(TransientStorageError):
-                await strangers.now()
-            await store.aclose()
-            await strangers.aclose()
-
-    async def test_a_client_certificate_is_somebody(self, tmp_path, authority):
-        path = tmp_path / "jobs.db"
-        known = Token("ops", None, ("admin",), None, None)
-        assert run_blocking(tokens.add(SqliteStore(path), known))
-        with self.serving(path, authority, client_ca=True) as server:
-            options = RemoteOptions(**AT_ONCE_OPTIONS)
-
-            def client(name: str) -> RemoteStore:
-                cert, key = authority.sign(name)
-                files = f"ca={authority.ca}&cert={cert}&key={key}"
-                return RemoteStore(f"pulses://{server.host}?{files}", options)
-
-            ops, stranger = client("ops"), client("stranger")
-            assert (await ops.submit([a_job()])).new == 1
-            with pytest.raises(AccessDenied, match="certificate's name is not known"):
-                await stranger.submit([a_job()])
-            nobody = RemoteStore(f"pulses://{server.host}?ca={authority.ca}", options)
-            with pytest.raises(TransientStorageError):
-                await nobody.now()
-            for store in (ops, stranger, nobody):
-                await store.aclose()
 
 
 async def test_settling_through_the_database_still_works(world):

@@ -12,9 +12,11 @@ from pulsed.model.job import JobRow, NewJob
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.store.base import Store
 from pulsed.store.schedules import Fire, Put
+from pulsed.store.sql.schedules import NOT_ACTIVE
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Script, Verb
+from tests.support.guards import unguarded as unguarded_sql
 from tests.support.jobs import EVERYTHING, TOPIC
 
 APP = "default"
@@ -102,3 +104,20 @@ def after_statements(
         return await perform(asked)
 
     setattr(store, "perform", performing)  # noqa: B010 - an instance's own method
+
+
+CURSOR = "AND (s.next_run_at = r.old_cursor) IS TRUE"
+
+
+REVISION = "AND s.revision = r.old_revision"
+
+
+STATE = f"AND s.state NOT IN {NOT_ACTIVE}"
+
+
+def without(store: SqlStore, statement: str, *guards: str) -> None:
+    for guard in guards:
+        there = store.engine.schedules
+        sql = getattr(there, statement)
+        assert guard in sql.text, f"{statement} has lost its guard {guard!r}"
+        setattr(there, statement, unguarded_sql(sql, guard))

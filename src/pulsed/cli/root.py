@@ -18,7 +18,7 @@ COMMANDS = {
     "dev": "Run a worker for development: friendly output, --reload.",
     "ui": "Serve the dashboard: see and steer the jobs in a browser.",
     "enqueue": "Enqueue a job, and perhaps wait for its result.",
-    "jobs": "List, show, retry, cancel, run, delete and prune jobs.",
+    "jobs": "List, show, watch, retry, cancel, run, delete and prune jobs.",
     "schedules": "List, show, add, change and pause schedules; see what they did.",
     "server": "Serve the jobs over gRPC, to workers without the database.",
     "token": "Make, list and revoke the tokens of a server's callers.",

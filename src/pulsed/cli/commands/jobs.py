@@ -14,6 +14,7 @@ from rich.text import Text
 from pulsed.cli.commands import acts
 from pulsed.cli.commands.prune import prune
 from pulsed.cli.commands.signal import signal
+from pulsed.cli.commands.watch import watch
 from pulsed.cli.exits import say
 from pulsed.cli.groups import Group
 from pulsed.cli.options.database import Database, database_options
@@ -70,7 +71,7 @@ environment:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def jobs() -> None:
-    """List, show, count, signal, retry, cancel, run, delete and prune jobs."""
+    """List, show, count, watch, signal, retry, cancel, run, delete and prune jobs."""
 
 
 @jobs.command("list")
@@ -194,6 +195,7 @@ def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -
     print_counts(counted, as_json=as_json)
 
 
+jobs.add_command(watch)
 jobs.add_command(acts.retry)
 jobs.add_command(acts.cancel)
 jobs.add_command(acts.run_now)
