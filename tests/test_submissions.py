@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +20,7 @@ from pulsed.engine.submissions import SubmissionRecorder
 from pulsed.errors import TransientStorageError
 from pulsed.model.events import EnqueueCount
 from tests.support.backends import RemoteBackend
+from tests.support.performed import Performed
 from tests.support.schedules import put, tick
 
 
@@ -107,6 +109,22 @@ def test_without_statistics_nothing_is_counted(url, backend):
         if not app.store.is_remote:
             assert EnqueueCount not in app.store.events.wanted
             assert counted(backend) == {}
+
+
+@pytest.mark.embedded("statements of the database are counted")
+def test_an_enqueue_writes_nothing_of_it(url, monkeypatch):
+    monkeypatch.setattr(submissions, "INTERVAL", 3600)
+    with Pulse(url) as app:
+        mail = declared(app)
+        mail.enqueue(0)
+        store: Any = app.store
+        performed = Performed(store)
+        for n in range(20):
+            mail.enqueue(n)
+        performed.verbs.pop("notify", None)  # of PostgreSQL, debounced
+        assert performed.verbs == {"submit": 20}
+        app.close()
+        assert performed.verbs["record_rollups"] == 1
 
 
 # -- writing --------------------------------------------------------------------------------------
