@@ -89,13 +89,12 @@ class WorkerProcess(PulsedProcess):
         super().__init__(url, "worker", "benchmarks.app:app", *options)
 
 
-class ServerProcess(PulsedProcess):
-    """``pulsed server`` on a database, with its defaults."""
+class ListeningProcess(PulsedProcess):
+    """A command that listens on a port."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *command: str) -> None:
         self.port = free_port()
-        super().__init__(database.url, "server", "--listen", f"127.0.0.1:{self.port}")
-        self.url = f"pulse://127.0.0.1:{self.port}"
+        super().__init__(database.url, *command, "--listen", f"127.0.0.1:{self.port}")
 
     def __enter__(self) -> Self:
         """Wait until it can be connected to."""
@@ -111,6 +110,21 @@ class ServerProcess(PulsedProcess):
     def _listens(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class ServerProcess(ListeningProcess):
+    """``pulsed server`` on a database, with its defaults."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, "server")
+        self.url = f"pulse://127.0.0.1:{self.port}"
+
+
+class DashboardProcess(ListeningProcess):
+    """``pulsed ui`` on a database, for visitors who may do everything."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, "ui", "--role", "admin", "--log-level", "warning")
 
 
 def drain(

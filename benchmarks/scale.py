@@ -28,6 +28,8 @@ class Scale:
     """Jobs per second of the open-loop load."""
     pickups: int = 1_000
     """Jobs that an idle worker picks up; of a few, one moment of the disk decides the p99."""
+    visits: int = 60
+    """Requests of each page of the dashboard; of a few, one moment of the machine is the p95."""
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""
     idle_seconds: float = 10.0
@@ -60,6 +62,7 @@ GLANCE = Scale(
     steady_seconds=2.0,
     steady_rates=(200,),
     pickups=40,
+    visits=10,
     kills=1,
     idle_seconds=10.0,
     observed=60_000,

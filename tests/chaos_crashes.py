@@ -3,7 +3,9 @@
     python -m tests.chaos --crashes --jobs 1000 --workers 4 --engine both
 
 Nine jobs in a thousand end their worker process. Plain SQL, and a file in which every run wrote a
-line, then say whether the others lost attempts to them, and whether the load drained at all.
+line, then say whether the others lost attempts to them, and whether the load drained at all. The
+first crash waits for a neighbour in its process, and no neighbour ends before it: whatever the
+timing, at least one is interrupted.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from uuid import UUID
 
 from pulsed import Backoff, Pulse, Router
 from tests.chaos import Progress, Query, Storm, _json, _uuid, reading, scratch_database
+from tests.support.waiting import until
 
 LEASE, TICK = 1.5, 0.5
 """Long enough that no live worker loses a job, which would count against the neighbours."""
@@ -44,16 +47,30 @@ def note(n: int) -> None:
         runs.write(f"{n}\n")
 
 
+def first_crash() -> Path:
+    """Return the file that exists once a process has crashed."""
+    return Path(os.environ["PULSED_RUNS"] + ".crashed")
+
+
+beside: set[int] = set()
+"""The neighbours that run in this process."""
+
+
 @router.job(**fragile)
 async def neighbour(n: int) -> int:
     note(n)
+    beside.add(n)
     await asyncio.sleep(random.uniform(0.02, 0.2))
+    await until(first_crash().exists)
+    beside.remove(n)
     return n
 
 
 @router.job(**fragile | {"max_attempts": 1})
-def crash(n: int) -> int:
+async def crash(n: int) -> int:
     note(n)
+    await until(lambda: beside or first_crash().exists())
+    first_crash().touch()
     os._exit(9)
 
 
@@ -67,9 +84,8 @@ class CrashStorm(Storm):
     runs: Path
 
     def _plan(self) -> list[Any]:
-        plan: list[Any] = [neighbour] * self.jobs
-        plan[ONE_IN // 2 :: ONE_IN] = [crash] * len(plan[ONE_IN // 2 :: ONE_IN])
-        return plan
+        # The first job is one that crashes: it is claimed before neighbours fill all slots.
+        return [neighbour if n % ONE_IN else crash for n in range(self.jobs)]
 
     def _producer(self) -> Pulse:
         app.url = self.url

@@ -37,6 +37,10 @@ RATE = 10 * MEGABYTE
 AT_ONCE = 8
 BEGUN = b"begun\n"
 """What an attacker says when it begins."""
+FEWEST = 10
+"""Claims that are measured, at least."""
+PATIENCE = 60.0
+"""Seconds more than it was to take after which a flood has kept others from going on."""
 TOPIC = "flooded"
 ROOM = 100 * 1024 * 1024
 """How much more memory than when idle a server may use."""
@@ -137,14 +141,17 @@ async def _send(
 
 
 async def claims(host: str, secret: str, seconds: float) -> list[float]:
-    """Submit and claim one job after the other; returns how long each claim took."""
+    """Submit and claim one job after the other; returns how long each claim took.
+
+    Goes on until there are a few claims, however long they take.
+    """
     took: list[float] = []
     ends_at = time.monotonic() + seconds
     async with raw_client(host, secret) as client:
         stream = client.stream()
         await stream.hello(topics=["claimed"], queues=["claimed"])
         for number in itertools.count(1):
-            if time.monotonic() > ends_at:
+            if time.monotonic() > ends_at and len(took) >= FEWEST:
                 return took
             job = pb.NewJob(id=str(uuid4()), topic="claimed", queue="claimed", payload="{}")
             await client("SubmitJobs", pb.SubmitJobsRequest(jobs=[job]))
@@ -199,7 +206,7 @@ def flood(folder: Path, *, seconds: float) -> Outcome:
                     host,
                     f"--secret={secret}",
                 ]
-                module.append(f"--seconds={seconds + 1}")
+                module.append(f"--seconds={seconds + PATIENCE}")
                 attackers.append(subprocess.Popen(module, stdout=subprocess.PIPE))
             for attacker in attackers:
                 assert attacker.stdout is not None
@@ -219,7 +226,8 @@ async def _meanwhile(
 ) -> tuple[list[int], list[float]]:
     sizes: list[int] = []
     watching = asyncio.create_task(watch_memory(pid, sizes))
-    flooded = await claims(host, worker, seconds)
+    async with asyncio.timeout(seconds + PATIENCE):
+        flooded = await claims(host, worker, seconds)
     watching.cancel()
     return sizes, flooded
 

@@ -28,8 +28,8 @@ SCHEMA = "pulsed_plans"
 ENGINE = postgres_engine(SCHEMA)
 
 BY_ID = ("pulse_jobs_pkey", "id = ANY")
-DUE = ("pulse_jobs_claim", "queue")
-CLAIMABLE = ("pulse_jobs_claim", "")
+DUE = ("pulse_jobs_claimable", "queue")
+CLAIMABLE = ("pulse_jobs_claimable", "")
 LEASES = ("pulse_jobs_lease", "lease_until <")
 HELD = ("pulse_jobs_lease", "")  # all of it: it has the running jobs and nothing else
 SUSPECTS = ("pulse_jobs_suspects", "queue")
@@ -140,6 +140,20 @@ def test_hot_statements_only_look_jobs_up_by_their_indexes(planner, rows, runnin
         assert is_as_expected(scans, expected), f"{name}: {json.dumps(scans, indent=1)}"
         joins = {node["Node Type"] for node in plan if "Join" in node["Node Type"]}
         assert not joins, f"{name} joins by {joins}"
+
+
+@pytest.mark.parametrize("rows", [10, 20_000])
+@pytest.mark.parametrize("name", ["count_claimable", "backlog", "queues", "oldest_due"])
+def test_jobs_that_wait_are_counted_from_their_index_alone(planner, name, rows):
+    """Their rows are spread over the whole table: pages count them every two seconds."""
+    fill(planner, rows, running=0)
+    planner.execute(f"VACUUM (ANALYZE) {SCHEMA}.pulse_jobs")
+    scans = [
+        (node["Node Type"], node["Index Name"])
+        for node in explain(planner, sql_of(ENGINE, name))
+        if node.get("Relation Name") == "pulse_jobs"
+    ]
+    assert set(scans) == {("Index Only Scan", "pulse_jobs_claimable")}
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])

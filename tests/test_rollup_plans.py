@@ -13,6 +13,7 @@ sqlite = only_sqlite
 STATEMENTS = [
     *("record_rollups", "record_errors", "add_rollups", "add_errors", "take_rollups"),
     *("take_errors", "drop_rollups", "drop_errors", "read_series", "read_totals", "read_errors"),
+    "read_series_by",
 ]
 
 

@@ -67,6 +67,18 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(
         assert all(step.startswith("SEARCH") for step in steps), plan
 
 
+@pytest.mark.parametrize("statement", ["count_claimable", "backlog", "queues", "oldest_due"])
+async def test_jobs_that_wait_are_counted_from_their_index_alone(backend, store, statement):
+    """Their rows are spread over the whole table: pages count them every two seconds."""
+    await submitted(store)
+    text = sql_of(store.engine, statement).text
+    with closing(backend.connect()) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(named(text).names))
+        steps = [step for *_, step in plan if "pulse_jobs" in step]
+    assert steps
+    assert all("COVERING INDEX pulse_jobs_claimable" in step for step in steps), steps
+
+
 class Counting:
     """A connection that counts the steps of SQLite's machine."""
 

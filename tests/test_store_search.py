@@ -11,8 +11,10 @@ import pytest
 from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter
 from pulsed.errors import InvalidOption
+from pulsed.model import page as page_module
 from pulsed.model.job import JobFilter, PayloadField, Status
 from pulsed.model.outcome import Failed, Succeeded
+from pulsed.model.page import SEARCHED, bound_of
 from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import search
 from pulsed.store.verbs.script import Verb, drive
@@ -61,6 +63,17 @@ async def test_a_search_ends_at_its_bound_and_says_where_to_go_on(store):
     assert [row.id for row in page] == [rare]
     assert page.next is None
     assert looks == 3
+
+
+async def test_a_search_of_payloads_ends_earlier(store, monkeypatch):
+    """Parsing them costs several times as much as reading a column."""
+    monkeypatch.setattr(page_module, "PARSED", FEW)
+    await store.submit([a_job() for _ in range(FEW + 1)])
+    in_payloads = JobFilter(payload=(PayloadField(("user",), 7),))
+    assert (await store.list_jobs(in_payloads)).is_cut
+    assert (await store.counts(in_payloads)).at_least == frozenset(Status)
+    assert not (await store.list_jobs(RARE)).is_cut
+    assert (bound_of(in_payloads), bound_of(RARE)) == (FEW, SEARCHED)
 
 
 @pytest.mark.usefixtures("few")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from pulsed.engine.context import Context
+from pulsed.engine.worker import loop_watch
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.errors import LeaseLost, TransientStorageError
 from pulsed.model.job import Assignment, Lease, Status
@@ -21,6 +23,7 @@ from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, BOB, NO_WAIT, a_policy, claim, reap, settle
 from tests.support.workers import (
+    Working,
     beat,
     finished,
     first_tick,
@@ -398,39 +401,58 @@ async def test_progress_under_a_lost_lease_is_refused(store: SqlStore, backend: 
 # -- a blocked event loop -------------------------------------------------------------------------
 
 
+def beat_is_due(it: Working) -> None:
+    """Let the heartbeat thread find that its time has come."""
+    leases = it.worker._leases
+    with leases._changed:
+        leases._next_beat = time.monotonic()
+        leases._changed.notify()
+
+
 async def test_a_blocked_event_loop_keeps_its_leases_and_the_handler_is_named(
-    backend: Backend, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    store: SqlStore,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    store = backend.open(own_clock=False)
     caplog.set_level(logging.WARNING, "pulsed.worker")
-    extended: list[set[UUID]] = []
+    monkeypatch.setattr(loop_watch, "PING_EVERY", 0.01)
+    monkeypatch.setattr(loop_watch, "BLOCKED_AFTER", 0.02)
+    beats: dict[datetime, set[UUID]] = {}
     real = store.beat
 
     async def noted(leases: Any, **options: Any) -> dict[Lease, Beat]:
+        began = clock.now
         answers = await real(leases, **options)
-        extended.append({lease.job_id for lease, answer in answers.items() if answer is Beat.OK})
+        beats[began] = {lease.job_id for lease, answer in answers.items() if answer is Beat.OK}
         return answers
 
     monkeypatch.setattr(store, "beat", noted)
-    sibling_runs, over = asyncio.Event(), asyncio.Event()
-    beats_meanwhile: list[set[UUID]] = []
+    sibling_runs, over, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def selfish() -> None:
         await sibling_runs.wait()
-        before, give_up_at = len(extended), time.monotonic() + 60
-        while len(extended) < before + 4 and time.monotonic() < give_up_at:
-            time.sleep(0.01)  # noqa: ASYNC251 - the fault that is injected here
-        beats_meanwhile.extend(extended[before:])
+        give_up_at = time.monotonic() + 60
+        for _ in range(3):
+            clock.advance(LEASE - 1)
+            while clock.now not in beats and time.monotonic() < give_up_at:
+                beat_is_due(it)
+                time.sleep(0.001)  # noqa: ASYNC251 - the fault that is injected here
+        while " by selfish (" not in caplog.text and time.monotonic() < give_up_at:
+            time.sleep(0.001)  # noqa: ASYNC251
         over.set()
+        await release.wait()
 
     async def sibling() -> None:
         sibling_runs.set()
-        await over.wait()
+        await release.wait()
 
-    ids = [await submit(store, "selfish"), await submit(store, "sibling")]
-    async with working(store, handler(selfish, lease=0.4), handler(sibling, lease=0.4)):
+    async with working(store, selfish, sibling) as it:
+        ids = {await submit(store, "selfish"), await submit(store, "sibling")}
+        await over.wait()
+        assert {(await row(store, job_id)).lease_until for job_id in ids} == {clock.after(LEASE)}
+        assert list(beats.values())[-3:] == [ids] * 3
+        release.set()
         jobs = [await finished(store, job_id) for job_id in ids]
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
-    assert len(beats_meanwhile) >= 4  # one of them may have been in flight
-    assert all(beat == set(ids) for beat in beats_meanwhile)
-    await store.aclose()
+    assert " by selfish (" in caplog.text

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pulsed.engine.upkeep.unserved import CHECK_EVERY, REPEAT_AFTER, UnservedQueues
+from pulsed.engine.worker.worker import Worker
 from pulsed.store.base import Store
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.clock import Clock
@@ -34,13 +35,17 @@ async def test_a_worker_without_queues_takes_every_queue_that_its_handlers_decla
     assert results == ["encoded a", "encoded b", "did c"]
 
 
+def said_by(worker: Worker) -> str:
+    return worker.options.summary(worker.registry)
+
+
 def test_of_hundreds_of_topics_and_queues_the_start_line_names_some(live):
     many = [handler(plain, topic=f"t{n:03}", queue=f"q{n % 100:03}") for n in range(300)]
-    said = a_worker(live, *many)._summary()
+    said = said_by(a_worker(live, *many))
     assert "queues default, q000, q001, " in said
     assert "q018 and 81 more; 10 slots; topics t000, " in said
     assert said.endswith("t019 and 280 more")
-    said = a_worker(live, *many, queues=["q000"])._summary()
+    said = said_by(a_worker(live, *many, queues=["q000"]))
     assert "topics t000, t100, t200; left to workers of other queues: t001 (queue q001), " in said
     assert said.endswith("t020 (queue q020) and 277 more")
 

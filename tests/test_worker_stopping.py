@@ -44,7 +44,7 @@ def quick_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_to_leave_the_database(quick_to_give_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulsed.engine.worker.worker.LAST_WRITES", 0.05)
+    monkeypatch.setattr("pulsed.engine.worker.drain.LAST_WRITES", 0.05)
 
 
 # -- timeouts -------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ async def test_a_drain_says_what_it_waits_for_and_that_it_is_over(
     store: SqlStore, caplog, monkeypatch
 ):
     caplog.set_level(logging.INFO, logger="pulsed.worker")
-    monkeypatch.setattr("pulsed.engine.worker.worker.DRAIN_LOG_EVERY", 0.01)
+    monkeypatch.setattr("pulsed.engine.worker.drain.LOG_EVERY", 0.01)
     proceed = asyncio.Event()
 
     async def slow(n: int) -> None:

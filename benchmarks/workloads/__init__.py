@@ -15,6 +15,7 @@ from benchmarks.workloads.footprint import measure_idle, measure_memory, measure
 from benchmarks.workloads.latency import measure_pickup, measure_steady
 from benchmarks.workloads.observed import TURN, measure_observed
 from benchmarks.workloads.operators import measure_operators
+from benchmarks.workloads.pages import jobs_of, measure_pages
 from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.recovery import measure_recovery
 from benchmarks.workloads.server import measure_server, measure_server_pickup
@@ -210,6 +211,21 @@ doctor reads beside due jobs as well. Filters that match nothing scan the most. 
 100 jobs. Bulk acts find 1,000 jobs of one topic by reading the whole table, page by page. For a
 command, the figure is the processor time of its process, in addition to its queries.""",
         lambda scale: f"{scale.beside:,} jobs",
+    ),
+    "pages": Workload(
+        measure_pages,
+        "Pages of the dashboard",
+        """\
+Beside a week of jobs in every status, with their statistics: every page, and searches of every
+kind. A request runs in the process of the dashboard, without a network, from the request to the
+whole answer. Cold, nothing was read before; warm, another tab has just requested the same page. The
+processor time is that of the dashboard's process, which includes SQLite's. Memory is that of
+`pulsed ui` before and after some thousand requests. Ten tabs are open on ten pages, each with its
+event stream, and fetch their pages again after every tick, while an idle worker picks up single
+jobs, and then drains many; that alternates with the same without a dashboard, on the same two
+cores.""",
+        lambda scale: f"{scale.beside:,} jobs, {jobs_of('sqlite', scale):,} on SQLite",
+        quick=False,
     ),
     "peers": Workload(
         measure_peers,

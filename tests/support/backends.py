@@ -7,6 +7,7 @@ A backend is one database. ``open()`` makes a store on it, as one more process w
 from __future__ import annotations
 
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -30,12 +31,19 @@ from pulsed.store.sqlite.store import SqliteStore
 from tests.support.clock import Clock
 from tests.support.kept_sessions import kept_session
 from tests.support.servers import ServerThread
+from tests.support.waiting import PATIENCE, pauses
 
 AT_ONCE = RetryPolicy(initial=0, max=0)
 """Storage retry that does not wait."""
 AT_ONCE_OPTIONS: dict[str, Any] = {"retry": AT_ONCE, "dequeue_retry": AT_ONCE}
 QUICK = RemoteOptions(**AT_ONCE_OPTIONS)
 """The same, for a store behind a server."""
+
+LISTENERS = (
+    "SELECT pid, application_name, backend_start FROM pg_stat_activity "
+    "WHERE datname = current_database() AND application_name = 'pulsed/listen'"
+)
+"""A query for the sessions on a PostgreSQL database that each worker and each server has."""
 
 KEPT = {"pulse_meta", "pulse_migrations"}
 """Tables that are not emptied between tests."""
@@ -294,8 +302,21 @@ def only_sqlite(database: Path, clock: Clock) -> SqliteBackend:
 def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """One database for all tests of this process, emptied before each."""
     backend = PostgresBackend(request.getfixturevalue("postgres_url"), clock)
+    until_left(backend.url)
     backend.empty()
     yield backend
+
+
+def until_left(url: str) -> None:
+    """Wait until no worker or server of an earlier test is connected any more.
+
+    One that was left running, in whatever process, would go on with the jobs of the next test, on
+    another clock.
+    """
+    session, give_up_at, pause = kept_session(url), time.monotonic() + PATIENCE, pauses()
+    while left := session.execute(LISTENERS).fetchall():
+        assert time.monotonic() < give_up_at, f"an earlier test left these connected: {left}"
+        time.sleep(next(pause))
 
 
 @pytest.fixture

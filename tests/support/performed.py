@@ -9,7 +9,7 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
-from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Script, Verb
 
@@ -21,6 +21,8 @@ class Performed:
         self.verbs: Counter[str] = Counter()
         self.statements: Counter[str] = Counter()
         """How many, by the verb they belong to."""
+        self.texts: set[Sql] = set()
+        """Each statement once."""
         self._perform = store.perform
         setattr(store, "perform", self._remembering)  # noqa: B010 - an instance's own method
 
@@ -38,4 +40,5 @@ class Performed:
             except StopIteration as finished:
                 return finished.value
             self.statements[name] += 1
+            self.texts.add(statement.sql)
             rows = yield statement

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -29,10 +30,14 @@ FOREIGN = ("DATABASE_URL", "ENV", "COLUMNS", "LINES")
 
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
 
-_START = (
-    "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp('sh', ['sh', '-i'])"
-)
-"""A shell whose terminal is its own, so that Ctrl-C reaches what runs in it."""
+_START = """\
+import fcntl, os, signal, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp("sh", ["sh", "-i"])
+"""
+"""A shell whose terminal is its own, so that Ctrl-C reaches what runs in it, and so that closing it
+ends what runs in it, even if ``nohup`` started the tests."""
 
 
 class Terminal:
@@ -40,6 +45,7 @@ class Terminal:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         own, shells = os.openpty()
+        self._ended, lifeline = os.pipe()
         fcntl.ioctl(shells, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
         self._keyboard = own
         self._shell = subprocess.Popen(
@@ -49,9 +55,11 @@ class Terminal:
             stdin=shells,
             stdout=shells,
             stderr=shells,
+            pass_fds=[lifeline],
             start_new_session=True,
         )
         os.close(shells)
+        os.close(lifeline)
         self._output = b""
         self._typed_at = 0
         self._reading = threading.Thread(target=self._read, daemon=True)
@@ -65,11 +73,18 @@ class Terminal:
         self.close()
 
     def close(self) -> None:
-        """Close the terminal."""
+        """Close the terminal, and wait until what ran in it has ended.
+
+        A worker that went on would take the jobs of the tests after this one.
+        """
         self._shell.kill()  # its processes get SIGHUP
         self._shell.wait()
         self._reading.join(PATIENCE)
         os.close(self._keyboard)
+        # Each process has inherited the other end of this pipe.
+        ended, _, _ = select.select([self._ended], [], [], PATIENCE)
+        os.close(self._ended)
+        assert ended, "the terminal is closed, and something still runs in it"
 
     def resize(self, lines: int, columns: int) -> None:
         """Give it another size; what runs in it gets SIGWINCH."""

@@ -24,15 +24,38 @@ async def test_a_page_is_the_same_after_another_one(tmp_path: Any, paths: tuple[
 
 
 async def test_equal_reads_are_made_once_a_tick():
-    clock = iter([0.0, 1.0, 1.9, 2.1, 2.1])
-    shared = SharedReads(2.0, lambda: next(clock))
+    now = 0.0
+    shared = SharedReads(2.0, lambda: now)
     reads: list[int] = []
 
     async def read() -> int:
         reads.append(1)
         return len(reads)
 
-    assert [await shared.get("key", read) for _ in range(4)] == [1, 1, 1, 2]
+    async def read_at(second: float) -> int:
+        nonlocal now
+        now = second
+        return await shared.get("key", read)
+
+    assert [await read_at(second) for second in (0.0, 1.0, 1.9, 2.1)] == [1, 1, 1, 2]
+
+
+async def test_an_answer_that_has_expired_is_dropped():
+    """It may have megabytes of payloads, and its page may never be opened again."""
+    now = 0.0
+    shared = SharedReads(2.0, lambda: now)
+
+    async def read() -> int:
+        return 1
+
+    for page in range(10):
+        now = float(page)
+        await shared.get(page, read)
+    assert len(shared) == 2
+    await shared.get("statistics", read, seconds=10)
+    now = 15.0
+    await shared.get("another", read)
+    assert len(shared) == 2
 
 
 async def test_a_failed_read_is_not_kept():

@@ -6,12 +6,11 @@ Everything comes from statistics and the heads of queues: nothing here counts a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulsed.engine.doctor.examine import examine
-from pulsed.engine.doctor.finding import Finding, Severity
+from pulsed.engine.doctor.finding import Severity
 from pulsed.engine.lanes import Lanes, LaneState, by_name, recent_rate
 from pulsed.engine.shared_reads import SharedReads
 from pulsed.engine.why import is_live, live, no_worker_for
@@ -23,6 +22,8 @@ from pulsed.wording import counted, format_duration
 
 URGENT = {"open transactions", "overdue schedules", "schedules", "autovacuum", "failing workers"}
 """Findings of the doctor that an overview shows; it finds the others itself, or they can wait."""
+URGENT_CHECKS = ("workers", "schedules")
+"""The checks that find them, beside what the database says of itself; others read many jobs."""
 MOST_SILENT = 3
 """Silent workers that get a warning each."""
 
@@ -95,11 +96,11 @@ class OverviewReader:
 
     async def read(self) -> Overview:
         """Read the state of now. What changes slowly is read every few seconds only."""
-        lanes, dead, (hour, day, by_queue), findings = await asyncio.gather(
+        lanes, dead, (hour, day, by_queue), found = await asyncio.gather(
             self._lanes(),
             self._dead(),
             self._shared.get("statistics", self._statistics, seconds=STATISTICS_KEPT),
-            self._shared.get("findings", lambda: examine(self._store), seconds=FINDINGS_KEPT),
+            self._shared.get("urgent", lambda: urgent(self._store), seconds=FINDINGS_KEPT),
         )
         return Overview(
             lanes=lanes,
@@ -107,7 +108,7 @@ class OverviewReader:
             hour=hour,
             glance=glance(hour, day),
             dead=dead,
-            warnings=[*warnings(lanes), *urgent(findings)],
+            warnings=[*warnings(lanes), *found],
         )
 
     async def _lanes(self) -> Lanes:
@@ -174,8 +175,9 @@ def warnings(lanes: Lanes) -> list[Warn]:
     return found
 
 
-def urgent(findings: Iterable[Finding]) -> list[Warn]:
-    """Return what the doctor found that a person has to act on."""
+async def urgent(store: Store) -> list[Warn]:
+    """Return what the doctor finds that a person has to act on."""
+    findings = await examine(store, checks=URGENT_CHECKS)
     return [
         Warn(f"{one.check.capitalize()}: {one.detail}. {one.advice}", "pulsed doctor")
         for one in findings

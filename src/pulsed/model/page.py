@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.model.job import Status
+from pulsed.model.job import JobFilter, Status
 
 SEARCHED = 50_000
 """Jobs that one list or count scans, if no index covers its filter."""
+PARSED = 20_000
+"""Jobs that it scans if it has to parse their payloads."""
 
 T = TypeVar("T")
+
+
+def bound_of(where: JobFilter, most: int = SEARCHED) -> int:
+    """Return how many jobs a list or count with this filter scans, of ``most`` without payloads."""
+    return min(PARSED, most) if where.payload else most
 
 
 class Page(list[T]):

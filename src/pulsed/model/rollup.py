@@ -356,7 +356,7 @@ class SeriesRows(NamedTuple):
         since, until, step, _ = self.range
         found: dict[datetime, Stats] = {}
         for each in self.rollups if rollups is None else rollups:
-            found[each.at] = found.get(each.at, NO_STATS) + each.stats
+            found[each.at] = found[each.at] + each.stats if each.at in found else each.stats
         times = (since + timedelta(seconds=step * n) for n in range(self.range.steps))
         return Series(since, until, step, [Point(at, found.get(at, NO_STATS)) for at in times])
 

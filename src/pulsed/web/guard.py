@@ -7,10 +7,11 @@ import secrets
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit
 
+from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from pulsed.store.base import Store
 from pulsed.web.access import Access
@@ -39,15 +40,16 @@ SECURITY_HEADERS = {
 class Guard:
     """Admits requests to the pages, and protects their answers."""
 
-    def __init__(self, inner: ASGIApp, access: Access, store: Callable[[], Store]) -> None:
-        self._inner = inner
+    def __init__(self, inner: Starlette, access: Access, store: Callable[[], Store]) -> None:
+        self.inner = inner
+        """The pages."""
         self._access = access
         self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on with its visitor."""
         if scope["type"] != "http":
-            await self._inner(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
         connection = HTTPConnection(scope)
         csrf = connection.cookies.get(CSRF_COOKIE) or secrets.token_urlsafe(24)
@@ -65,7 +67,7 @@ class Guard:
             await send(message)
 
         answer = await self._refusal(connection)
-        await (answer or self._inner)(scope, receive, protected)
+        await (answer or self.inner)(scope, receive, protected)
 
     async def _refusal(self, connection: HTTPConnection) -> Response | None:
         if not self._access.accepts_host(_host_name(connection)):

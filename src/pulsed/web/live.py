@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -41,7 +41,7 @@ class Hub(Generic[T]):
         self.polls = 0
         """How many polls there were."""
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def stream(self) -> AsyncGenerator[bytes]:
         """Yield the summary as server-sent events, now and whenever it has changed."""
         if self.streams >= MOST_STREAMS:
             yield b"event: full\ndata: {}\n\n"

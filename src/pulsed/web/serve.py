@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pulsed.app import Pulse
 from pulsed.errors import ConfigError, MissingDriver
@@ -82,33 +83,9 @@ async def serving(app: Pulse, where: Serving) -> AsyncIterator[Served]:
         raise MissingDriver(
             f"The dashboard needs uvicorn, which is not installed: {install_command('ui')}"
         )
-    import uvicorn  # noqa: PLC0415 - only where it is served
-
-    class SignalFreeServer(uvicorn.Server):
-        """Leaves the signals to the command that serves it."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    access = where.access
-    site = dashboard(app, access=access, environment=where.environment)
+    site = dashboard(app, access=where.access, environment=where.environment)
     with _listening(where.address) as listener:
-        server = SignalFreeServer(
-            uvicorn.Config(
-                site,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                root_path=where.root_path.rstrip("/"),
-                proxy_headers=where.behind_proxy is not None,
-                forwarded_allow_ips=where.behind_proxy,
-                ssl_certfile=where.tls_cert,
-                ssl_keyfile=where.tls_key,
-                timeout_graceful_shutdown=STOP_WITHIN,
-                lifespan="off",
-            )
-        )
+        server = _server(site, where)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         served = Served(_url(where, listener))
         task.add_done_callback(lambda _: served.ended.set())
@@ -119,6 +96,29 @@ async def serving(app: Pulse, where: Serving) -> AsyncIterator[Served]:
             await asyncio.wait([task])
             if not task.cancelled():
                 task.result()
+
+
+def _server(site: Any, where: Serving) -> Any:
+    """Return uvicorn's server, which leaves the signals to the command that serves it."""
+    import uvicorn  # noqa: PLC0415 - only where it is served
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            site,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            root_path=where.root_path.rstrip("/"),
+            proxy_headers=where.behind_proxy is not None,
+            forwarded_allow_ips=where.behind_proxy,
+            ssl_certfile=where.tls_cert,
+            ssl_keyfile=where.tls_key,
+            timeout_graceful_shutdown=STOP_WITHIN,
+            lifespan="off",
+        )
+    )
+    setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - a method of it
+    return server
 
 
 @contextlib.contextmanager

@@ -107,6 +107,11 @@ class PageCall:
         """The path of the page, without the place where the dashboard is mounted."""
         return self.request.url.path.removeprefix(self.request.scope.get("root_path", ""))
 
+    @property
+    def is_refresh(self) -> bool:
+        """Whether an open page reads itself again."""
+        return "x-refresh" in self.request.headers
+
     def path(self, name: str) -> str:
         """Return a parameter of the path."""
         return str(self.request.path_params[name])
@@ -142,7 +147,7 @@ class PageCall:
     def notice(self) -> Notice | None:
         """What the act before this page did; None if an open page reads itself again."""
         value = self.request.cookies.get(NOTICE_COOKIE)
-        if not value or "x-refresh" in self.request.headers:
+        if not value or self.is_refresh:
             return None
         return Notice(unquote(value.removeprefix("!")), value.startswith("!"))
 

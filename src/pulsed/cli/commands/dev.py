@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -84,15 +85,8 @@ def dev(
         working["drain_timeout"] = DRAIN_TIMEOUT
     # From before they are read: an edit that comes meanwhile is a change, too.
     sources = SourceWatch(lambda: sources_under(Path.cwd())) if reload else None
-    try:
+    with _restart_after_repair(sources):
         loaded = loaded_for_work(app, url, keep, max_connections)
-    except (CommandError, ConfigError) as error:
-        if sources is None:
-            raise
-        say(str(error))
-        say("waiting for a change…")
-        _wait_for_change(sources)
-        _start_afresh()
     if not restarted:  # then the log says what changed, and what runs now
         commands = suggestions(loaded, app, url)
         quiet = log_format == "json"
@@ -103,6 +97,20 @@ def dev(
     if changed:
         _start_afresh()
     return ended.value
+
+
+@contextlib.contextmanager
+def _restart_after_repair(sources: SourceWatch | None) -> Iterator[None]:
+    """With sources to watch, wait for an edit if the app cannot be loaded, and start afresh."""
+    try:
+        yield
+    except (CommandError, ConfigError) as error:
+        if sources is None:
+            raise
+        say(str(error))
+        say("waiting for a change…")
+        _wait_for_change(sources)
+        _start_afresh()
 
 
 async def _run(

@@ -42,7 +42,7 @@ from pulsed.client.one_job import checked_id, read_one
 from pulsed.engine.why import explain, waits_for
 from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.model.lifecycle import TERMINAL
-from pulsed.model.page import SEARCHED, Page
+from pulsed.model.page import Page, bound_of
 from pulsed.model.step import StepKind
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
@@ -121,7 +121,8 @@ def list_(
         for job in found:
             print_json(job_as_json(job))
     if found.is_cut:
-        say(f"scanned {SEARCHED:,} jobs; there are more: continue with --before {found.next}")
+        scanned = f"scanned {bound_of(chosen):,} jobs"
+        say(f"{scanned}; there are more: continue with --before {found.next}")
     elif not found:
         say(f"no such jobs in {where_is(database.resolved()[0])}")
     elif found.next is not None:
@@ -184,15 +185,17 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
 def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -> None:  # noqa: FBT001
     """Count jobs by status, up to 50,000 of each.
 
-    With other filters than --status and --parent, the newest 50,000 jobs are scanned.
+    With other filters than --status and --parent, the newest 50,000 jobs are scanned; with
+    --payload, the newest 20,000.
 
     \b
     Example:
       pulsed jobs counts --queue mail --since 1d
     """  # noqa: D301 - a mark for click
+    chosen = checked_filter(where)
     with database.store() as store:
-        counted = run_blocking(store.counts(checked_filter(where)))
-    print_counts(counted, as_json=as_json)
+        counted = run_blocking(store.counts(chosen))
+    print_counts(counted, as_json=as_json, scanned=bound_of(chosen))
 
 
 jobs.add_command(watch)

@@ -219,13 +219,13 @@ def _total(widths: Mapping[int, int]) -> int:
     return sum(widths.values()) + 2 * (len(widths) - 1)
 
 
-def print_counts(counted: Counts, *, as_json: bool | None) -> None:
+def print_counts(counted: Counts, *, as_json: bool | None, scanned: int = SEARCHED) -> None:
     """Print numbers of jobs by status, and which of them are only lower bounds."""
     if not for_people(as_json=as_json):
         print_json(dict(counted))
         if counted.at_least:
             names = joined(sorted(counted.at_least))
-            say(f"{SEARCHED:,} jobs were scanned: there may be more of {names}")
+            say(f"{scanned:,} jobs were scanned: there may be more of {names}")
         return
     table = Table("STATUS", "JOBS", flexible={})
     numbers = {status: at_least(counted, status) for status in counted}

@@ -7,7 +7,7 @@ not hide the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
@@ -30,10 +30,13 @@ LATE = A_DAY
 """Seconds that a finished job may outlast its retention, while workers catch up."""
 
 
-async def examine(store: Store, retention: Retention | None = None) -> list[Finding]:
+async def examine(
+    store: Store, retention: Retention | None = None, *, checks: Collection[str] | None = None
+) -> list[Finding]:
     """Return the findings of all checks; without a usable database and schema they end there.
 
-    With ``retention``, also check for finished jobs that it should have removed.
+    With ``retention``, also check for finished jobs that it should have removed. With ``checks``,
+    make only these of ``CHECKS``, and what the database says about itself.
     """
     try:
         facts = await store.check()
@@ -49,10 +52,10 @@ async def examine(store: Store, retention: Retention | None = None) -> list[Find
             Finding("schema", Severity.FAIL, str(error), "nothing else could be checked"),
         ]
     found.append(Finding("schema", Severity.OK, f"version {facts['schema']}"))
-    checks = dict(CHECKS)
+    chosen = {name: CHECKS[name] for name in (CHECKS if checks is None else checks)}
     if retention is not None:
-        checks["history"] = partial(_history, retention)
-    for check, check_one in checks.items():
+        chosen["history"] = partial(_history, retention)
+    for check, check_one in chosen.items():
         try:
             found += await check_one(store)
         except PulsedError as error:

@@ -17,6 +17,10 @@ JobLogging = Literal["all", "limited", "failures"]
 """Which ends of jobs are logged: all, only some successes a second, or failures only."""
 
 
+MOST_NAMES = 20
+"""Names in each list of the start-up line."""
+
+
 class WorkerSettings(TypedDict, total=False):
     """The worker settings of ``app.run(...)`` and the command line; see ``WorkerOptions``."""
 
@@ -103,3 +107,20 @@ class WorkerOptions:
         """Whether the worker serves plain functions, which run in threads."""
         queues = self.served_queues(registry)
         return any(handler.queue in queues and not handler.is_async for handler in registry)
+
+    def summary(self, registry: Registry) -> str:
+        """Return what a worker with these handlers does, for its start-up line."""
+        served = self.served_queues(registry)
+        topics = _some([h.topic for h in registry if h.queue in served])
+        others = _some([f"{h.topic} (queue {h.queue})" for h in registry if h.queue not in served])
+        elsewhere = f"; left to workers of other queues: {others}" if others else ""
+        slots, threads = self.concurrency, ""
+        if self.uses_threads(registry):
+            threads = f"; up to {slots} threads for plain def handlers"
+        return f"queues {_some(list(served))}; {slots} slots; topics {topics}{elsewhere}{threads}"
+
+
+def _some(names: list[str]) -> str:
+    """Return names for a line of text, only the first ``MOST_NAMES`` of them."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -17,16 +17,7 @@ import socket
 import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any
@@ -40,9 +31,10 @@ from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
-from pulsed.engine.worker import runs as runner
+from pulsed.engine.worker import drain
 from pulsed.engine.worker.cancel_watch import CancelWatch
 from pulsed.engine.worker.claimer import Claimer
+from pulsed.engine.worker.drain import Drain
 from pulsed.engine.worker.job_log import JobLog
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
@@ -61,19 +53,11 @@ from pulsed.store.results import Accepted
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
-from pulsed.wording import counted, format_duration
 
 log = logging.getLogger("pulsed.worker")
 
 MOST_UNREPORTED = 500
 """Unsettled outcomes, beyond its slots, at which a worker stops claiming: backpressure."""
-
-DRAIN_LOG_EVERY = 5.0
-"""Seconds between two log lines about a drain in progress."""
-
-LAST_WRITES = 5.0
-"""Seconds that each of the last writes may take: a claim in flight, the last reports, and the
-removal of the worker's presence."""
 
 
 class Exit(Enum):
@@ -82,10 +66,6 @@ class Exit(Enum):
     DRAINED = 0
     STUCK = 1
     ABORTED = 130
-
-
-MOST_NAMES = 20
-"""Names in each list of the start-up line."""
 
 
 class Worker:
@@ -177,12 +157,34 @@ class Worker:
             log.warning("the database is not there yet (%s); waiting for it", error)
 
     async def _work(self) -> None:
+        upkeep = self._make_parts()
+        self._leases.start()
+        watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
+        watch.start()
+        log.info("worker %s started: %s", self.id, self.options.summary(self.registry))
+        try:
+            wanted = (*self.queues, SCHEDULES, CANCELS)
+            async with self.store.listen(wanted, self._hinted) as listener:
+                self._listener = listener
+                await self._claim_until_asked_to_stop(upkeep)
+        finally:
+            watch.stop()
+            self._leases.stop()
+            self._runner.close()
+            self._job_log.close()
+        log.info("worker %s ended: %s", self.id, self._exit.name.lower())
+
+    def _make_parts(self) -> Watchdog:
+        """Make the parts that belong to the running event loop; returns the watchdog."""
         options = self.options
         self._run_events = RunEvents(self.store.events, self._clock, self.id)
         self._leases = Leases(
             self.store, self._beat_answers, self._beats_were_late, fence=self._fence
         )
         self._settler = Settler(self.store, self._settled, self._leases.shortest)
+        self._drain = Drain(
+            self._runner, self._settler, self._abort_asked, options.drain_timeout, self._aborts
+        )
         self._claimer = Claimer(
             self.store,
             self.id,
@@ -201,28 +203,13 @@ class Worker:
         self._workflows = Workflows(self.store, self.registry, self._arounds)
         self._scheduler = Scheduler(self.store, declare=self._declare)
         self._recorder = StatsRecorder(self.store, self.id) if options.stats else None
-        upkeep = Watchdog(
+        return Watchdog(
             self.store,
             tick=self._tick(),
             describe=self.describe,
             on_reaped=self._recorder.count if self._recorder else None,
             now=self._clock.now,
         )
-        self._leases.start()
-        watch = LoopWatch(self.registry, lambda: bool(self._runner.runs))
-        watch.start()
-        log.info("worker %s started: %s", self.id, self._summary())
-        try:
-            wanted = (*self.queues, SCHEDULES, CANCELS)
-            async with self.store.listen(wanted, self._hinted) as listener:
-                self._listener = listener
-                await self._claim_until_asked_to_stop(upkeep)
-        finally:
-            watch.stop()
-            self._leases.stop()
-            self._runner.close()
-            self._job_log.close()
-        log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
     async def _claim_until_asked_to_stop(self, upkeep: Watchdog) -> None:
         background = [
@@ -244,84 +231,28 @@ class Worker:
         try:
             await asyncio.wait([claiming, asked, *background], return_when=asyncio.FIRST_COMPLETED)
             self._claimer.stop()
-            await self._finish_claim(claiming)
-            await self._drain()
+            await self._drain.finish_claim(claiming)
+            await self._drain.finish_runs()
             for task in (claiming, *background):  # a task that ended by itself has a bug: raise it
                 if task.done() and not task.cancelled():
                     task.result()
         finally:
-            await _end(asked, *background)
+            await drain.end(asked, *background)
             self._run_events.close()
             if self._recorder is not None:
                 await self._recorder.close()
             with contextlib.suppress(StorageError, TimeoutError):
-                async with asyncio.timeout(LAST_WRITES):
+                async with asyncio.timeout(drain.LAST_WRITES):
                     await self.store.retire(self.id)
 
-    async def _finish_claim(self, claiming: asyncio.Task[None]) -> None:
-        """Let a claim in flight finish, since its jobs are leased to this worker; not for ever."""
-        async with _cancelled_at_exit(self._abort_asked.wait()) as aborted:
-            await asyncio.wait(
-                [claiming, aborted],
-                timeout=self.options.drain_timeout,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        if not claiming.done():
-            self._exit = Exit.ABORTED
-            # Wait briefly even now: jobs that it has leased would wait for their leases to expire.
-            await asyncio.wait([claiming], timeout=LAST_WRITES)
-            await _end(claiming)
+    def _aborts(self) -> None:
+        self._exit = Exit.ABORTED
 
     def _hinted(self) -> None:
         """Handle a hint: jobs, schedules or cancellations may have arrived, so poll for them."""
         self._claimer.wake()
         self._scheduler.wake()
         self._cancel_watch.wake()
-
-    async def _drain(self) -> None:
-        """Wait for running jobs while heartbeats go on; hand back those that may not finish."""
-        began, running = time.monotonic(), _running(self._runner.runs)
-        if running:
-            log.info("draining %s", running)
-        async with _cancelled_at_exit(self._finish_runs()) as finished:
-            async with (
-                _cancelled_at_exit(self._abort_asked.wait()) as aborted,
-                _cancelled_at_exit(self._log_drain()),
-            ):
-                await asyncio.wait(
-                    [finished, aborted],
-                    timeout=self.options.drain_timeout,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            if not finished.done():
-                self._exit = Exit.ABORTED
-                await self._abort_runs()
-                # The leases of jobs that are not handed back by then expire.
-                await asyncio.wait([finished], timeout=LAST_WRITES)
-            elif running:
-                log.info(
-                    "drained in %s: every job has ended", format_duration(time.monotonic() - began)
-                )
-
-    async def _log_drain(self) -> None:
-        while True:
-            await asyncio.sleep(DRAIN_LOG_EVERY)
-            log.info("still draining %s", _running(self._runner.runs) or "what is not stored yet")
-
-    async def _finish_runs(self) -> None:
-        await self._runner.until_idle()
-        await self._settler.flushed()
-
-    async def _abort_runs(self) -> None:
-        """Stop all runs and hand their jobs back, even if a handler does not stop."""
-        runs, stuck = self._runner.runs, self._runner.stuck
-        log.warning("handing back %s", _running(runs - stuck) or "no job: all that run are stuck")
-        for run in list(runs):
-            run.tell_to_stop(StopReason.ABORTED)
-        async with _cancelled_at_exit(self._runner.until_idle()) as idle:
-            await asyncio.wait([idle], timeout=runner.UNSTOPPABLE_AFTER)
-        for run in list(runs):
-            self._runner.give_up_on(run)
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -458,19 +389,6 @@ class Worker:
             case always:
                 return Fence.UNCONFIRMED if always else Fence.NEVER
 
-    def _summary(self) -> str:
-        queues = _some(list(self.queues))
-        topics = _some([h.topic for h in self.registry if h.queue in self.queues])
-        others = _some(
-            [f"{h.topic} (queue {h.queue})" for h in self.registry if h.queue not in self.queues]
-        )
-        elsewhere = f"; left to workers of other queues: {others}" if others else ""
-        slots = self.options.concurrency
-        threads = ""
-        if self.options.uses_threads(self.registry):
-            threads = f"; up to {slots} threads for plain def handlers"
-        return f"queues {queues}; {slots} slots; topics {topics}{elsewhere}{threads}"
-
     def _tick(self) -> float:
         """Return the longest time between two scans for silent workers.
 
@@ -480,43 +398,3 @@ class Worker:
         """
         shortest = min(policy.lease for policy in self.registry.policies())
         return min(self.options.tick, shortest / BEATS_PER_LEASE)
-
-
-def _running(runs: Collection[Run]) -> str:
-    """Return the running jobs by topic, for a log line; empty if there are none."""
-    counts = Counter(run.assignment.topic for run in runs)
-    if not counts:
-        return ""
-    alone = len(counts) == 1
-    names = [topic if alone else f"{number} {topic}" for topic, number in counts.most_common()]
-    more = ", …" if len(names) > 5 else ""
-    return f"{counted(len(runs), 'running job')} ({', '.join(names[:5])}{more})"
-
-
-@contextlib.asynccontextmanager
-async def _cancelled_at_exit(
-    coroutine: Coroutine[Any, Any, Any],
-) -> AsyncIterator[asyncio.Task[Any]]:
-    """Run ``coroutine`` in a task beside the block, and cancel it at the end."""
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks until they end: a driver that is connecting may swallow a cancellation."""
-    for _ in range(5):
-        for task in tasks:
-            task.cancel()
-        _, pending = await asyncio.wait(tasks, timeout=1)
-        if not pending:
-            return
-
-
-def _some(names: list[str]) -> str:
-    """Return names for a line of text, only the first ``MOST_NAMES`` of them."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more

@@ -54,7 +54,8 @@ class Applied(NamedTuple):
 # Code from before 8 keeps no audit log.
 # Code from before 10 claims suspects like any other job, and charges an attempt for all it reaps.
 # Code from before 11 records no statistics.
-OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6, 11: 6}
+# 13 replaces an index by one that has all of its columns.
+OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6, 11: 6, 13: 6}
 
 
 @cache

@@ -136,15 +136,16 @@ class PostgresDialect(Dialect):
         return f"json_array_elements_text({column}) AS e(value)"
 
     def has_value(self, path: str, value: str, kind: ValueKind) -> str:
+        # Each operator parses the payload again, so the one that most payloads fail comes first.
         field, text = f"payload #> {path}::text[]", f"payload #>> {path}::text[]"
         if kind is ValueKind.TEXT:
-            test = f"json_typeof({field}) = 'string' AND {text} = {value}::text"
+            test = f"{text} = {value}::text AND json_typeof({field}) = 'string'"
         elif kind is ValueKind.NUMBER:
             # Others are beyond the range of numeric, or of no use to anybody.
             number = r"^-?\d{1,100}(\.\d{1,100})?([eE][+-]?\d{1,3})?$"
-            equal = f"({text})::numeric = {value}::text::numeric"
-            test = f"""json_typeof({field}) = 'number'
-                AND CASE WHEN {text} ~ '{number}' THEN {equal} ELSE false END"""
+            equal = f"""SELECT CASE WHEN t ~ '{number}' THEN t::numeric = {value}::text::numeric
+                ELSE false END FROM (SELECT {text} AS t OFFSET 0) AS found"""
+            test = f"({equal}) AND json_typeof({field}) = 'number'"
         elif kind is ValueKind.NULL:
             test = f"json_typeof({field}) = 'null'"
         else:

@@ -98,7 +98,19 @@ class RollupStatements(StatementGroup):
 
     @prepared()
     def read_series(self, d: Dialect) -> str:
-        """Sum by steps, the newest first; and by queue and topic, if asked to."""
+        """Sum by steps, the newest first.
+
+        Rows of the same time are summed first, in the order of the key: SQLite would otherwise
+        sort all rows, with all their columns.
+        """
+        sums = ", ".join(f"sum({name}) AS {name}" for name in FIGURES)
+        return f"""SELECT {_step(d)} AS step, NULL, NULL, {", ".join(map(_sum_of_sums, FIGURES))}
+            FROM (SELECT at, {sums} FROM {d.rollups} WHERE {_chosen()} GROUP BY span, at) AS found
+            GROUP BY step ORDER BY step DESC LIMIT :most::int"""
+
+    @prepared()
+    def read_series_by(self, d: Dialect) -> str:
+        """Sum by steps and by queue or topic, the newest first."""
         return f"""{_sums(d)} ORDER BY step DESC LIMIT :most::int"""
 
     @prepared()
@@ -158,11 +170,19 @@ def _chosen() -> str:
         AND (:topic::text IS NULL OR topic = :topic::text)"""
 
 
+def _sum_of_sums(name: str) -> str:
+    """Return the sum of sums; of integers, PostgreSQL would make a decimal number of it."""
+    return f"sum({name})" if name.endswith("_seconds") else f"CAST(sum({name}) AS bigint)"
+
+
+def _step(d: Dialect) -> str:
+    return d.steps(":since::timestamptz", "at", ":step::int")
+
+
 def _sums(d: Dialect) -> str:
-    step = d.steps(":since::timestamptz", "at", ":step::int")
     sums = ", ".join(f"sum({name})" for name in FIGURES)
     return f"""SELECT step, one_queue, one_topic, {sums}
-        FROM (SELECT {step} AS step, {", ".join(FIGURES)},
+        FROM (SELECT {_step(d)} AS step, {", ".join(FIGURES)},
                 CASE WHEN :by_queue::boolean THEN queue END AS one_queue,
                 CASE WHEN :by_topic::boolean THEN topic END AS one_topic
             FROM {d.rollups} WHERE {_chosen()}) AS found

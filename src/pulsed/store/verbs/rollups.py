@@ -119,8 +119,12 @@ def series(
     now = yield from clock(engine)
     found = range_of(chosen.since, chosen.until, step, now)
     params = chosen.params(found, MOST_ROWS + 1)
-    params |= {"step": found.step, "by_queue": "queue" in by, "by_topic": "topic" in by}
-    rows = yield Statement(engine.rollups.read_series, params)
+    params |= {"step": found.step}
+    if by:
+        params |= {"by_queue": "queue" in by, "by_topic": "topic" in by}
+        rows = yield Statement(engine.rollups.read_series_by, params)
+    else:
+        rows = yield Statement(engine.rollups.read_series, params)
     rollups = [_summed(found, row) for row in rows[:MOST_ROWS]]
     return SeriesRows(found, rollups[::-1], len(rows) > MOST_ROWS)
 

@@ -1,8 +1,8 @@
 """Lists and counts of jobs, each at a bounded cost.
 
 A list goes by id, newest first. Running jobs, dead letters and the children of a job come from an
-index; every other filter scans the next ``SEARCHED`` jobs, and the answer says where the scan
-ended. Counts stop at the same bound.
+index; every other filter scans a bounded number of jobs, and the answer says where the scan ended.
+Counts stop at the same bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import CLAIMABLE
-from pulsed.model.page import SEARCHED, Counts, Page
+from pulsed.model.page import SEARCHED, Counts, Page, bound_of
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.search import FilteredJobs
 from pulsed.store.sql.statement import Rows, Statement
@@ -37,7 +37,7 @@ def list_jobs(
 ) -> Script[Page[JobRow]]:
     """Read a page of jobs, newest id first."""
     search = engine.searching.filtered(where)
-    start, floor = yield from _bounds(engine, search, where.until, before)
+    start, floor = yield from _bounds(engine, search, where, before)
     found = yield search.page(start, floor, limit)
     jobs = decode.job.all(engine.dialect, found)
     if len(jobs) == limit:
@@ -52,7 +52,7 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
     search = engine.searching.filtered(where)
 
     def script() -> Script[Counts]:
-        start, floor = yield from _bounds(engine, search, where.until, None)
+        start, floor = yield from _bounds(engine, search, where, None)
         found = yield search.count(start, floor)
         uncertain = (where.status or tuple(Status)) if floor is not None else ()
         return _tally(found, tuple(Status), uncertain)
@@ -90,17 +90,17 @@ def _tally(found: Rows, wanted: Sequence[Status], at_least: Sequence[Status] = (
 
 
 def _bounds(
-    engine: Engine, search: FilteredJobs, until: datetime | None, before: UUID | None
+    engine: Engine, search: FilteredJobs, where: JobFilter, before: UUID | None
 ) -> Script[tuple[UUID | None, UUID | None]]:
     """Return where the scan begins, and where it stops if there are more jobs after that."""
     if search.has_own_index:
         return before, None
     start = before
-    if until is not None:
-        start = yield from _skip(engine, until, before)
+    if where.until is not None:
+        start = yield from _skip(engine, where.until, before)
     if search.is_exact:
         return start, None
-    found = yield search.id_after(start, SEARCHED - 1)
+    found = yield search.id_after(start, bound_of(where, SEARCHED) - 1)
     return start, engine.dialect.uuid(found[0][0]) if found else None
 
 

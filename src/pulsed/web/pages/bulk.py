@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from pulsed.client.bulk import CANCEL, DELETE, RETRY, RUN_NOW, Act
 from pulsed.errors import InvalidOption
 from pulsed.model.job import JobFilter, Status
+from pulsed.model.page import bound_of
 from pulsed.web.access import Role
 from pulsed.web.pages.jobs import search_of
 from pulsed.web.search import Search, in_words
@@ -31,7 +33,7 @@ async def preview(call: PageCall) -> Response:
     now = await call.app.store.now()
     search = search_of(call, call.query.get("q", ""), now)
     where = _chosen(search, act, now)
-    counts = await call.app.store.counts(where)
+    counts, _ = await asyncio.gather(call.app.store.counts(where), call.site.summary())
     return await call.page(
         "bulk.html",
         q=search.text,
@@ -41,6 +43,7 @@ async def preview(call: PageCall) -> Response:
         counts={status: number for status, number in counts.items() if number},
         total=sum(counts.values()),
         is_at_least=bool(counts.at_least),
+        searched=f"{bound_of(where):,}",
         until=where.until,
         back=call.url_path("/jobs", q=search.text),
     )

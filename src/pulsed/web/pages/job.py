@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -69,20 +71,11 @@ async def show(call: PageCall) -> Response:
     skip = _number(call, "skip")
     after = _number(call, "after")
     read = partial(read_view, call.app.store, job_id, skip, after)
-    view = await call.site.shared.get(("job", job_id, skip, after), read)
+    view, _ = await asyncio.gather(
+        call.site.shared.get(("job", job_id, skip, after), read), call.site.summary()
+    )
     job = view.job
-    redacted = partial(shown, redaction=call.site.redaction)
-    sees = call.visitor.may_see_payloads
     runs = runs_of(job, view.failures, view.tree.waits_since)
-    values = {
-        "payload": redacted(job.payload) if sees else None,
-        "result": redacted(job.result) if sees else None,
-        "headers": call.site.redaction.apply(job.headers) if sees else {},
-        "progress": None
-        if job.progress is None
-        else progress_of(msgspec.json.decode(job.progress)),
-        "progress_text": redacted(job.progress),
-    }
     return await call.page(
         "job.html",
         view=view,
@@ -90,23 +83,44 @@ async def show(call: PageCall) -> Response:
         runs=runs,
         timeline=timeline(job, runs, view.now),
         rows=rows_of(view.tree),
-        redacted=redacted,
-        sees=sees,
         skip=skip,
         page_of_steps=STEPS,
         later_runs=view.later_runs,
         after=after,
         fan_out_of=fan_out_of,
-        can_retry=job.status in REPLAYABLE,
-        can_cancel=job.status in LIVING and not job.is_cancelling,
-        can_signal=job.status in LIVING,
-        can_run_now=_waits_for_time(job, view.now),
-        can_delete=job.status in DELETABLE,
-        awaited_signal=job.wait_key if _waits(job, StepKind.SIGNAL) else "",
-        awaited_job=job.wait_key if _waits(job, StepKind.JOB) else "",
         longest_traceback=LONGEST_TRACEBACK,
-        **values,
+        **_texts(call, job),
+        **_possible_acts(job, view.now),
     )
+
+
+def _texts(call: PageCall, job: JobRow) -> dict[str, Any]:
+    """Return the payload, the result and the like, as far as the visitor may see them."""
+    redacted = partial(shown, redaction=call.site.redaction)
+    sees = call.visitor.may_see_payloads
+    progress = None if job.progress is None else progress_of(msgspec.json.decode(job.progress))
+    return {
+        "sees": sees,
+        "redacted": redacted,
+        "payload": redacted(job.payload) if sees else None,
+        "result": redacted(job.result) if sees else None,
+        "headers": call.site.redaction.apply(job.headers) if sees else {},
+        "progress": progress,
+        "progress_text": redacted(job.progress),
+    }
+
+
+def _possible_acts(job: JobRow, now: datetime) -> dict[str, Any]:
+    """Return which acts the state of the job allows, and what it waits for."""
+    return {
+        "can_retry": job.status in REPLAYABLE,
+        "can_cancel": job.status in LIVING and not job.is_cancelling,
+        "can_signal": job.status in LIVING,
+        "can_run_now": _waits_for_time(job, now),
+        "can_delete": job.status in DELETABLE,
+        "awaited_signal": job.wait_key if _waits(job, StepKind.SIGNAL) else "",
+        "awaited_job": job.wait_key if _waits(job, StepKind.JOB) else "",
+    }
 
 
 def _waits_for_time(job: JobRow, now: datetime) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from starlette.responses import JSONResponse, Response
@@ -15,7 +16,7 @@ from pulsed.client.one_job import checked_id
 from pulsed.client.operator import operator
 from pulsed.errors import InvalidOption
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
-from pulsed.model.page import Counts, Page
+from pulsed.model.page import Counts, Page, bound_of
 from pulsed.web import search as searching
 from pulsed.web.access import Role
 from pulsed.web.reasons import reason
@@ -94,6 +95,7 @@ async def show(call: PageCall) -> Response:
         arrived=sum(each > shown[0] for each in newest) if shown else 0,
         most_arrived=SIZE,
         page=page,
+        searched=f"{bound_of(search.where):,}",
         size=size,
         sizes=SIZES,
         before=before,
@@ -106,12 +108,27 @@ async def show(call: PageCall) -> Response:
 
 async def _page(call: PageCall, search: Search, size: int, before: str | None) -> Page[JobRow]:
     """Return the jobs of the page; those that the address names, if an open list asks again."""
+    store, shared = call.app.store, call.site.shared
     if shown := _ids(call.query.get("ids", "")):
-        found = await call.app.store.get(shown)
+        found = await shared.get(("jobs by id", *shown), lambda: store.get(shown))
         following = _id(call.query.get("next", ""))
         return Page(found.values(), next=following, is_cut="cut" in call.query)
     cursor = None if before is None else checked_id(before)
-    return await call.app.store.list_jobs(search.where, limit=size, before=cursor)
+    return await _listed(call, search, size, cursor)
+
+
+async def _listed(
+    call: PageCall, search: Search, size: int, before: UUID | None = None
+) -> Page[JobRow]:
+    """Return a page of the jobs that match; open tabs read it once per tick, whatever their number.
+
+    Who opens the page wants to see what has just happened.
+    """
+    read = partial(call.app.store.list_jobs, search.where, limit=size, before=before)
+    if not call.is_refresh:
+        return await read()
+    key = ("jobs", search.text, search.where.payload, size, before)
+    return await call.site.shared.get(key, read)
 
 
 def search_of(call: PageCall, text: str, now: datetime) -> Search:
@@ -168,11 +185,7 @@ async def _newest(call: PageCall, search: Search) -> Sequence[UUID]:
     """Return the newest jobs that match, for a list that is open already."""
     if "ids" not in call.query:
         return ()
-    key = ("jobs newest", search.text, search.where.payload)
-    page: Page[JobRow] = await call.site.shared.get(
-        key, lambda: call.app.store.list_jobs(search.where, limit=SIZE)
-    )
-    return [job.id for job in page]
+    return [job.id for job in await _listed(call, search, SIZE)]
 
 
 async def _nothing() -> Sequence[UUID]:

@@ -8,10 +8,16 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
-from pulsed.engine.overview import STATISTICS_KEPT, Glance, glance, urgent, warnings
+from pulsed.engine.overview import (
+    FINDINGS_KEPT,
+    STATISTICS_KEPT,
+    Glance,
+    glance,
+    urgent,
+    warnings,
+)
 from pulsed.model.rollup import Errors, Series
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
-from pulsed.web.pages.system import examined
 from pulsed.web.site import PageCall
 
 MOST_ERRORS = 5
@@ -30,18 +36,21 @@ class OverviewStatistics(NamedTuple):
 async def show(call: PageCall) -> Response:
     """Show the state of the whole database."""
     span = span_in(call.query)
-    summary = await call.site.summary()
-    shared = call.site.shared
-    statistics = await shared.get(
-        ("statistics", span), lambda: read_statistics(call.app, span), seconds=STATISTICS_KEPT
+    app, shared = call.app, call.site.shared
+    statistics, found, lanes, summary = await asyncio.gather(
+        shared.get(
+            ("statistics", span), lambda: read_statistics(app, span), seconds=STATISTICS_KEPT
+        ),
+        shared.get("urgent", lambda: urgent(app.store), seconds=FINDINGS_KEPT),
+        call.site.lanes(),
+        call.site.summary(),
     )
-    lanes = await call.site.lanes()
     is_empty = not summary.workers and not any(summary.counts.values())
     return await call.page(
         "overview.html",
         span=span,
         spans=SPANS,
-        warnings=[*warnings(lanes), *urgent((await examined(call)).findings)],
+        warnings=[*warnings(lanes), *found],
         glance=statistics.glance,
         errors=statistics.errors,
         chart=chart_data(statistics.chart),
@@ -53,13 +62,13 @@ async def show(call: PageCall) -> Response:
 
 
 async def read_statistics(app: Pulse, span: str) -> OverviewStatistics:
-    """Read the statistics of the page: four reads of rollups, however many jobs there are."""
+    """Read the statistics of the page: a few reads of rollups, however many jobs there are."""
     stats = app.stats
-    hour, day, chart, errors, by_queue = await asyncio.gather(
-        stats.aseries(SPANS["1h"]),
-        stats.aseries(SPANS["24h"]),
-        stats.aseries(SPANS[span]),
+    wanted = dict.fromkeys(("1h", "24h", span))
+    errors, by_queue, series = await asyncio.gather(
         stats.aerrors(SPANS["1h"], limit=MOST_ERRORS),
         stats.aseries_by("queue", SPANS["1h"]),
+        asyncio.gather(*(stats.aseries(SPANS[each]) for each in wanted)),
     )
-    return OverviewStatistics(glance(hour, day), chart, errors, by_queue)
+    found = dict(zip(wanted, series, strict=True))
+    return OverviewStatistics(glance(found["1h"], found["24h"]), found[span], errors, by_queue)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from pulsed.engine.overview import STATISTICS_KEPT
@@ -17,11 +19,13 @@ MOST_LANES = 200
 
 async def show(call: PageCall) -> Response:
     """Show all queues."""
-    shared = call.site.shared
-    by_queue = await shared.get(
-        "series by queue", lambda: call.app.stats.aseries_by("queue"), seconds=STATISTICS_KEPT
+    stats, shared = call.app.stats, call.site.shared
+    by_queue, lanes, _ = await asyncio.gather(
+        shared.get("series by queue", lambda: stats.aseries_by("queue"), seconds=STATISTICS_KEPT),
+        call.site.lanes(),
+        call.site.summary(),
     )
-    found = (await call.site.lanes()).queues(by_queue)
+    found = lanes.queues(by_queue)
     return await call.page(
         "queues.html",
         queues=found[:MOST_LANES],
@@ -37,16 +41,19 @@ async def show_one(call: PageCall) -> Response:
     name = checked_name("queue", call.path("name"))
     span = span_in(call.query)
     stats, shared = call.app.stats, call.site.shared
-    lanes = await call.site.lanes()
-    by_topic = await shared.get(
-        ("series by topic", name),
-        lambda: stats.aseries_by("topic", queue=name),
-        seconds=STATISTICS_KEPT,
-    )
-    series = await shared.get(
-        ("series", name, span),
-        lambda: stats.aseries(SPANS[span], queue=name),
-        seconds=STATISTICS_KEPT,
+    by_topic, series, lanes, _ = await asyncio.gather(
+        shared.get(
+            ("series by topic", name),
+            lambda: stats.aseries_by("topic", queue=name),
+            seconds=STATISTICS_KEPT,
+        ),
+        shared.get(
+            ("series", name, span),
+            lambda: stats.aseries(SPANS[span], queue=name),
+            seconds=STATISTICS_KEPT,
+        ),
+        call.site.lanes(),
+        call.site.summary(),
     )
     topics = lanes.topics(name, by_topic)
 

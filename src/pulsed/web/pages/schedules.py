@@ -58,8 +58,9 @@ async def show(call: PageCall) -> Response:
     """Show the schedules of all apps in the database."""
     after = (call.query.get("after_app", ""), call.query.get("after", ""))
     cursor = ScheduleKey(*after) if all(after) else None
-    lines, is_last = await call.site.shared.get(
-        ("schedules", cursor), lambda: _read(call.app, cursor), seconds=KEPT
+    (lines, is_last), _ = await asyncio.gather(
+        call.site.shared.get(("schedules", cursor), lambda: _read(call.app, cursor), seconds=KEPT),
+        call.site.summary(),
     )
     last = lines[-1].schedule if lines and not is_last else None
     return await call.page(
@@ -121,12 +122,11 @@ async def _page(
     typed: dict[str, str] | None = None,
     problem: str = "",
 ) -> Response:
-    store = call.app.store
-    schedule = await call.app.schedules.of(app).aget(call.path("name"))
-    fires, workers, now = await asyncio.gather(
-        store.schedules.fires(schedule.id, limit=FIRES), store.workers(), store.now()
+    name = call.path("name")
+    (schedule, line, now), _ = await asyncio.gather(
+        call.site.shared.get(("schedule", app, name), lambda: _read_one(call.app, app, name)),
+        call.site.summary(),
     )
-    line = line_of(schedule.row, fires, workers, now)
     is_readable = not line.when.startswith("its definition")
     is_active = schedule.state is ScheduleState.ACTIVE
     return await call.page(
@@ -145,6 +145,15 @@ async def _page(
         refresh=call.url(_address(schedule.name), app=schedule.app),
         payload=_payload(call, schedule) if is_readable else None,
     )
+
+
+async def _read_one(app: Pulse, owner: str, name: str) -> tuple[Schedule, ScheduleLine, datetime]:
+    store = app.store
+    schedule = await app.schedules.of(owner).aget(name)
+    fires, workers, now = await asyncio.gather(
+        store.schedules.fires(schedule.id, limit=FIRES), store.workers(), store.now()
+    )
+    return schedule, line_of(schedule.row, fires, workers, now), now
 
 
 def _payload(call: PageCall, schedule: Schedule) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -61,7 +62,7 @@ async def _examine(app: Pulse) -> Examined:
 
 async def show(call: PageCall) -> Response:
     """Show the database and the doctor's findings, the worst first."""
-    found = await examined(call)
+    found, _ = await asyncio.gather(examined(call), call.site.summary())
     levels = [(level, [one for one in found.findings if one.level is level]) for level in SHAPES]
     facts = found.facts
     tables = {name.removeprefix(TABLE): facts[name] for name in facts if name.startswith(TABLE)}

@@ -50,8 +50,11 @@ _ORDER = ("failing", "silent", "live", "draining")
 async def show(call: PageCall) -> Response:
     """Show the workers, those with a problem first."""
     site = call.site
-    workers, running, now = await asyncio.gather(
-        site.workers(), site.shared.get("running jobs", lambda: _running(call.app)), site.now()
+    workers, running, now, _ = await asyncio.gather(
+        site.workers(),
+        site.shared.get("running jobs", lambda: _running(call.app)),
+        site.now(),
+        site.summary(),
     )
     found = lines(workers, running, now)
     return await call.page(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,11 +11,13 @@ from starlette.responses import Response
 
 from pulsed.client.one_job import checked_id
 from pulsed.model.job import JobFilter, JobRow, Status
+from pulsed.model.page import bound_of
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
 from pulsed.web.site import PageCall
 
 PAGE_SIZE = 100
+WAITING = JobFilter(status=(Status.WAITING,))
 
 KINDS = {
     StepKind.SIGNAL: "Waiting for a signal",
@@ -36,17 +39,18 @@ async def show(call: PageCall) -> Response:
     before = call.query.get("before")
     cursor = checked_id(before) if before else None
     store = call.app.store
-    page = await call.site.shared.get(
-        ("workflows", cursor),
-        lambda: store.list_jobs(
-            JobFilter(status=(Status.WAITING,)), limit=PAGE_SIZE, before=cursor
+    page, _ = await asyncio.gather(
+        call.site.shared.get(
+            ("workflows", cursor), lambda: store.list_jobs(WAITING, limit=PAGE_SIZE, before=cursor)
         ),
+        call.site.summary(),
     )
     return await call.page(
         "workflows.html",
         groups=grouped(page),
         signals=Counter(job.wait_key for job in page if job.wait_kind == StepKind.SIGNAL),
         page=page,
+        searched=f"{bound_of(WAITING):,}",
         is_first=cursor is None,
         fan_out_of=fan_out_of,
         StepKind=StepKind,
