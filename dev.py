@@ -53,6 +53,7 @@ examples:
   python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
   python3 dev.py record                   type the quickstart, and keep what it shows
+  python3 dev.py screenshots overview     take pictures of the dashboard; without a name, all
 
 environment:
   PULSED_TEST_POSTGRES      URL of a PostgreSQL to test against, instead of a scratch one
@@ -263,10 +264,28 @@ def record(arguments: list[str]) -> NoReturn:
     become("-m", "tools.record")
 
 
+def screenshots(arguments: list[str]) -> NoReturn:
+    """Take the pictures of the dashboard in docs/images, all or those that are named."""
+    become("-m", "tools.screenshots", *arguments)
+
+
 Command = Callable[[list[str]], NoReturn]
 COMMANDS: dict[str, Command] = {
     command.__name__: command
-    for command in (demo, test, lowest, check, bench, chaos, flood, postgres, proto, record, setup)
+    for command in (
+        demo,
+        test,
+        lowest,
+        check,
+        bench,
+        chaos,
+        flood,
+        postgres,
+        proto,
+        record,
+        screenshots,
+        setup,
+    )
 }
 
 

@@ -135,7 +135,7 @@ class Storm:
         producer.start()
         try:
             next_kill = began + 1
-            while (now := time.monotonic()) < began + self.seconds:
+            while (now := time.monotonic()) < began + self.seconds or not self.has_killed:
                 self._replace_the_dead()
                 if now >= next_kill:
                     self._kill_one()
@@ -203,14 +203,12 @@ class Storm:
                 time.sleep(0.05)
 
     def _end(self) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(self.processes)
+
+    @property
+    def has_killed(self) -> bool:
+        """Whether it has put anything to the test; a busy machine may leave it no time to."""
+        return self.killed > 0
 
     @property
     def casualties(self) -> str:
@@ -218,6 +216,18 @@ class Storm:
 
     def _so_far(self) -> str:
         return f"{len(self.acknowledged):,} of {self.jobs:,} enqueued, {self.casualties} killed"
+
+
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Let processes end, one way or another."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 # -- the truth ------------------------------------------------------------------------------------

@@ -108,6 +108,10 @@ class CrashStorm(Storm):
     def _kill_one(self) -> None:
         """Leave that to the jobs."""
 
+    @property
+    def has_killed(self) -> bool:
+        return True
+
 
 def violations(query: Query, acknowledged: list[UUID], runs: Counter[int]) -> tuple[list[str], str]:
     """Return a line for each promise that was broken, and what happened in numbers."""

@@ -39,7 +39,7 @@ class ScheduleStorm(Storm):
             began = time.monotonic()
             next_kill = began + 1
             try:
-                while (now := time.monotonic()) < began + self.seconds:
+                while (now := time.monotonic()) < began + self.seconds or not self.has_killed:
                     self._replace_the_dead()
                     if now >= next_kill:
                         self._kill_one()

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from tests.chaos import TICK, Storm
+from tests.chaos import TICK, Storm, end
 
 SERVERS = 2
 QUIET = ["--log-level", "error"]
@@ -58,10 +58,11 @@ class ServerStorm(Storm):
 
     def _end(self) -> None:
         super()._end()
-        for server in self.servers:
-            server.terminate()
-        for server in self.servers:
-            server.wait(20)
+        end(self.servers)
+
+    @property
+    def has_killed(self) -> bool:
+        return super().has_killed and self.servers_killed > 0
 
     @property
     def casualties(self) -> str:
@@ -77,7 +78,7 @@ def _free_ports(number: int) -> list[int]:
 
 
 def _wait_for(port: int) -> None:
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 120
     while not _is_up(port):
         assert time.monotonic() < give_up_at, "the server never came up"
         time.sleep(0.05)

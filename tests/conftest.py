@@ -44,7 +44,7 @@ know_types()
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A script started us in the background. Processes that tests start would ignore it as well.
+        # It runs in the background. Processes that tests start would ignore it as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     shared = getattr(config, "workerinput", {}).get("pulsed_postgres")
     config.stash[SESSION_POSTGRES] = (

@@ -11,7 +11,14 @@ import pytest
 from pulsed import Pulse, Retention, Status
 from pulsed.engine.upkeep.pruner import Pruner, prune_all
 from pulsed.errors import InvalidOption, JobNotFound, PulsedError, ScheduleNotFound
-from pulsed.model.audit import LONGEST_DETAIL, LONGEST_NAME, Operator, of_filter, printable
+from pulsed.model.audit import (
+    LONGEST_DETAIL,
+    LONGEST_NAME,
+    AuditKey,
+    Operator,
+    of_filter,
+    printable,
+)
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter
 from pulsed.model.outcome import Succeeded
@@ -163,6 +170,19 @@ async def test_the_log_is_read_by_time_and_actor_the_newest_first(store, clock):
     assert [each.at for each in middle] == [began + minute]
     assert len(await store.audit_log(actor="anna@desk")) == 2
     assert await store.audit_log(actor="anna") == []
+
+
+async def test_pages_lose_no_entry_of_the_same_instant(store, clock):
+    for number in range(5):
+        await store.cancel([await submitted(store)], by=Operator("anna@desk", detail=str(number)))
+        clock.advance(number == 3)
+    details: list[str] = []
+    page = await store.audit_log(limit=2)
+    while page:
+        details += [each.detail for each in page]
+        page = await store.audit_log(limit=2, before=page[-1].key)
+    assert details == ["4", "3", "2", "1", "0"]
+    assert await store.audit_log(before=AuditKey(clock.now, UUID(int=0)), since=clock.now) == []
 
 
 async def test_old_entries_are_removed_by_the_pruner_also_if_all_jobs_are_kept(store, clock):

@@ -1,4 +1,4 @@
-"""``pulsed jobs prune``, ``--keep`` and the doctor's look at the history."""
+"""``pulsed jobs prune``, ``--keep`` and the doctor's check of the history."""
 
 import json
 import signal

@@ -64,7 +64,7 @@ async def services(url: str) -> set[str]:
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     async with raw_client(url.removeprefix("pulse://")) as client:
         # The call is of two streams. As one with a single request it goes out in one piece; a write
-        # into a call that was refused meanwhile would fail in its own way.
+        # into a call that the server has already refused would fail in its own way.
         ask = client.channel.unary_stream(
             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
             request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,

@@ -79,7 +79,12 @@ class TestSignals:
         assert job.attempts == 0
 
 
+ONE_STORE = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+"""For what a command does with its streams, whatever the store."""
+
+
 class TestLogs:
+    @ONE_STORE
     def test_json_records_carry_the_job(self, folder, app):
         job = app.enqueue("wait")
         (folder / "go").touch()
@@ -249,6 +254,7 @@ class TestSettings:
 
 
 class TestPipes:
+    @ONE_STORE
     def test_a_reader_that_goes_away_is_no_error(self, folder, app):
         run_blocking(app.store.submit([a_job(payload='{"text": "long"}') for _ in range(1000)]))
         # In development mode, every Python reports what it could not write at the end.

@@ -1,4 +1,4 @@
-"""Examples are what a newcomer runs first: they must tell their whole story and exit with 0."""
+"""The examples run to their end and exit with 0."""
 
 from pathlib import Path
 

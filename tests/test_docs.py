@@ -7,6 +7,7 @@ are parsed. Comments before a block direct it:
 
 ``<!-- worker: module:app -->``  run a worker for this app (or ``app`` of the page) from here on
 ``<!-- output -->``              what the Python block before it printed
+``<!-- run: tests/x.py::test -->``  this test runs it, in a process of its own
 ``<!-- skip: reason -->``        it is not run
 """
 
@@ -73,6 +74,10 @@ class PageRun:
         for block in blocks(self.page):
             if "skip" in block.directives:
                 assert block.directives["skip"], f"say why at line {block.line}"
+            elif "run" in block.directives:
+                assert TEST.fullmatch(block.directives["run"]), (
+                    f"name the test at line {block.line}"
+                )
             elif "output" in block.directives:
                 assert self.printed == block.code, f"output shown at line {block.line}"
             elif block.language == "python":
@@ -354,3 +359,35 @@ def test_decisions_have_their_four_parts():
 def test_the_changelog_knows_this_version():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert re.search(rf"^## \[(Unreleased|{re.escape(pulsed.__version__)})\]", text, re.MULTILINE)
+
+
+def files_of_walk(heading: str) -> set[str]:
+    """The files in the tables of a section of the architecture's page."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    sections = re.split(r"(?m)^##+ ", page)
+    [section] = [part for part in sections if part.startswith(heading)]
+    rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    return set(re.findall(r"`([\w/]+\.py)`", rows))
+
+
+@pytest.mark.parametrize(
+    "heading, number",
+    [("On PostgreSQL", 41), ("The walk of a workflow", 11), ("The walk of a schedule", 12)],
+)
+def test_a_walk_through_the_code_counts_its_files(heading: str, number: int):
+    files = files_of_walk(heading)
+    assert [name for name in files if not (ROOT / "src" / "pulsed" / name).is_file()] == []
+    assert len(files) == number
+    assert f"{number} files" in (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def test_the_walks_on_other_stores_count_their_files():
+    postgres, sqlite = files_of_walk("On PostgreSQL"), files_of_walk("On SQLite")
+    shared = {name for name in postgres if not name.startswith("store/postgres/")}
+    clients = {name for name in postgres if not name.startswith("store/")}
+    between = files_of_walk("Over gRPC") - clients
+    assert (len(shared), len(sqlite), len(shared | sqlite)) == (31, 8, 39)
+    assert (len(clients), len(between)) == (18, 24)
+    behind = [len((engine | shared) - clients) for engine in (sqlite, postgres)]
+    assert behind == [21, 23]
+    assert [18 + 24 + each for each in behind] == [63, 65]

@@ -84,7 +84,7 @@ class Seen:
         return [each for each in self.of_job(job_id) if isinstance(each, RunFinished)]
 
     def must_be_counted(self) -> None:
-        """See that what only counts was told the same."""
+        """Check that counters got the same events."""
         told: Counter[Any] = Counter()
         for each in self.counts:
             told[each.kind, each.queue, each.topic] += each.count

@@ -1,4 +1,4 @@
-"""Forks of a process that uses an app: what was acknowledged is stored, and nobody hangs."""
+"""Forks of a process that uses an app: what was acknowledged is stored, and no process hangs."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Outages and the watchdogs that wake after them: nobody who beats is reaped, nobody is kept.
+"""Outages and the watchdogs that wake after them: no live lease is reaped, no dead one is kept.
 
 First thousands of random lives against the rule alone, then the statements themselves, let go one
 at a time in random orders on a real PostgreSQL.

@@ -1,4 +1,4 @@
-"""PostgreSQL URLs: what libpq reads in them is what both drivers are told, and no secret leaks."""
+"""PostgreSQL URLs: both drivers get what libpq would read in them, and no secret leaks."""
 
 import asyncpg.connect_utils
 import pytest

@@ -133,7 +133,7 @@ async def test_what_waits_for_a_silent_host_is_tried_on_the_one_that_took_over(
 
 @both
 async def test_a_statement_that_is_only_slow_is_waited_for(silent: Any, how: str):
-    """Another host would do as well, as with two poolers; but the first one lets us connect."""
+    """Another host would do as well, as with two poolers; but the first one accepts it."""
     proxy, store = silent
     await run(store, how, a_verb("SELECT 1"))
     before = proxy.accepted
@@ -195,7 +195,7 @@ def test_a_host_is_given_up_only_if_it_lets_nobody_in_and_another_one_does():
         now += hosts.CHECK_EVERY
     assert known.in_order() == [1, 2, 0]
     assert known.preferred().at == "b:1,c,a"
-    assert known.is_replaced(1) is True  # c lets us in
+    assert known.is_replaced(1) is True  # c accepts the connection
     assert known.in_order() == [2, 0, 1]
     known.connected(0)
     assert known.in_order() == [0, 2, 1]

@@ -198,7 +198,7 @@ async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres
     await connection.close()
     assert announced == []
     await store.submit([a_job()])
-    assert announced == [{"default"}]  # as it is told of all others
+    assert announced == [{"default"}]  # as it is for all others
 
 
 async def test_only_submit_can_join(store, postgres_url):

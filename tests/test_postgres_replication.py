@@ -1,7 +1,7 @@
 """Synchronous replication: what was acknowledged is on the standby, however it came to that.
 
-A COMMIT waits for the standby; when its session is ended meanwhile, the rows are there and no
-standby has them. Whoever finds such rows, a retry above all, must wait for the standby in turn.
+A COMMIT waits for the standby; when its session is ended then, the rows are there and no
+standby has them. A verb that finds such rows, a retry above all, must wait for the standby, too.
 """
 
 from __future__ import annotations

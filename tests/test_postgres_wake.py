@@ -356,7 +356,7 @@ async def test_whatever_goes_wrong_in_the_thread_later_announcements_are_sent(er
     await notifier.announce({"b"})
     await notifier.announce({"b"})
     await until(lambda: len(record.sent) == 4 and not notifier._sending)
-    for thread in threading.enumerate():  # else its end may be told of in the next test
+    for thread in threading.enumerate():  # else its end may be reported in the next test
         if thread.name == "pulsed-notify":
             await asyncio.to_thread(thread.join)
 

@@ -1,7 +1,7 @@
 """The conditions of a prune and of its count, tested by removal: without one, a check must fail.
 
 Each keeps a job that ended before another one, which is to go. A batch has one place: a prune that
-lacks the condition removes the wrong job, or picks it in vain and leaves the other one.
+lacks the condition removes the wrong job, or picks it without effect and leaves the other one.
 """
 
 from collections.abc import Awaitable, Callable

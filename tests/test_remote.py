@@ -60,7 +60,7 @@ from tests.support.workers import (
 )
 
 SOME_OTHERS = 6
-"""Descriptors that the rest of the process may open meanwhile: the server's own, in a thread."""
+"""Descriptors that the rest of the process may open: the server's own, in a thread."""
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ class TestErrors:
 
 
 class TestRepetition:
-    """A call whose answer got lost is made again, and told the same."""
+    """A call whose answer got lost is retried, and gets the same answer."""
 
     @pytest.fixture
     def deaf(self, store, monkeypatch):

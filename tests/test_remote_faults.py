@@ -85,7 +85,7 @@ class TestCuts:
             job_id, is_new = await submit_anyhow(far, "marker-of-the-payload")
             await far.aclose()
             assert proxy.cuts == 1
-        assert is_new is not False  # nobody else has stored it
+        assert is_new is not False  # no other call has stored it
         assert (await near.get([job_id]))[job_id].status is Status.PENDING
 
     async def test_jobs_lost_on_their_way_to_the_worker_are_found_and_run(self, server, near):

@@ -115,6 +115,10 @@ async def test_the_failures_of_a_job(store, reads):
     check_reads(numbers)
     page = await store.failures(run.job_id, after=failures[3].lease_token, limit=9)
     assert page == failures[4:13]
+    newest_first = await store.failures(run.job_id, before=run.lease_token + 1)
+    assert newest_first == failures[::-1]
+    page = await store.failures(run.job_id, before=failures[13].lease_token, limit=9)
+    assert page == failures[4:13][::-1]
 
 
 async def test_the_jobs_of_a_schedule(store, reads):

@@ -426,7 +426,7 @@ async def test_a_step_gets_no_transaction_and_is_told_why(store):
 
 
 async def orphans(database: Path) -> list[UUID]:
-    """Cancel a parent by a process that dies before it has told the children."""
+    """Cancel a parent by a process that dies before it has cancelled the children."""
     store = SqliteStore(database, SqliteOptions(**AT_ONCE_OPTIONS))
     run = await running(store)
     children = children_of(run.job_id, 2)

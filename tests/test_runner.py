@@ -1,4 +1,4 @@
-"""How a worker's runs share tasks and threads, without anybody noticing."""
+"""How a worker's runs share tasks and threads without affecting one another."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Every occurrence becomes one job, whoever fires it and whatever the clock does."""
+"""Every occurrence becomes one job, whichever worker fires it and whatever the clock does."""
 
 from __future__ import annotations
 

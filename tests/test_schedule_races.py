@@ -1,4 +1,4 @@
-"""Acts on a schedule that meet: whoever holds the row first is heard, and the other one notices.
+"""Concurrent acts on a schedule: the one that locks the row first wins, and the other one notices.
 
 Two connections of their own, stopped by barriers inside their transactions. And guards, tested by
 removal: take one out of a statement and a check must fail.

@@ -147,7 +147,7 @@ async def test_a_name_that_was_freed_can_be_used_again(store, clock):
     assert len(await all_jobs(store)) == 1
 
 
-# -- how many, and beside whom --------------------------------------------------------------------
+# -- how many, and concurrently ------------------------------------------------------------------
 
 
 async def test_so_many_at_a_time(store, clock):

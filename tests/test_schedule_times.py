@@ -1,6 +1,6 @@
 """When schedules are due, compared with an oracle that walks through UTC minute by minute.
 
-The oracle knows nothing of folds, of cronsim, or of how far apart occurrences are. It looks at the
+The oracle knows nothing of folds, of cronsim, or of how far apart occurrences are. It reads the
 wall clock at every minute: a wall time seen before comes for the second time, and wall times that
 were jumped over are made up for at the first minute after the gap.
 """

@@ -1,4 +1,4 @@
-"""The loop that fires schedules: when it looks, how much it does, what it does about trouble."""
+"""The loop that fires schedules: when it polls, how much it fires, how it handles errors."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def test_a_schedule_refused_by_the_database_is_found_among_the_others(stor
     assert row.error
 
 
-# -- being told -----------------------------------------------------------------------------------
+# -- notifications -------------------------------------------------------------------------------
 
 
 @pytest.mark.embedded("a server fires schedules by itself")

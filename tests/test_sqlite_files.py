@@ -1,4 +1,4 @@
-"""Files that are full, copied, linked, of another kind, or not ours to write."""
+"""Files that are full, copied, linked, of another kind, or read only."""
 
 import asyncio
 import os
@@ -125,7 +125,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("where", ["file", "folder"])
 def test_missing_permissions_are_named(open_folder, where):
-    """In a process that is not root, whom no permission binds."""
+    """In a process that is not root: root ignores permissions."""
     path = open_folder / "jobs.db"
     store = SqliteStore(path)
     run_blocking(submitted(store))

@@ -1,4 +1,4 @@
-"""Who listens to a file hears of jobs from elsewhere, and not of its own commits."""
+"""A listener on a file is notified of jobs from other processes, and not of its own commits."""
 
 import asyncio
 import os

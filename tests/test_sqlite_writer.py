@@ -1,4 +1,4 @@
-"""One connection writes: whoever holds its lock commits for all who wait, and each fails alone."""
+"""One connection writes: its lock's holder commits for all that wait, each fails alone."""
 
 import asyncio
 import sqlite3

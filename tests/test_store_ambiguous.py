@@ -1,7 +1,7 @@
 """A connection lost before or after COMMIT: the call is made again, and answers as if nothing was.
 
 Every verb, with the answer lost once and twice. What was done is not done again, what was not done
-is done, and the caller cannot tell.
+is done, and the caller does not know it.
 """
 
 import asyncio

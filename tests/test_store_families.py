@@ -1,4 +1,4 @@
-"""Parents and children: what ends with whom, what a replay brings back, what may be removed."""
+"""Parents and children: what ends together, what a replay brings back, what may be removed."""
 
 import asyncio
 from contextlib import closing

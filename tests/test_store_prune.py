@@ -1,4 +1,4 @@
-"""Removing jobs that ended long ago: which ones, how many, and beside whom."""
+"""Removing jobs that ended long ago: which ones, how many, and concurrently with others."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Looking: by id, page by page, filtered, counted."""
+"""Reads: by id, page by page, filtered, counted."""
 
 from uuid import UUID
 

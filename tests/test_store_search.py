@@ -19,7 +19,7 @@ from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import search
 from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
-from tests.support.checkpoints import children_of
+from tests.support.checkpoints import a_step, children_of, recorded
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -198,6 +198,8 @@ EVERY_FILTER = [
     JobFilter(id_prefix="0197a8c2", queue="none"),
     JobFilter(id_suffix="ffffffffffff"),
     JobFilter(due=False),
+    JobFilter(workflow=True),
+    JobFilter(workflow=False, status=(Status.RUNNING,)),
     JobFilter(due=True, status=(Status.RETRYING,)),
 ]
 """Most of them match nothing: those are the ones that would walk the table."""
@@ -385,6 +387,14 @@ async def test_due_jobs_and_later_ones_are_told_apart(store, clock):
     assert (await store.counts(JobFilter())).due == 2
 
 
+async def test_workflows_are_jobs_with_steps(store):
+    flow, plain = await running(store), await running(store, BOB)
+    await recorded(store, flow, a_step())
+    assert await ids_of(store, workflow=True, status=(Status.RUNNING,)) == {flow.job_id}
+    assert await ids_of(store, workflow=False) == {plain.job_id}
+    assert (await store.counts(JobFilter(workflow=True)))[Status.RUNNING] == 1
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -402,6 +412,7 @@ async def test_due_jobs_and_later_ones_are_told_apart(store, clock):
         {"id": "xyz*"},
         {"id": 7},
         {"due": 1},
+        {"workflow": "yes"},
         {"worker": "alice"},
     ],
     ids=str,

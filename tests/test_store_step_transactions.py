@@ -111,7 +111,7 @@ async def test_whoever_is_not_its_run_any_more_commits_nothing(store, effects, p
 
 
 async def test_a_lease_that_is_lost_during_the_step_undoes_it(store, backend, effects):
-    """On PostgreSQL others go on meanwhile; on SQLite they cannot, and find the job as it was."""
+    """On PostgreSQL other sessions continue; on SQLite they cannot, and find the job as it was."""
     run = await running(store)
     if backend.engine == "sqlite":
         async with store.workflows.transaction(run.lease, plain=False) as transaction:

@@ -1,4 +1,4 @@
-"""A worker's own storage retry: for all that it and its handlers ask, and for nobody else."""
+"""A worker's own storage retry: for its own calls and those of its handlers, and for no others."""
 
 from pulsed.engine.context import Context
 from pulsed.model.backoff import RetryPolicy

@@ -1,4 +1,4 @@
-"""What a step came to is stored, whatever becomes of its run or of the database meanwhile."""
+"""The result of a step is stored, whatever happens to its run or to the database."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Workflows on PostgreSQL: whoever ends, signals or suspends at the same moment, nobody sleeps on.
+"""Workflows on PostgreSQL: concurrent ends, signals and suspensions never lose a wake-up.
 
 Two transactions, stopped before each of their statements, in every order in which they can meet.
 The longest pairs have thousands: of those, the ones in which the turn is taken away at most twice
@@ -222,7 +222,7 @@ def test_two_signals_wake_a_job_once(explorer):
 
 @pytest.mark.parametrize("end", ["success", "failure", "cancel", "delete"])
 def test_a_job_that_ends_while_somebody_begins_to_wait_for_it(explorer, end):
-    """From before the waiter says whom it waits for until after it has been suspended."""
+    """From before the waiter records what it waits for until after it has been suspended."""
 
     def prepare() -> list[Act]:
         calm = explorer.calm

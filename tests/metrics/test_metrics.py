@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from pulsed.listen_address import ListenAddress
 from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, ProcessCounts
 from pulsed.metrics.load import SHOWN_FOR, LoadMetrics, Loads
 from pulsed.metrics.monitoring import Monitoring
+from pulsed.metrics.probes import Readiness
 from pulsed.model.events import (
     JobDeadLettered,
     ListenerChanged,
@@ -30,6 +32,7 @@ from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store import tokens
 from pulsed.store.base import Store
+from pulsed.store.postgres.store import PostgresStore
 from pulsed.store.results import Backlog, Running
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
@@ -38,6 +41,7 @@ from tests.support.backends import QUICK
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE, running
 from tests.support.scrapes import get, scrape
+from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.workers import (
     Working,
@@ -181,7 +185,7 @@ def test_a_run_whose_worker_went_silent_counts_without_a_duration():
 
 
 class SlowStore:
-    """Counts its reads, and answers when it is told to."""
+    """Counts its reads, and answers only after ``answers`` is set."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -304,6 +308,45 @@ async def test_without_the_database_a_worker_is_alive_scraped_and_not_ready(
         assert (down.status, down.text) == (503, "state: draining\ndatabase: down\n")
         assert str(server.server.port) not in down.text
         assert not (await LoadMetrics(LoadReader(far)).read()).is_up
+
+
+async def test_a_frozen_database_holds_up_no_probe_and_no_scrape(
+    postgres_server: ScratchPostgres,
+):
+    store = PostgresStore(postgres_server.url)
+    await store.now()
+    readiness = Readiness(store, lambda: "running", check_within=0.05)
+    metrics = LoadMetrics(LoadReader(store, keep=0))
+    postgres_server.freeze()
+    answers = [await readiness.answer({}) for _ in range(3)]  # also while a check is cancelled
+    assert {answer.status for answer in answers} == {HTTPStatus.SERVICE_UNAVAILABLE}
+    assert not (await metrics.read(within=0.05)).is_up
+    postgres_server.thaw()
+
+    async def is_ready() -> bool:
+        return (await readiness.answer({})).status == HTTPStatus.OK
+
+    await until(is_ready)
+    await store.aclose()
+
+
+async def test_a_probe_does_not_wait_for_a_check_that_takes_long_to_cancel():
+    class Silent:
+        released = asyncio.Event()
+
+        async def check_ready(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await self.released.wait()
+
+    store: Any = Silent()
+    readiness = Readiness(store, lambda: "running", check_within=0.01)
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            answer = await readiness.answer({})
+            assert answer.text == b"state: running\ndatabase: down\n"
+    store.released.set()
 
 
 async def test_a_worker_whose_token_may_not_read_is_scraped_without_queues(

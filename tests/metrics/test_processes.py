@@ -15,6 +15,7 @@ from pulsed.model.events import EventCount
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.commands import Command, run, until
 from tests.support.scrapes import Reply, get, scrape
+from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.workers import all_finished, submit_many, working
 
 APP = """
@@ -63,6 +64,34 @@ def test_a_worker_is_scraped_and_probed_until_it_has_drained(folder: Path):
         assert ask(at, "/readyz").text.startswith("state: draining")
         assert ask(at, "/healthz").status == 200
         (folder / "go").touch()
+        assert worker.ended() == 0
+
+
+def test_a_worker_whose_database_is_away_is_scraped_alive_and_not_ready(
+    folder: Path, postgres_server: ScratchPostgres
+):
+    retry = "attempts=2,initial=20ms,max=100ms"
+    args = ("--url", postgres_server.url, "--retry", retry, "--dequeue-retry", retry)
+    serve = ("--metrics", "127.0.0.1:0", "--health", ":0")
+    with Command(folder, "worker", "shop:app", *args, *serve) as worker:
+        at, health = address_of(worker), address_of(worker, "health")
+        until(lambda: ask(health, "/readyz").status == 200)
+        postgres_server.kill()
+        until(lambda: ask(health, "/readyz").status == 503)
+        assert ask(health, "/readyz").text.endswith("\ndatabase: down\n")
+        assert ask(health, "/healthz").status == 200
+        away = asyncio.run(scrape(at))
+        assert away.value("pulsed_database_up") == 0  # so what the database knows is missing…
+        assert not away.labels_of("pulsed_queue_due_jobs")
+        assert "pulsed_database_read_age_seconds" not in away.families
+        assert away.value("pulsed_worker_slots") == 100  # …and what the process knows is not
+        assert away.value("pulsed_storage_retries_total", operation="claiming jobs") is not None
+        postgres_server.start()
+        until(lambda: ask(health, "/readyz").text == "state: running\ndatabase: up\n")
+        until(lambda: asyncio.run(scrape(at)).value("pulsed_database_up") == 1)
+        back = asyncio.run(scrape(at))
+        assert back.value("pulsed_queue_due_jobs", queue="default", topic="wait") == 0
+        worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
 
 

@@ -78,7 +78,7 @@ def parsed(expression: str) -> Fields:
 
 
 class Look(NamedTuple):
-    """One minute: the instant, its wall time, and the wall times that are behind us with it."""
+    """One minute: the instant, its wall time, and the wall times that have passed with it."""
 
     instant: datetime
     wall: datetime

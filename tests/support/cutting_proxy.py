@@ -1,5 +1,5 @@
 """A TCP proxy that cuts a connection at a chosen message: before it arrives, just after it was
-forwarded, or when the server has answered but the client has not heard.
+forwarded, or when the server has answered but the client has not received the answer.
 """
 
 from __future__ import annotations

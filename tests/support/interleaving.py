@@ -1,7 +1,7 @@
 """Every order in which the statements of two transactions can meet, on a real server.
 
 Each actor is a call on a store of its own, in a thread of its own, that stops before every
-statement and before its COMMIT. The explorer lets one go on at a time. Whoever waits for a lock
+statement and before its COMMIT. The explorer lets one go on at a time. One that waits for a lock
 cannot be chosen until the other has let go of it, so what is left is what can really happen.
 """
 

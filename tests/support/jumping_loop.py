@@ -1,4 +1,4 @@
-"""An event loop whose time is its own: when nobody has anything to do, it jumps to the next timer.
+"""An event loop with a clock of its own: when it is idle, it jumps to the next timer.
 
 What runs on it takes no time, and meets in the same order whenever it is run.
 """

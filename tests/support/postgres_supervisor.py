@@ -92,14 +92,14 @@ def supervise(owner: int, command: list[str], *, remove: bool) -> None:
 
 
 def prepare_server() -> None:
-    """In the new process, before it becomes the server: not root, and not to outlive us."""
+    """In the new process, before it becomes the server: not root, and it ends with its parent."""
     leave_root()
     if LINUX:  # after leave_root: a change of user resets it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def adopt_orphans() -> None:
-    """Be told of the server's children when it dies before them."""
+    """Become the parent of the server's children when it dies before them."""
     if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 

@@ -1,4 +1,4 @@
-"""StreamJobs as a worker in another language would use it: messages, and nothing of ours."""
+"""StreamJobs as a worker in another language would use it: without pulsed's client."""
 
 from __future__ import annotations
 

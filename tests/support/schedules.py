@@ -1,4 +1,4 @@
-"""Short words for what nearly every test of schedules does: make one, let it be fired, look."""
+"""Helpers for tests of schedules: make one, fire it, read it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A throw-away PostgreSQL server for tests, benchmarks and `dev.py postgres`.
 
-Standard library only. `postgres_supervisor.py` stands between us and the server, so that it never
+Standard library only. `postgres_supervisor.py` is between it and the tests, so that it never
 outlives its owner and runs for root too. The server trusts every connection and listens on the
 loopback address only.
 """
@@ -211,7 +211,7 @@ class ScratchPostgres:
         """Crash: SIGKILL every process of the server at once. `start()` recovers the data."""
         if not self.running:
             return
-        _signal(self.pid, signal.SIGSTOP)  # lest it fork one more meanwhile
+        _signal(self.pid, signal.SIGSTOP)  # so that it cannot fork another one
         for pid in [self.pid, *_children(self.pid)]:
             _signal(pid, signal.SIGKILL)
         self._wait_for_the_end()
@@ -400,7 +400,7 @@ def _processes() -> Iterator[tuple[int, int]]:
         yield from ((int(pid), int(parent)) for pid, parent in map(str.split, listing.splitlines()))
         return
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended by itself
             # "pid (name) state parent …", where the name may hold spaces and brackets
             yield int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])
 

@@ -56,7 +56,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Shown:
-    """What appears in a terminal meanwhile."""
+    """What a terminal shows while the block runs."""
 
     terminal: str
     shown: str

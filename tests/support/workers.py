@@ -1,6 +1,6 @@
 """A worker inside the test's own event loop, and ways to wait for what it does.
 
-Nothing here waits for time to pass: ``until`` looks again and again, and fails after a deadline
+Nothing here waits for time to pass: ``until`` polls a condition, and fails after a deadline
 that only a hung test reaches.
 """
 

@@ -1,4 +1,4 @@
-"""The browser of other tests: it runs the vendored scripts, and misses no problem of a page."""
+"""The browser of other tests: it runs the vendored script, and misses no problem of a page."""
 
 import re
 import struct
@@ -31,7 +31,7 @@ WORDS = "<!doctype html><html lang=en><title>Words</title><main><h1>Words</h1>{}
 
 
 class Pages:
-    """A tiny ASGI application: pages by path, the vendored files, and a stream of two events."""
+    """A tiny ASGI application: pages by path, and the vendored files."""
 
     def __init__(self, csp: str = CSP, **pages: str) -> None:
         self.csp = csp
@@ -39,9 +39,6 @@ class Pages:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            return
-        if scope["path"] == "/events":
-            await self.stream(receive, send)
             return
         status, kind, body = self.answer(scope["path"])
         await start(send, status, kind, self.csp)
@@ -58,14 +55,6 @@ class Pages:
             kind = "text/css" if path.endswith(".css") else "text/javascript"
             return 200, kind, (VENDOR / path.removeprefix("/vendor/")).read_text("utf-8")
         return (500, "text/plain", "") if path == "/broken" else (404, "text/plain", "")
-
-    async def stream(self, receive: Any, send: Any) -> None:
-        await start(send, 200, "text/event-stream", self.csp)
-        for number in (1, 2):
-            event = f"event: tick\ndata: <b>tick {number}</b>\n\n".encode()
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-        while (await receive())["type"] != "http.disconnect":
-            pass
 
 
 async def start(send: Any, status: int, kind: str, csp: str) -> None:
@@ -100,27 +89,9 @@ CSS = """
     .tall { height: 3000px }
 """
 STYLE = "<link rel=stylesheet href=/style.css>"
-HTMX = """
-    <meta name="htmx-config" content='{"includeIndicatorStyles": false, "allowEval": false}'>
-    <script src="/vendor/htmx.min.js"></script>
-    <script src="/vendor/htmx-ext-sse.min.js"></script>
-"""
 
 
-# -- the vendored scripts under the policy of the dashboard ---------------------------------------
-
-
-async def test_htmx_works_under_the_policy(page: Page, serve: Any):
-    body = HTMX + "<button hx-get='/piece' hx-target='#here'>Load</button><p id=here></p>"
-    await page.goto(serve(Pages(index=body, piece="<i>loaded</i>")) + "/index")
-    await page.get_by_role("button").click()
-    await expect(page.locator("#here")).to_contain_text("loaded")
-
-
-async def test_server_sent_events_work_under_the_policy(page: Page, serve: Any):
-    body = HTMX + "<p hx-ext=sse sse-connect=/events sse-swap=tick></p>"
-    await page.goto(serve(Pages(index=body)) + "/index")
-    await expect(page.get_by_text("tick 2")).to_be_visible()
+# -- the vendored script under the policy of the dashboard ---------------------------------------
 
 
 async def test_charts_work_under_the_policy(page: Page, serve: Any):
@@ -132,12 +103,6 @@ async def test_charts_work_under_the_policy(page: Page, serve: Any):
     await expect(page.locator("#chart canvas")).to_be_visible()
     width = await page.locator("#chart .u-wrap").evaluate("e => e.getBoundingClientRect().width")
     assert width == 400  # set through the DOM, which the policy allows
-
-
-async def test_htmx_as_it_comes_breaks_the_policy(page: Page, serve: Any, problems: Problems):
-    problems.allow("style-src-elem .* forbids inline")  # its indicator's styles
-    problems.allow("console error: Applying inline style violates")
-    await page.goto(serve(Pages(index="<script src=/vendor/htmx.min.js></script>")) + "/index")
 
 
 # -- problems -------------------------------------------------------------------------------------

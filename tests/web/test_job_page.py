@@ -9,6 +9,7 @@ import pytest
 
 from pulsed import Backoff, Context, Job, Pulse, Status
 from pulsed.web import Basic, Local, Redaction, Role, dashboard
+from pulsed.web.pages import job as job_page
 from tests.support.apps import working
 from tests.support.visits import Tab
 from tests.support.workers import until
@@ -95,6 +96,22 @@ async def test_a_dead_letter_shows_its_attempts_and_is_retried(shop, tab):
     [entry] = await shop.app.store.audit_log()
     assert entry.act == "retry jobs"
     assert "local (dashboard)" in {entry.actor, entry.claimed}  # a server vouches for no name
+
+
+async def test_the_newest_runs_come_first_and_earlier_ones_page_by_page(shop, tab, monkeypatch):
+    monkeypatch.setattr(job_page, "RUNS", 2)
+    job = await shop.pay.using(max_attempts=5).aenqueue(-1, note="x")
+    await finish(shop, job)
+    page, shown = await tab.get(f"/jobs/{job.id}"), []
+    while True:
+        shown.append(
+            [int(number) for number in re.findall(r'class="number attempt">(\d)', page.body)]
+        )
+        following = re.search(r'href="([^"]+)">Earlier runs', page.body)
+        if following is None:
+            break
+        page = await tab.get(following[1])
+    assert shown == [[5, 4], [3, 2], [1]]
 
 
 async def test_a_dead_letter_is_edited_and_retried(shop, tab):

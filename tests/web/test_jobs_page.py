@@ -339,7 +339,7 @@ async def test_a_queue_that_no_worker_takes_from_is_named(store, clock):
     [
         ("37", "37 %"),
         ('{"percent": 37.4, "note": "x"}', "37 % · x"),
-        ('{"done": 3, "total": 7}', "done 3 · total 7"),
+        ('{"done": 3, "total": 7}', "43 %"),
         ('"half"', "half"),
         ("[1]", "[1]"),
         ("null", ""),

@@ -94,7 +94,7 @@ def test_queues_with_due_jobs_come_first():
 def test_small_bars_are_few_and_to_scale():
     assert bars([]) == ""
     assert bars([0, 0]) == ""
-    assert bars([1, 2]) == "M0 18v-9.0h3v9.0zM4 18v-18.0h3v18.0z"
+    assert bars([1, 2]) == "M0 18v-9.0h59.0v9.0zM60 18v-18.0h59.0v18.0z"
     assert bars([1] * 1_000).count("M") <= MOST_BARS
 
 

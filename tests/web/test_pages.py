@@ -13,8 +13,8 @@ from pulsed.model.job import WorkerInfo
 from pulsed.model.step import StepKind
 from pulsed.web import Delegated, Local, Role, Visitor, dashboard
 from pulsed.web.pages import audit, schedules, workflows
-from tests.support.checkpoints import a_family, suspended
-from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
+from tests.support.checkpoints import a_family, a_step, recorded, suspended
+from tests.support.jobs import ALICE, BOB, TOPIC, a_job, claim, running
 from tests.support.visits import Tab
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -162,12 +162,12 @@ async def test_the_log_is_filtered_by_who_and_when(seed, tab):
     assert "actor must be" in (await tab.get(f"/audit?actor={'x' * 300}")).text
 
 
-async def test_the_log_is_read_page_by_page(seed, tab, monkeypatch):
+async def test_the_log_is_read_page_by_page_also_within_one_instant(store, tab, monkeypatch):
     monkeypatch.setattr(audit, "PAGE_SIZE", 2)
     for number in range(3):
         [job] = jobs = [a_job()]
-        await seed.submit(jobs)
-        await seed.cancel([job.id], by=Operator(f"actor-{number}"))
+        await store.submit(jobs)
+        await store.cancel([job.id], by=Operator(f"actor-{number}"))
     first = await tab.get("/audit")
     assert [f"actor-{n}" in first.text for n in range(3)] == [False, True, True]
     [older] = [p.split('"')[0] for p in first.body.split('href="')[1:] if "before=" in p]
@@ -266,6 +266,14 @@ async def test_a_schedule_is_run_paused_resumed_edited_and_deleted(app, admin):
     spec = (await app.schedules.of("other").aget("a/b")).spec
     assert (spec.every, spec.queue, spec.tags) == (300_000_000, "mail", ("eu", "vip"))
     assert spec.payload == '{"to":"x"}'
+    payload = '{\r\n  "to": "y",\r\n  "n": 12345678901234567890123,\r\n  "token": "••••••"\r\n}'
+    await app.schedules.of("other").aedit("a/b", payload={"to": "x", "token": "secret"})
+    typed = {"payload": payload, "headers": '{"team": "ops"}'}
+    assert "is changed: payload, headers." in (await act("edit", **typed)).text
+    spec = (await app.schedules.of("other").aget("a/b")).spec
+    assert spec.payload == '{"to":"y","n":12345678901234567890123,"token":"secret"}'
+    assert spec.headers == {"team": "ops"}
+    assert "is changed: headers." in (await act("edit", headers="")).text
     assert "Tick the box" in (await act("delete")).text
     assert "is deleted" in (await act("delete", sure="yes")).text
     assert await app.schedules.of("other").alist() == []
@@ -283,6 +291,9 @@ async def test_a_schedule_is_run_paused_resumed_edited_and_deleted(app, admin):
         ("jitter", "long", "jitter must be a time such as"),
         ("limit", "5", "limit= bounds"),
         ("queue", "", "queue must not be empty"),
+        ("payload", "{nonsense", "payload: Line 1, column 2"),
+        ("payload", "[1]", "payload: A payload is an object"),
+        ("headers", "[1]", "headers"),
     ],
 )
 async def test_a_wrong_value_is_refused_at_its_field_and_stays_there(app, admin, field, text, says):
@@ -293,7 +304,10 @@ async def test_a_wrong_value_is_refused_at_its_field_and_stays_there(app, admin,
     assert page.status == 400
     assert says in page.text
     assert re.search(f'name="{field}" [^>]*aria-invalid="true"', page.body)
-    assert f'name="{field}" value="{text}"' in page.body
+    shown_again = (
+        f'name="{field}" value="{text}"' in page.body or f">{text}</textarea>" in page.body
+    )
+    assert shown_again
     assert (await app.schedules.aget("report")).spec.cron == "0 9 * * *"
 
 
@@ -307,6 +321,16 @@ async def test_a_viewer_sees_no_acts_and_no_payload_of_a_schedule(app):
     assert "Run now" in operator.text
     assert "ada@example.com" in operator.text
     assert "Delete" not in operator.text
+
+
+async def test_who_may_not_see_a_payload_cannot_edit_it(app):
+    await app.schedules.aput("report", "send", every=60, payload={"to": "ada@example.com"})
+    hidden = Visitor("eve", Role.ADMIN, sees_payloads=False)
+    tab = Tab(dashboard(app, access=Delegated(lambda _: hidden)))
+    assert 'name="payload"' not in (await tab.get("/schedules/report")).body
+    await tab.post("/schedules/report/edit", payload="{}", queue="mail")
+    spec = (await app.schedules.aget("report")).spec
+    assert (spec.payload, spec.queue) == ('{"to":"ada@example.com"}', "mail")
 
 
 async def test_names_and_errors_of_schedules_are_text(app, admin, backend):
@@ -335,7 +359,7 @@ async def test_a_schedule_that_cannot_be_read_is_shown_and_can_be_deleted(app, a
 
 
 async def test_no_workflow_says_what_would_be_one(tab):
-    assert "No workflow waits" in (await tab.get("/workflows")).text
+    assert "No workflow is in flight" in (await tab.get("/workflows")).text
 
 
 async def test_waiting_workflows_are_grouped_by_what_they_wait_for(seed, tab):
@@ -354,6 +378,15 @@ async def test_waiting_workflows_are_grouped_by_what_they_wait_for(seed, tab):
     assert "Waiting for children 1" in page.text
     assert f"/jobs?q=parent%3A{parent.job_id}" in page.body
     assert "no deadline" in page.text
+
+
+async def test_running_workflows_are_listed_and_jobs_without_steps_are_not(seed, tab):
+    run = await running(seed)
+    await running(seed, BOB)
+    await recorded(seed, run, a_step())
+    page = await tab.get("/workflows")
+    assert f"{TOPIC} {str(run.job_id)[-12:]} runs now" in page.text
+    assert page.body.count("data-row") == 1
 
 
 async def test_workflows_are_listed_page_by_page(seed, tab, monkeypatch):

@@ -44,6 +44,8 @@ class Filter(TypedDict, total=False):
     """The id, its beginning (``0197a8c2*``) or its end (``*3f1d2c4b5a69``)."""
     due: bool
     """Of the jobs that have not started: those that may start now, or those that may not yet."""
+    workflow: bool
+    """Those that have recorded a step or a wait, or those that have not."""
 
 
 def checked_filter(where: Mapping[str, Any]) -> JobFilter:
@@ -103,9 +105,9 @@ def _checked_payload(value: Any) -> tuple[PayloadField, ...]:
     return tuple(checked_payload_field(path, wanted) for path, wanted in value.items())
 
 
-def _checked_due(value: Any) -> bool:
+def _checked_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidOption(f"due must be True or False, not {value!r:.100}.")
+        raise InvalidOption(f"{name} must be True or False, not {value!r:.100}.")
     return value
 
 
@@ -125,7 +127,8 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "worker": checked_id,
     "schedule": checked_id,
     "id": _checked_ends,
-    "due": _checked_due,
+    "due": lambda value: _checked_flag("due", value),
+    "workflow": lambda value: _checked_flag("workflow", value),
 }
 
 

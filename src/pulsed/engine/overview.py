@@ -179,10 +179,14 @@ async def urgent(store: Store) -> list[Warn]:
     """Return what the doctor finds that a person has to act on."""
     findings = await examine(store, checks=URGENT_CHECKS)
     return [
-        Warn(f"{one.check.capitalize()}: {one.detail}. {one.advice}", "pulsed doctor")
+        Warn(f"{_sentence(one.check)}: {one.detail}. {_sentence(one.advice)}.", "pulsed doctor")
         for one in findings
         if one.check in URGENT and one.level is not Severity.OK
     ]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _unserved(queue: str, lanes: list[Backlog], living: list[WorkerInfo], now: datetime) -> Warn:

@@ -166,7 +166,11 @@ def _of_process(state: ProcessState) -> Iterator[Metric]:
 
 def _of_database(loads: Loads) -> Iterator[Metric]:
     gauge = GaugeMetricFamily
-    yield gauge("pulsed_database_up", "Whether the database answered in time.", value=loads.is_up)
+    yield gauge(
+        "pulsed_database_up",
+        "Whether the database answered in time; if not, numbers of queues are old or missing.",
+        value=loads.is_up,
+    )
     due = gauge(
         "pulsed_queue_due_jobs", "Jobs that are due; of a long queue a lower bound.", labels=LANE
     )

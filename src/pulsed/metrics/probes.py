@@ -16,6 +16,7 @@ CHECK_WITHIN = 2.0
 CHECKED_FOR = 1.0
 """Seconds for which an answer of the database stands."""
 
+DOWN = "down"
 READY = frozenset({"running", "serving"})
 """The states of a worker and of a server in which they take work."""
 
@@ -56,7 +57,12 @@ class Readiness:
         is_over = self._check is None or self._check.done()
         if self._check is None or (is_over and self._clock() - self._checked_at >= CHECKED_FOR):
             self._check = asyncio.create_task(self._ask())
-        return await asyncio.shield(self._check)
+        try:
+            # A check that is cancelled may have to wait for its connection: no probe does.
+            async with asyncio.timeout(self._check_within):
+                return await asyncio.shield(self._check)
+        except TimeoutError:
+            return DOWN
 
     async def _ask(self) -> str:
         # Says nothing about where the database is: a probe needs no credentials.
@@ -66,7 +72,7 @@ class Readiness:
         except SchemaError:
             return "its schema does not fit this version of pulsed"
         except (StorageError, TimeoutError):
-            return "down"
+            return DOWN
         finally:
             self._checked_at = self._clock()
         return "up"

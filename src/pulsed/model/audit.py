@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -37,9 +37,17 @@ class Operator(msgspec.Struct, frozen=True):
     """What the act was about beyond the ids of its jobs, such as a filter."""
 
 
+class AuditKey(NamedTuple):
+    """The position of an entry in the log: several acts may have the same instant."""
+
+    at: datetime
+    id: UUID
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One act, as stored."""
 
+    id: UUID
     at: datetime
     actor: str
     role: str
@@ -49,6 +57,11 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     affected: int
     """How many jobs, schedules or tokens it changed."""
     detail: str
+
+    @property
+    def key(self) -> AuditKey:
+        """Its position; pages continue before it."""
+        return AuditKey(self.at, self.id)
 
 
 def printable(text: str, most: int) -> str:

@@ -243,6 +243,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The last hexadecimal digits of the id."""
     due: bool | None = None
     """Of the jobs that have not started: those that may start now, or those that may not yet."""
+    workflow: bool | None = None
+    """Those that have recorded a step or a wait, or those that have not."""
 
     @property
     def conditions(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.errors import ConfigError
-from pulsed.model.audit import AuditEntry, Operator
+from pulsed.model.audit import AuditEntry, AuditKey, Operator
 from pulsed.model.events import ListenerChanged
 from pulsed.model.job import (
     Assignment,
@@ -231,11 +231,12 @@ class Store(Submitter):
 
     @abstractmethod
     async def failures(
-        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+        self, job_id: UUID, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[Failure]:
-        """Read the failed attempts of a job, oldest first.
+        """Read the failed attempts of a job, oldest first; with ``before``, newest first.
 
-        ``after`` is the lease token of the previous page's last failure.
+        ``after`` or ``before`` is the lease token of the previous page's last failure. Every token
+        of a job is below its next one, so ``lease_token + 1`` begins with the newest.
         """
 
     @abstractmethod
@@ -298,9 +299,13 @@ class Store(Submitter):
         limit: int = 100,
         since: datetime | None = None,
         until: datetime | None = None,
+        before: AuditKey | None = None,
         actor: str | None = None,
     ) -> list[AuditEntry]:
-        """Read what operators did, newest first; ``actor`` also matches a claimed name."""
+        """Read what operators did, newest first; ``actor`` also matches a claimed name.
+
+        ``before`` is the key of the previous page's last entry.
+        """
 
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:

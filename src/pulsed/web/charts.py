@@ -14,7 +14,7 @@ SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(d
 
 MOST_BARS = 30
 BAR_HEIGHT = 18
-BAR_STEP = 4
+BARS_WIDTH = 120
 
 
 def span_in(query: Mapping[str, str]) -> str:
@@ -47,15 +47,19 @@ def bars(values: Sequence[float]) -> str:
     """Return the path of an SVG picture with one bar per value, the highest at full height."""
     grouped = _grouped(values)
     top = max(grouped, default=0) or 1
+    step = BARS_WIDTH / max(1, len(grouped))
+    width = max(1.0, step - 1)
     drawn = []
     for number, value in enumerate(grouped):
         height = max(1.0, value / top * BAR_HEIGHT) if value else 0.0
         if height:
-            drawn.append(f"M{number * BAR_STEP} {BAR_HEIGHT}v-{height:.1f}h3v{height:.1f}z")
+            x = f"{number * step:.1f}".removesuffix(".0")
+            drawn.append(f"M{x} {BAR_HEIGHT}v-{height:.1f}h{width:.1f}v{height:.1f}z")
     return "".join(drawn)
 
 
 def _grouped(values: Sequence[float]) -> list[float]:
-    """Return the sums of neighbours, so that there are at most so many bars."""
+    """Return the sums of neighbours, at most so many; what is left over is the oldest."""
     size = -(-len(values) // MOST_BARS) or 1
-    return [sum(values[at : at + size]) for at in range(0, len(values), size)]
+    first = len(values) % size
+    return [sum(values[at : at + size]) for at in range(first, len(values), size)]

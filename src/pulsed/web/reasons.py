@@ -10,6 +10,7 @@ import msgspec
 
 from pulsed.engine.why import live, no_worker_for, waits_for
 from pulsed.model.job import JobRow, Status, WorkerInfo
+from pulsed.model.progress import progress_of
 from pulsed.model.step import StepKind
 from pulsed.web.redaction import Redaction
 from pulsed.wording import counted, format_duration
@@ -57,24 +58,27 @@ def progress_text(progress: str | None, redaction: Redaction | None) -> str:
         return ""
     if isinstance(value, bool) or value is None:
         return ""
-    if isinstance(value, int | float):
-        return f"{value:.0f} %"
-    if redaction is None:
-        value = {"percent": value.get("percent")} if isinstance(value, dict) else {}
-    return _words(redaction.apply(value) if redaction is not None else value)
-
-
-def _words(value: Any) -> str:
-    if not isinstance(value, dict):
-        return _cut(value if isinstance(value, str) else msgspec.json.encode(value).decode())
-    parts = []
-    percent = value.pop("percent", None)
-    if isinstance(percent, int | float) and not isinstance(percent, bool):
-        parts.append(f"{percent:.0f} %")
-    for name, each in value.items():
-        text = each if isinstance(each, str) else msgspec.json.encode(each).decode()
-        parts.append(text if name in ("note", "message", "text") else f"{name} {text}")
+    share = progress_of(value).share
+    parts = [] if share is None else [f"{100 * share:.0f} %"]
+    if redaction is not None:
+        parts += _note(redaction.apply(value), is_all=share is None)
     return _cut(" · ".join(parts))
+
+
+def _note(value: Any, *, is_all: bool) -> list[str]:
+    """Return what a handler says beside a share; without one, all that it says."""
+    note = progress_of(value).note
+    if note is not None:
+        return [note]
+    if not is_all:
+        return []
+    if isinstance(value, dict):
+        return [f"{name} {_text(each)}" for name, each in value.items()]
+    return [_text(value)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _running(job: JobRow, redaction: Redaction | None) -> str:

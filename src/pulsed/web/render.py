@@ -106,12 +106,15 @@ def since(instant: datetime | None, now: datetime) -> Markup:
     )
 
 
-def local(instant: datetime | None) -> Markup:
-    """Return an instant that the reader's browser writes in its own time zone."""
+def local(instant: datetime | None, form: str = "") -> Markup:
+    """Return an instant that the reader's browser writes in its own time zone.
+
+    In the form ``short``, it has no year.
+    """
     if instant is None:
         return Markup("&ndash;")
-    return Markup('<time data-local datetime="{}" title="{}">{}</time>').format(
-        iso(instant), utc(instant), utc(instant)
+    return Markup('<time data-local="{}" datetime="{}" title="{}">{}</time>').format(
+        form, iso(instant), utc(instant), utc(instant)
     )
 
 

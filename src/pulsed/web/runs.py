@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from math import sqrt
 from typing import NamedTuple
 from uuid import UUID
 
@@ -43,12 +44,20 @@ ENDS: dict[str | None, tuple[str, Tone]] = {
 }
 
 
-def runs_of(job: JobRow, failures: Sequence[Failure], waits_since: datetime | None) -> list[RunBar]:
-    """Return the runs of a job that are known: the failed ones, and the last one."""
+def runs_of(
+    job: JobRow,
+    failures: Sequence[Failure],
+    waits_since: datetime | None,
+    *,
+    with_last: bool = True,
+) -> list[RunBar]:
+    """Return the runs of a job that are known: failed ones, oldest first, and the last one."""
     runs = [
         RunBar(each.attempt, each.worker_id, each.started_at, each.ended_at, "failed", "bad", each)
         for each in failures
     ]
+    if not with_last:
+        return runs
     if job.status is Status.RUNNING:
         word = "asked to stop" if job.cancel_requested else "runs now"
         runs.append(RunBar(job.attempts, job.locked_by, job.started_at, None, word, "running"))
@@ -85,11 +94,32 @@ WORK = frozenset({"good", "bad", "running"})
 
 
 class Scale:
-    """Turns instants into places on a line."""
+    """Turns instants into places on a line.
 
-    def __init__(self, begin: datetime, end: datetime) -> None:
+    With ``work``, the spans in which something worked, the gaps between them get at most
+    ``IDLE_SHARE`` of the line, each by the root of its length: beside a wait of hours, steps and
+    waits of seconds would be invisible.
+    """
+
+    def __init__(
+        self, begin: datetime, end: datetime, work: Sequence[tuple[datetime, datetime]] = ()
+    ) -> None:
         self.begin = begin
-        self.seconds = max((end - begin).total_seconds(), 1e-6)
+        whole = max((end - begin).total_seconds(), 1e-6)
+        spans = _merged([(self._second(first), self._second(last)) for first, last in work])
+        worked = sum(last - first for first, last in spans)
+        self.is_folded = 0 < worked < (1 - IDLE_SHARE) * whole
+        self._pieces = [(0.0, whole, whole)]
+        """Beginning, end and width of each piece of time; widths in no unit."""
+        if self.is_folded:
+            gaps = list(_between(spans, whole))
+            unit = worked * IDLE_SHARE / (1 - IDLE_SHARE) / sum(sqrt(b - a) for a, b in gaps)
+            self._pieces = [(a, b, b - a) for a, b in spans]
+            self._pieces += [(a, b, unit * sqrt(b - a)) for a, b in gaps]
+        self._width = sum(width for _, _, width in self._pieces)
+
+    def _second(self, instant: datetime) -> float:
+        return max(0.0, (instant - self.begin).total_seconds())
 
     def bar(self, begin: datetime, end: datetime, kind: str) -> Bar:
         """Return the bar of a stretch of time; at least a sliver."""
@@ -98,5 +128,31 @@ class Scale:
 
     def place(self, instant: datetime) -> float:
         """Return where an instant is, from 0 to 100."""
-        share = (instant - self.begin).total_seconds() / self.seconds
-        return round(100 * min(1.0, max(0.0, share)), 3)
+        second, reached = self._second(instant), 0.0
+        for first, last, width in self._pieces:
+            if second > first:
+                reached += width * min(1.0, (second - first) / max(last - first, 1e-9))
+        return round(100 * min(1.0, reached / self._width), 3)
+
+
+IDLE_SHARE = 0.4
+
+
+def _merged(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return spans of time without overlaps, in order."""
+    merged: list[tuple[float, float]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, max(first, last)))
+    return merged
+
+
+def _between(spans: Sequence[tuple[float, float]], end: float) -> Iterator[tuple[float, float]]:
+    """Yield the gaps before, between and after spans of time."""
+    at = 0.0
+    for first, last in [*spans, (end, end)]:
+        if first > at:
+            yield at, first
+        at = max(at, last)

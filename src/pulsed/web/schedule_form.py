@@ -81,7 +81,10 @@ FIELDS = (
     ScheduleField("tags", "Tags", _words, hint="eu, vip"),
 )
 _BY_NAME = {field.name: field for field in FIELDS}
-_NEVER_EMPTY = {"catch_up", "overlap", "queue"}
+_NEVER_EMPTY = {"catch_up", "overlap", "queue", "payload"}
+
+JSON_FIELDS = ("payload", "headers")
+"""Fields that are edited as JSON. ``changes`` leaves reading them to who knows what was hidden."""
 
 
 def texts_of(spec: ScheduleSpec) -> dict[str, str]:
@@ -107,7 +110,9 @@ def changes(old: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
     changed = {name: text for name, text in typed.items() if text != old[name]}
     options: dict[str, Any] = {}
     for name, text in changed.items():
-        if text:
+        if text and name in JSON_FIELDS:
+            options[name] = text
+        elif text:
             options[name] = _BY_NAME[name].read(name, text)
         elif name in _NEVER_EMPTY:
             raise InvalidOption(f"{name} must not be empty.")
@@ -119,7 +124,7 @@ def changes(old: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
 def faulty_field(problem: str) -> str:
     """Return the field that a refusal is about: the first one that it names; empty if none."""
     for word in re.findall(r"[a-z_]+", problem.lower()):
-        if word in _BY_NAME:
+        if word in _BY_NAME or word in JSON_FIELDS:
             return str(word)
     lowered = problem.lower()
     if "zone" in lowered:

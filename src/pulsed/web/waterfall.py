@@ -35,16 +35,34 @@ class StepBar(NamedTuple):
     """The job of a step, or of children that are not shown."""
 
 
-def rows_of(node: Node) -> list[StepBar]:
+class Waterfall(NamedTuple):
+    """The rows of a workflow's steps."""
+
+    rows: list[StepBar]
+    is_folded: bool
+    """Whether time in which it only waited is drawn shorter than time in which it worked."""
+
+
+def rows_of(node: Node) -> Waterfall:
     """Return the rows of a workflow."""
-    return list(_rows(node, _scale(node), 0))
+    scale = _scale(node)
+    return Waterfall(list(_rows(node, scale, 0)), scale.is_folded)
 
 
 def _scale(node: Node) -> Scale:
     begins = [step.began_at for step in node.steps] or [node.job.submitted_at]
     is_over = node.job.status in TERMINAL
     ends = [step.ended_at or (None if is_over else node.now) for step in node.steps]
-    return Scale(min(begins), max((end for end in ends if end is not None), default=node.now))
+    end = max((each for each in ends if each is not None), default=node.now)
+    return Scale(min(begins), end, [_span(step) for step in node.steps if not _only_waits(step)])
+
+
+def _only_waits(step: Step) -> bool:
+    return step.checkpoint.kind in {*WAITS, StepKind.VERSION}
+
+
+def _span(step: Step) -> tuple[datetime, datetime]:
+    return step.began_at, step.ended_at or step.now
 
 
 def _rows(node: Node, scale: Scale, depth: int) -> Iterator[StepBar]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import click
 import msgspec
@@ -58,7 +58,9 @@ def audit(
     elif found:
         _show_table(found, now)
         if len(found) == limit:
-            say(f"there may be more: --until {found[-1].at.isoformat()}")
+            # Later by the least there is: acts of the same instant are shown again, and not lost.
+            until = found[-1].at + timedelta(microseconds=1)
+            say(f"there may be more: --until {until.isoformat()}")
     else:
         say("no operator did anything in this time")
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from pulsed.batches import batches
 from pulsed.errors import ConfigError, InvalidPayload
-from pulsed.model.audit import AuditEntry, Operator
+from pulsed.model.audit import AuditEntry, AuditKey, Operator
 from pulsed.model.job import (
     Assignment,
     Failure,
@@ -258,17 +258,22 @@ class RemoteStore(Store):
         return results.counts_of(answer)
 
     async def failures(
-        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+        self, job_id: UUID, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[Failure]:
         failures: list[Failure] = []
         while True:
-            last = failures[-1].lease_token if failures else after
             left = None if limit is None else limit - len(failures)
-            request = pb.ListFailuresRequest(job_id=str(job_id), after=last, limit=left)
+            request = pb.ListFailuresRequest(
+                job_id=str(job_id), after=after, before=before, limit=left
+            )
             answer = await self.connection.call("ListFailures", request)
             failures += map(to.failure_of, answer.failures)
             if not answer.cut:
                 return failures
+            if before is None:
+                after = failures[-1].lease_token
+            else:
+                before = failures[-1].lease_token
 
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
@@ -318,12 +323,14 @@ class RemoteStore(Store):
         limit: int = 100,
         since: datetime | None = None,
         until: datetime | None = None,
+        before: AuditKey | None = None,
         actor: str | None = None,
     ) -> list[AuditEntry]:
         request = pb.ListAuditLogRequest(
             limit=limit,
             since=values.maybe_stamp(since),
             until=values.maybe_stamp(until),
+            before=None if before is None else to_audit.key_message(before),
             actor=actor,
         )
         answer = await self.connection.call("ListAuditLog", request)

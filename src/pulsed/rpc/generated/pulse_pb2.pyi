@@ -267,7 +267,7 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due", "workflow")
     class PayloadField(_message.Message):
         __slots__ = ("path", "value")
         PATH_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +291,7 @@ class JobFilter(_message.Message):
     ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
     ID_SUFFIX_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -307,7 +308,8 @@ class JobFilter(_message.Message):
     id_prefix: str
     id_suffix: str
     due: bool
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ...) -> None: ...
+    workflow: bool
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ..., workflow: bool = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -357,14 +359,16 @@ class CountJobsResponse(_message.Message):
     def __init__(self, counts: _Optional[_Iterable[_Union[CountJobsResponse.Count, _Mapping]]] = ..., due: _Optional[int] = ..., conditions: _Optional[int] = ...) -> None: ...
 
 class ListFailuresRequest(_message.Message):
-    __slots__ = ("job_id", "after", "limit")
+    __slots__ = ("job_id", "after", "limit", "before")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     after: int
     limit: int
-    def __init__(self, job_id: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    before: int
+    def __init__(self, job_id: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("job_id", "lease_token", "attempt", "worker_id", "started_at", "ended_at", "error", "traceback")
@@ -522,21 +526,31 @@ class GetRunningResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[GetRunningResponse.Lane, _Mapping]]] = ...) -> None: ...
 
 class ListAuditLogRequest(_message.Message):
-    __slots__ = ("limit", "since", "until", "actor")
+    __slots__ = ("limit", "since", "until", "actor", "before")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     limit: int
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     actor: str
-    def __init__(self, limit: _Optional[int] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ...) -> None: ...
+    before: AuditKey
+    def __init__(self, limit: _Optional[int] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., before: _Optional[_Union[AuditKey, _Mapping]] = ...) -> None: ...
+
+class AuditKey(_message.Message):
+    __slots__ = ("at", "id")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    id: str
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., id: _Optional[str] = ...) -> None: ...
 
 class ListAuditLogResponse(_message.Message):
     __slots__ = ("entries",)
     class Entry(_message.Message):
-        __slots__ = ("at", "actor", "role", "claimed", "act", "affected", "detail")
+        __slots__ = ("at", "actor", "role", "claimed", "act", "affected", "detail", "id")
         AT_FIELD_NUMBER: _ClassVar[int]
         ACTOR_FIELD_NUMBER: _ClassVar[int]
         ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -544,6 +558,7 @@ class ListAuditLogResponse(_message.Message):
         ACT_FIELD_NUMBER: _ClassVar[int]
         AFFECTED_FIELD_NUMBER: _ClassVar[int]
         DETAIL_FIELD_NUMBER: _ClassVar[int]
+        ID_FIELD_NUMBER: _ClassVar[int]
         at: _timestamp_pb2.Timestamp
         actor: str
         role: str
@@ -551,7 +566,8 @@ class ListAuditLogResponse(_message.Message):
         act: str
         affected: int
         detail: str
-        def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., role: _Optional[str] = ..., claimed: _Optional[str] = ..., act: _Optional[str] = ..., affected: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+        id: str
+        def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., role: _Optional[str] = ..., claimed: _Optional[str] = ..., act: _Optional[str] = ..., affected: _Optional[int] = ..., detail: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[ListAuditLogResponse.Entry]
     def __init__(self, entries: _Optional[_Iterable[_Union[ListAuditLogResponse.Entry, _Mapping]]] = ...) -> None: ...

@@ -134,6 +134,7 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         id_prefix=where.id_prefix,
         id_suffix=where.id_suffix,
         due=cast("bool", where.due),  # None leaves it out
+        workflow=cast("bool", where.workflow),
     )
 
 
@@ -156,6 +157,7 @@ def filter_of(message: Any) -> JobFilter:
         id_prefix=_digits(message, "id_prefix"),
         id_suffix=_digits(message, "id_suffix"),
         due=maybe(message, "due"),
+        workflow=maybe(message, "workflow"),
     )
 
 

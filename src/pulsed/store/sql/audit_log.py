@@ -8,11 +8,12 @@ from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.prepared import StatementGroup, prepared
 from pulsed.store.sql.statement import Sql
 
-AUDIT_COLUMNS = "at, actor, role, claimed, act, affected, detail"
+AUDIT_COLUMNS = "id, at, actor, role, claimed, act, affected, detail"
 
 _CONDITIONS = {
     "since": "at >= :since::timestamptz",
     "until": "at < :until::timestamptz",
+    "before": "at <= :before::timestamptz AND (at < :before::timestamptz OR id < :before_id::uuid)",
     "actor": "(actor = :actor::text OR claimed = :actor::text)",
 }
 
@@ -23,7 +24,7 @@ class AuditStatements(StatementGroup):
     @prepared()
     def write_entry(self, d: Dialect) -> str:
         """Write an entry, unless an unacknowledged try has written it."""
-        return f"""INSERT INTO {d.audit} (id, {AUDIT_COLUMNS})
+        return f"""INSERT INTO {d.audit} ({AUDIT_COLUMNS})
             VALUES (:id::uuid, {d.now}, :actor::text, :role::text, :claimed::text, :act::text,
                     :affected::int, :detail::text)
             ON CONFLICT (id) DO NOTHING"""

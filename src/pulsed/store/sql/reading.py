@@ -31,6 +31,13 @@ class ReadStatements(StatementGroup):
             ORDER BY lease_token LIMIT :most::int"""
 
     @prepared()
+    def read_last_failures(self, d: Dialect) -> str:
+        """Read a page of a job's failed attempts, newest first."""
+        return f"""SELECT {FAILURE_COLUMNS} FROM {d.failures} WHERE job_id = :job::uuid
+              AND lease_token > :after::bigint AND lease_token < :before::bigint
+            ORDER BY lease_token DESC LIMIT :most::int"""
+
+    @prepared()
     def read_clock(self, d: Dialect) -> str:
         """Read the instant that leases are granted from."""
         return f"SELECT {d.clock}"

@@ -145,6 +145,9 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
     if where.due is not None:
         than = "<=" if where.due else ">"
         conditions.append(f"{_one_of(CLAIMABLE)} AND next_run_at {than} {d.now}")
+    if where.workflow is not None:
+        steps = f"EXISTS (SELECT 1 FROM {d.checkpoints} AS s WHERE s.job_id = j.id)"
+        conditions.append(steps if where.workflow else f"NOT {steps}")
     ends = None if where.id_suffix is None else f"%{where.id_suffix.upper()}"
     add(f"{d.id_digits} LIKE :ends::text", "ends", ends)
     for letter, field in zip(ascii_lowercase, where.payload, strict=False):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.model.audit import AuditEntry, Operator, of_ages
+from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
     Assignment,
@@ -286,9 +286,9 @@ class SqlStore(Store):
         return await self.run(search.counts(self.engine, where))
 
     async def failures(
-        self, job_id: UUID, *, after: int = 0, limit: int | None = None
+        self, job_id: UUID, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[Failure]:
-        return await self.run(reads.failures(self.engine, job_id, after, limit))
+        return await self.run(reads.failures(self.engine, job_id, after, before, limit))
 
     async def cancel(
         self, ids: Sequence[UUID], *, by: Operator | None = None
@@ -329,11 +329,13 @@ class SqlStore(Store):
         limit: int = 100,
         since: datetime | None = None,
         until: datetime | None = None,
+        before: AuditKey | None = None,
         actor: str | None = None,
     ) -> list[AuditEntry]:
-        return await self.run(
-            audit.read(self.engine, limit=limit, since=since, until=until, actor=actor)
+        verb = audit.read(
+            self.engine, limit=limit, since=since, until=until, before=before, actor=actor
         )
+        return await self.run(verb)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(workers.workers(self.engine))

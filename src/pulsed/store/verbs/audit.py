@@ -13,6 +13,7 @@ from pulsed.model.audit import (
     LONGEST_DETAIL,
     LONGEST_NAME,
     AuditEntry,
+    AuditKey,
     Operator,
     printable,
 )
@@ -59,12 +60,23 @@ def audited(
 
 
 def read(
-    engine: Engine, *, limit: int, since: datetime | None, until: datetime | None, actor: str | None
+    engine: Engine,
+    *,
+    limit: int,
+    since: datetime | None,
+    until: datetime | None,
+    before: AuditKey | None,
+    actor: str | None,
 ) -> Verb[list[AuditEntry]]:
     """Read entries, the newest first."""
-    asked = {"since": since, "until": until, "actor": actor}
+    asked: dict[str, Any] = {"since": since, "until": until, "actor": actor}
+    if before is not None:
+        asked["before"] = before.at
     given = {name: value for name, value in asked.items() if value is not None}
-    query = Statement(engine.audit_log.read_entries(given), given | {"most": limit})
+    params = given | {"most": limit}
+    if before is not None:
+        params["before_id"] = before.id
+    query = Statement(engine.audit_log.read_entries(given), params)
     return read_all("audit_log", engine, query, decode.audit_entry)
 
 

@@ -67,12 +67,15 @@ def places(engine: Engine, ids: Sequence[UUID], *, urgent: bool) -> Verb[dict[UU
     return Verb("places", VerbKind.READ, script, urgent=urgent)
 
 
-def failures(engine: Engine, job_id: UUID, after: int, limit: int | None) -> Verb[list[Failure]]:
-    """Read a job's failed attempts, oldest first."""
+def failures(
+    engine: Engine, job_id: UUID, after: int, before: int | None, limit: int | None
+) -> Verb[list[Failure]]:
+    """Read a job's failed attempts: oldest first, or newest first from ``before`` on."""
     params = {"job": job_id, "after": after, "most": ANY_NUMBER if limit is None else limit}
-    return read_all(
-        "failures", engine, Statement(engine.reading.read_failures, params), decode.failure
-    )
+    statement = Statement(engine.reading.read_failures, params)
+    if before is not None:
+        statement = Statement(engine.reading.read_last_failures, params | {"before": before})
+    return read_all("failures", engine, statement, decode.failure)
 
 
 def read_all(name: str, engine: Engine, statement: Statement, one: Reader[T]) -> Verb[list[T]]:

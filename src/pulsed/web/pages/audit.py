@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from starlette.responses import Response
 
 from pulsed.errors import InvalidOption
+from pulsed.model.audit import AuditKey
 from pulsed.web.search import NotUnderstood, instant
 from pulsed.web.site import PageCall
 
@@ -20,21 +22,21 @@ async def show(call: PageCall) -> Response:
     problems: list[str] = []
     times = {name: _time(given[name], now, problems) for name in ("since", "until")}
     before = _cursor(call.query.get("before", ""))
-    until = min((each for each in (before, times["until"]) if each is not None), default=None)
     entries = []
     if not problems:
         try:
             entries = await call.app.audit.alist(
                 limit=PAGE_SIZE + 1,
                 since=times["since"],
-                until=until,
+                until=times["until"],
+                before=before,
                 actor=given["actor"] or None,
             )
         except InvalidOption as error:
             problems.append(str(error))
     shown = entries[:PAGE_SIZE]
     is_last = len(entries) <= PAGE_SIZE
-    older = None if is_last else call.url("/audit", **given, before=shown[-1].at.isoformat())
+    older = None if is_last else call.url("/audit", **given, before=_written(shown[-1].key))
     return await call.page(
         "audit.html", entries=shown, older=older, given=given, problems=problems, before=before
     )
@@ -48,10 +50,15 @@ def _time(text: str, now: datetime, problems: list[str]) -> datetime | None:
         return None
 
 
-def _cursor(text: str) -> datetime | None:
+def _written(key: AuditKey) -> str:
+    return f"{key.at.isoformat()},{key.id}"
+
+
+def _cursor(text: str) -> AuditKey | None:
     """Return where a page begins; a cursor that was tampered with begins at the newest."""
+    at, _, entry = text.partition(",")
     try:
-        found = datetime.fromisoformat(text)
+        key = AuditKey(datetime.fromisoformat(at), UUID(entry))
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return key if key.at.tzinfo else None

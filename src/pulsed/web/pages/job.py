@@ -40,6 +40,8 @@ TREES = 5
 ANCESTORS = 5
 LONGEST_NUMBER = 18
 """Digits of a number in an address."""
+LAST_TOKEN = 2**63 - 1
+"""Above every lease token."""
 LONGEST_TRACEBACK = 8_000
 """Characters of a traceback on the page."""
 
@@ -50,8 +52,9 @@ class JobView:
 
     tree: Node
     failures: Sequence[Failure]
-    later_runs: int | None
-    """The cursor of the next page of failures, if there is one."""
+    """A page of them, oldest first."""
+    earlier_runs: int | None
+    """The cursor of the page of failures before them, if there is one."""
     workers: dict[UUID, WorkerInfo]
     hints: Sequence[str]
     schedule: ScheduleRow | None
@@ -69,24 +72,26 @@ async def show(call: PageCall) -> Response:
     """Show a job."""
     job_id = checked_id(call.path("id"))
     skip = _number(call, "skip")
-    after = _number(call, "after")
-    read = partial(read_view, call.app.store, job_id, skip, after)
+    before = _number(call, "before")
+    read = partial(read_view, call.app.store, job_id, skip, before)
     view, _ = await asyncio.gather(
-        call.site.shared.get(("job", job_id, skip, after), read), call.site.summary()
+        call.site.shared.get(("job", job_id, skip, before), read), call.site.summary()
     )
     job = view.job
-    runs = runs_of(job, view.failures, view.tree.waits_since)
+    runs = runs_of(job, view.failures, view.tree.waits_since, with_last=not before)
+    waterfall = rows_of(view.tree)
     return await call.page(
         "job.html",
         view=view,
         job=job,
-        runs=runs,
+        runs=runs[::-1],
         timeline=timeline(job, runs, view.now),
-        rows=rows_of(view.tree),
+        rows=waterfall.rows,
+        scale_is_folded=waterfall.is_folded,
         skip=skip,
         page_of_steps=STEPS,
-        later_runs=view.later_runs,
-        after=after,
+        earlier_runs=view.earlier_runs,
+        before=before,
         fan_out_of=fan_out_of,
         longest_traceback=LONGEST_TRACEBACK,
         **_texts(call, job),
@@ -137,18 +142,18 @@ def _number(call: PageCall, name: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else 0
 
 
-async def read_view(store: Store, job_id: UUID, skip: int, after: int) -> JobView:
+async def read_view(store: Store, job_id: UUID, skip: int, before: int) -> JobView:
     """Read all that the page of a job shows."""
     job = await read_one(store, job_id)
     now = await store.now()
     workers = await store.workers()
     bounds = Bounds(FEW, failed=FEW, running=FEW, trees=TREES, skip=skip, steps=STEPS)
     made_by = job.schedule_id
-    failures = await store.failures(job_id, after=after, limit=RUNS + 1)
+    failures = await store.failures(job_id, before=before or LAST_TOKEN, limit=RUNS + 1)
     return JobView(
         tree=await read_tree(store, job, bounds),
-        failures=failures[:RUNS],
-        later_runs=failures[RUNS - 1].lease_token if len(failures) > RUNS else None,
+        failures=failures[:RUNS][::-1],
+        earlier_runs=failures[RUNS - 1].lease_token if len(failures) > RUNS else None,
         workers={worker.id: worker for worker in workers},
         hints=explain(job, workers, now),
         schedule=None if made_by is None else await store.schedules.find(made_by),

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from starlette.responses import Response
 
 from pulsed.app import Pulse
 from pulsed.client.schedules import Schedule, Schedules
 from pulsed.engine.doctor.finding import WAITED_TOO_LONG
 from pulsed.engine.why import live
-from pulsed.errors import InvalidOption, PulsedError
+from pulsed.errors import InvalidJob, InvalidOption, PulsedError
 from pulsed.model.job import JobRow, WorkerInfo
-from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleState
-from pulsed.web.json_text import pretty
+from pulsed.model.schedule import (
+    ScheduleFilter,
+    ScheduleKey,
+    ScheduleRow,
+    ScheduleSpec,
+    ScheduleState,
+)
+from pulsed.web.json_text import NotJson, edited, pretty
 from pulsed.web.render import path
-from pulsed.web.schedule_form import FIELDS, changes, faulty_field, texts_of
+from pulsed.web.schedule_form import FIELDS, JSON_FIELDS, changes, faulty_field, texts_of
 from pulsed.web.site import PageCall
 from pulsed.wording import format_duration
 
@@ -139,11 +146,13 @@ async def _page(
         now=now,
         base=_address(schedule.name),
         fields=FIELDS,
-        values=(typed or texts_of(schedule.spec)) if is_readable else {},
+        values=(typed or _values(call, schedule)) if is_readable else {},
+        json_fields=[name for name in JSON_FIELDS if call.visitor.may_see_payloads],
         problem=problem,
         faulty=faulty_field(problem) if problem else "",
         refresh=call.url(_address(schedule.name), app=schedule.app),
         payload=_payload(call, schedule) if is_readable else None,
+        headers=_headers(call, schedule) if is_readable else None,
     )
 
 
@@ -160,6 +169,35 @@ def _payload(call: PageCall, schedule: Schedule) -> str | None:
     if not call.visitor.may_see_payloads:
         return None
     return pretty(schedule.spec.payload, call.site.redaction)
+
+
+def _headers(call: PageCall, schedule: Schedule) -> Any:
+    if not call.visitor.may_see_payloads:
+        return None
+    return call.site.redaction.apply(schedule.spec.headers or {})
+
+
+def _values(call: PageCall, schedule: Schedule) -> dict[str, str]:
+    """Return what the form shows: payload and headers only to who may see them."""
+    values = texts_of(schedule.spec)
+    if call.visitor.may_see_payloads:
+        for name in JSON_FIELDS:
+            values[name] = pretty(_stored(schedule.spec, name), call.site.redaction)
+    return values
+
+
+def _typed(call: PageCall, spec: ScheduleSpec, name: str, text: str) -> Any:
+    """Return what was typed as JSON; what is hidden and was left alone stays as it is."""
+    try:
+        stored = edited(text, _stored(spec, name), call.site.redaction)
+    except NotJson as error:
+        raise InvalidOption(f"{name}: {error}") from error
+    return msgspec.json.decode(stored)
+
+
+def _stored(spec: ScheduleSpec, name: str) -> str:
+    """Return the JSON text of a field that is edited as JSON."""
+    return spec.payload if name == "payload" else msgspec.json.encode(spec.headers or {}).decode()
 
 
 # -- acts -----------------------------------------------------------------------------------------
@@ -190,12 +228,17 @@ async def edit(call: PageCall) -> Response:
     """Change what was changed in the form; what is wrong is said at its field."""
     schedules, name, back = _target(call)
     old = await schedules.aget(name)
-    typed = {field.name: call.given(field.name).strip() for field in FIELDS}
+    shown = _values(call, old)
+    given = {name: call.given(name, shown[name]) for name in shown}
+    typed = {name: text.replace("\r\n", "\n").strip() for name, text in given.items()}
     try:
-        changed = changes(texts_of(old.spec), typed)
+        changed = changes(shown, typed)
+        for field in JSON_FIELDS:
+            if changed.get(field) is not None:
+                changed[field] = _typed(call, old.spec, field, typed[field])
         if changed:
             await schedules.aedit(name, **changed)
-    except InvalidOption as error:
+    except InvalidJob as error:
         return await _page(call, old.app, status=400, typed=typed, problem=str(error))
     if not changed:
         return call.done("Nothing was changed.", back)

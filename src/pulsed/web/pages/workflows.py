@@ -1,10 +1,11 @@
-"""Workflows in flight: what each one waits for, since when and until when."""
+"""Workflows in flight: those that run, and what each other one waits for, since and until when."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -14,6 +15,8 @@ from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.page import bound_of
 from pulsed.model.step import StepKind
 from pulsed.model.workflow import fan_out_of
+from pulsed.store.base import Store
+from pulsed.web.reasons import progress_text
 from pulsed.web.site import PageCall
 
 PAGE_SIZE = 100
@@ -35,7 +38,7 @@ class WaitGroup(NamedTuple):
 
 
 async def show(call: PageCall) -> Response:
-    """Show the waiting workflows, the newest first, by what they wait for."""
+    """Show the workflows that run, and the waiting ones by what they wait for, the newest first."""
     before = call.query.get("before")
     cursor = checked_id(before) if before else None
     store = call.app.store
@@ -45,8 +48,14 @@ async def show(call: PageCall) -> Response:
         ),
         call.site.summary(),
     )
+    running: Sequence[JobRow] = []
+    if cursor is None:
+        running = await call.site.shared.get("workflows that run", partial(_running, store))
+    redaction = call.site.redaction if call.visitor.may_see_payloads else None
     return await call.page(
         "workflows.html",
+        running=running,
+        progress=lambda job: progress_text(job.progress, redaction),
         groups=grouped(page),
         signals=Counter(job.wait_key for job in page if job.wait_kind == StepKind.SIGNAL),
         page=page,
@@ -55,6 +64,12 @@ async def show(call: PageCall) -> Response:
         fan_out_of=fan_out_of,
         StepKind=StepKind,
     )
+
+
+async def _running(store: Store) -> Sequence[JobRow]:
+    """Read the jobs that run and have recorded a step; a first step that runs is none yet."""
+    where = JobFilter(status=(Status.RUNNING,), workflow=True)
+    return await store.list_jobs(where, limit=PAGE_SIZE)
 
 
 def grouped(jobs: Iterable[JobRow]) -> list[WaitGroup]:

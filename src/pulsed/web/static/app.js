@@ -11,9 +11,10 @@
     catch { return new Intl.DateTimeFormat("en", options); } // a browser in the POSIX locale
   }
   const long = format({ dateStyle: "medium", timeStyle: "medium" });
+  const short = format({ month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit" });
   function localTimes(root = document) {
     for (const time of $$("time[data-local]", root)) {
-      time.textContent = long.format(new Date(time.dateTime));
+      time.textContent = (time.dataset.local === "short" ? short : long).format(new Date(time.dateTime));
     }
   }
 

@@ -26,10 +26,10 @@
     latency: {
       columns: ["wait_p50", "wait_p95", "run_p50", "run_p95"],
       series: () => [
-        { label: "wait p50", stroke: color("--calm"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true },
-        { label: "wait p95", stroke: color("--calm"), width: 1.5, value: (_, v) => duration(v), spanGaps: true },
-        { label: "run p50", stroke: color("--busy"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true },
-        { label: "run p95", stroke: color("--busy"), width: 1.5, value: (_, v) => duration(v), spanGaps: true },
+        { label: "wait p50", stroke: color("--calm"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
+        { label: "wait p95", stroke: color("--calm"), width: 1.5, value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
+        { label: "run p50", stroke: color("--busy"), width: 1, dash: [4, 3], value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
+        { label: "run p95", stroke: color("--busy"), width: 1.5, value: (_, v) => duration(v), spanGaps: true, points: { show: false } },
       ],
       values: (_, ticks) => ticks.map(duration),
     },
@@ -46,19 +46,20 @@
     const plot = new uPlot({
       ...size(element),
       padding: [10, 14, 0, 0],
+      legend: { markers: { dash: (plot, index) => (plot.series[index].dash ? "dashed" : "solid") } },
       cursor: { drag: { setScale: false, x: false, y: false } },
-      series: [{ label: "at", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...kind.series()],
+      series: [{ label: "at", value: (_, at) => (at === null ? "" : uPlot.fmtDate("{MMM} {D}, {HH}:{mm}")(new Date(at * 1000))) }, ...kind.series()],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [
-        { ...axis, grid: { show: false }, values: [[86400, "{MM}-{DD}", "", "", "", "", "", "", 1], [60, "{HH}:{mm}", "", "", "", "", "", "", 1]] },
-        { ...axis, size: 56, values: kind.values },
+        { ...axis, size: 26, gap: 4, grid: { show: false }, values: [[86400, "{MM}-{DD}", "", "", "", "", "", "", 1], [60, "{HH}:{mm}", "", "", "", "", "", "", 1]] },
+        { ...axis, size: 46, gap: 6, values: kind.values },
       ],
     }, data, element);
     drawn.set(element, { plot, theme: theme() });
   }
 
   const theme = () => color("--page");
-  const size = (element) => ({ width: Math.max(200, element.clientWidth), height: element.classList.contains("low") ? 150 : 230 });
+  const size = (element) => ({ width: Math.max(200, element.clientWidth), height: element.classList.contains("low") ? 136 : 216 });
 
   function drawAll() {
     for (const element of drawn.keys()) if (!element.isConnected) drawn.delete(element);

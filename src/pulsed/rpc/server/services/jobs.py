@@ -99,8 +99,12 @@ class JobService:
         await self._scopes.check_readable([job_id], caller)
 
         async def read(count: int, last: Failure | None) -> list[Failure]:
-            after = request.after if last is None else last.lease_token
-            return await self._store.failures(job_id, after=after, limit=count)
+            after, before = request.after, values.maybe(request, "before")
+            if last is not None:
+                after, before = (
+                    (last.lease_token, None) if before is None else (after, last.lease_token)
+                )
+            return await self._store.failures(job_id, after=after, before=before, limit=count)
 
         failures = SizedPage(to.failure_message, limit=max(0, request.limit) or None)
         await failures.fill_from(read)
@@ -179,6 +183,9 @@ class JobService:
             limit=checked_count("limit", request.limit, 1, LONGEST_LOG),
             since=values.maybe_instant(request, "since"),
             until=values.maybe_instant(request, "until"),
+            before=checks.converted(to_audit.key_of, request.before)
+            if request.HasField("before")
+            else None,
             actor=values.maybe(request, "actor"),
         )
         return pb.ListAuditLogResponse(entries=map(to_audit.entry_message, entries))
