@@ -196,8 +196,10 @@ def test_the_code_on_a_page_runs(page_run: PageRun):
 
 
 def test_few_blocks_are_skipped():
-    skipped = [b for page in GUIDES for b in blocks(page) if "skip" in b.directives]
-    assert len(skipped) <= 3
+    reasons = [
+        b.directives["skip"] for page in GUIDES for b in blocks(page) if "skip" in b.directives
+    ]
+    assert len([reason for reason in reasons if not reason.startswith("tests/")]) <= 3
 
 
 # -- commands -------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulsed.engine.around import Around
-from pulsed.engine.enqueuing import enqueuing, publish_enqueued
+from pulsed.engine.enqueuing import enqueuing, publish_enqueued, stored_jobs
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.base import Store
@@ -31,7 +31,7 @@ async def submit(
         submitted = await _submit(store, ready, connection)
     if fresh_ids:
         submitted = Submitted(len(ready))
-    publish_enqueued(store.events, _stored(ready, submitted))
+    publish_enqueued(store.events, stored_jobs(ready, submitted))
     return ready, submitted
 
 
@@ -43,13 +43,6 @@ async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Subm
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise
-
-
-def _stored(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob]:
-    """Return the jobs without those that are known to have existed."""
-    if not submitted.existing:
-        return jobs
-    return [job for n, job in enumerate(jobs) if n not in submitted.existing]
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:
