@@ -28,7 +28,7 @@ class Scale:
     """Jobs per second of the open-loop load."""
     pickups: int = 1_000
     """Jobs that an idle worker picks up; of a few, one moment of the disk decides the p99."""
-    visits: int = 60
+    visits: int = 40
     """Requests of each page of the dashboard; of a few, one moment of the machine is the p95."""
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""

@@ -15,6 +15,15 @@ from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
 from benchmarks.workloads.observed import COST, METRICS, OFF, STATISTICS
 from benchmarks.workloads.operators import WAIT
+from benchmarks.workloads.pages import (
+    ALONE,
+    COLD,
+    MEMORY,
+    MEMORY_AFTER,
+    MEMORY_BEFORE,
+    PICKUP,
+    WATCHED,
+)
 from benchmarks.workloads.recovery import BOUND
 from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
 from benchmarks.workloads.workflows import CHILDREN, COMMITS, ONE, PLAIN
@@ -126,6 +135,7 @@ def _targets() -> list[Target]:
         found += _workflow_targets(engine)
         found += _footprint_targets(engine)
         found += _operator_targets(engine)
+        found += _page_targets(engine)
         found += _observed_targets(engine)
     return found
 
@@ -286,6 +296,26 @@ def _operator_targets(engine: str) -> list[Target]:
 
     what = "lists, counts and acts: the slowest answer"
     return [Target(what, engine, "", slowest, 200, at_least=False, unit="ms")]
+
+
+def _page_targets(engine: str) -> list[Target]:
+    def slowest(results: Results) -> float | None:
+        pages = [m.median for m in results.of("pages", engine) if m.metric == COLD]
+        return max(pages, default=None)
+
+    def relative(ours: str, theirs: str, metric: str) -> Figure:
+        return _relative("pages", engine, ours, theirs, metric)
+
+    memory = relative(MEMORY_AFTER, MEMORY_BEFORE, MEMORY)
+    pickup = relative(WATCHED, ALONE, PICKUP)
+    drain = relative(WATCHED, ALONE, RATE)
+    alone = "without tabs"
+    return [
+        Target("pages: the slowest p95", engine, "", slowest, 150, at_least=False, unit="ms"),
+        Target("dashboard memory, growth", engine, "at first", memory, 1.05, at_least=False),
+        Target("pick-up beside ten tabs, p50", engine, alone, pickup, 1.3, at_least=False),
+        Target("drain beside ten tabs", engine, alone, drain, 0.85),
+    ]
 
 
 def _footprint_targets(engine: str) -> list[Target]:

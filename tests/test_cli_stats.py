@@ -16,7 +16,7 @@ RUN = Histogram.of([1.5] * 100)
 def recorded(backend: Backend, live):
     now = run_blocking(live.now())
     at = floor(now, MINUTE)
-    stats = Stats(started=1234, succeeded=1200, dead_lettered=34, run=RUN)
+    stats = Stats(submitted=1357, started=1234, succeeded=1200, dead_lettered=34, run=RUN)
     rollups = [Rollup(at, "mail", "send", stats), Rollup(at, "default", "other", Stats(started=1))]
     errors = [ErrorRollup(at, "mail", "send", "TimeoutError", 34, 34, now, "too\x1b[31m slow")]
     run_blocking(live.rollups.record(uuid4(), rollups, errors))
@@ -24,6 +24,8 @@ def recorded(backend: Backend, live):
 
 def test_a_table_of_queues_topics_and_errors(url, recorded):
     shown = run("stats", "--format", "table", PULSED_URL=url, COLUMNS="120").stdout
+    assert "ENQUEUED" in shown
+    assert "1,357" in shown
     assert "1,234" in shown
     assert "TimeoutError" in shown
     assert "\x1b[31m" not in shown
@@ -37,4 +39,4 @@ def test_json_has_quantiles(url, recorded):
 
 
 def test_nothing_in_that_time(url, live):
-    assert "no run began" in run("stats", "--format", "table", PULSED_URL=url).stderr
+    assert "no run began or ended" in run("stats", "--format", "table", PULSED_URL=url).stderr

@@ -7,6 +7,7 @@ are parsed. Comments before a block direct it:
 
 ``<!-- worker: module:app -->``  run a worker for this app (or ``app`` of the page) from here on
 ``<!-- output -->``              what the Python block before it printed
+``<!-- run: tests/x.py::test -->``  this test runs it, in a process of its own
 ``<!-- skip: reason -->``        it is not run
 """
 
@@ -43,6 +44,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+PICTURE = re.compile(r'(?:src|srcset)="([^"]+)"')
 TEST = re.compile(r"tests/([\w/]+\.py)::((?:\w+::)?test_\w+)")
 
 
@@ -73,6 +75,10 @@ class PageRun:
         for block in blocks(self.page):
             if "skip" in block.directives:
                 assert block.directives["skip"], f"say why at line {block.line}"
+            elif "run" in block.directives:
+                assert TEST.fullmatch(block.directives["run"]), (
+                    f"name the test at line {block.line}"
+                )
             elif "output" in block.directives:
                 assert self.printed == block.code, f"output shown at line {block.line}"
             elif block.language == "python":
@@ -191,8 +197,10 @@ def test_the_code_on_a_page_runs(page_run: PageRun):
 
 
 def test_few_blocks_are_skipped():
-    skipped = [b for page in GUIDES for b in blocks(page) if "skip" in b.directives]
-    assert len(skipped) <= 3
+    reasons = [
+        b.directives["skip"] for page in GUIDES for b in blocks(page) if "skip" in b.directives
+    ]
+    assert len([reason for reason in reasons if not reason.startswith("tests/")]) <= 3
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -280,6 +288,22 @@ def test_every_variable_of_the_environment_is_documented():
 def test_links_lead_somewhere(page: Path):
     broken = [link for link in LINK.findall(prose(page)) if not leads_somewhere(page, link)]
     assert broken == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_pictures_are_there_in_light_and_dark(page: Path):
+    shown = [page.parent / each for each in PICTURE.findall(prose(page))]
+    assert [each for each in shown if not each.is_file()] == []
+    schemes = [each.stem.rpartition("-")[2] for each in shown]
+    assert schemes.count("light") == schemes.count("dark") == len(shown) / 2
+
+
+def test_pictures_come_in_pairs_and_are_small():
+    """`python3 dev.py screenshots` takes them."""
+    sizes = {each.stem: each.stat().st_size for each in (ROOT / "docs/images").iterdir()}
+    names = {name.rpartition("-")[0] for name in sizes}
+    assert sizes.keys() == {f"{name}-{scheme}" for name in names for scheme in ("light", "dark")}
+    assert sum(sizes.values()) < 3_000_000
 
 
 def leads_somewhere(page: Path, link: str) -> bool:

@@ -34,7 +34,7 @@ from pulsed.events import (
     StorageRetried,
 )
 from pulsed.model.backoff import RetryPolicy
-from pulsed.model.events import ENDS, KINDS, EventCount
+from pulsed.model.events import ENDS, KINDS, RunCount
 from pulsed.model.job import Status
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
@@ -64,9 +64,9 @@ class Seen:
 
     def __init__(self, store: Store, kinds: Collection[type[Event]] = KINDS) -> None:
         self.batches: list[Sequence[Event]] = []
-        self.counts: list[EventCount] = []
+        self.counts: list[RunCount] = []
         self.stop = store.events.subscribe(self.batches.append, kinds)
-        store.events.subscribe(self.counts.extend, [EventCount])
+        store.events.subscribe(self.counts.extend, [RunCount])
 
     @property
     def all(self) -> list[Event]:
@@ -89,7 +89,7 @@ class Seen:
         for each in self.counts:
             told[each.kind, each.queue, each.topic] += each.count
         assert told == Counter(
-            (type(each), each.queue, each.topic) for each in self.all if isinstance(each, JobEvent)
+            (type(each), each.queue, each.topic) for each in self.all if isinstance(each, RunEvent)
         )
 
 
@@ -352,8 +352,8 @@ async def test_what_only_counts_gets_numbers_and_no_event_is_made(
 ):
     """The waits and durations are there, in the buckets of the histograms."""
     ids = await submit_many(store, "work", 8)
-    counts: list[EventCount] = []
-    store.events.subscribe(counts.extend, [EventCount])
+    counts: list[RunCount] = []
+    store.events.subscribe(counts.extend, [RunCount])
     monkeypatch.setattr("pulsed.engine.worker.run_events._event", None)
 
     async def work(n: int) -> None:

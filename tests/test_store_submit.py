@@ -10,7 +10,7 @@ from pulsed.model.backoff import Backoff
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, NewJob, Status
 from pulsed.model.outcome import Succeeded
-from pulsed.store.sql.columns import NEW_JOB
+from pulsed.store.sql.columns import NEW_JOB, NOT_STORED
 from tests.support.jobs import (
     EVERYTHING,
     a_job,
@@ -127,7 +127,7 @@ async def test_times_keep_their_microseconds(store, clock):
     assert found.next_run_at == clock.after(0.000001)
 
 
-STORED = [*NEW_JOB.keys() - {"id", "delay", "at"}, "status", "next_run_at", "submitted_at"]
+STORED = [*NEW_JOB.keys() - {"id", *NOT_STORED}, "status", "next_run_at", "submitted_at"]
 
 SAYS_MORE = {
     "queue": "mail",
@@ -146,12 +146,15 @@ SAYS_MORE = {
     "parent_id": uuid4(),
     "parent_step": "ship|1",
     "outlives": True,
+    "key_for": "60.5",
+    "on_duplicate": "replace",
 }
 """Of every field that a job need not have, a value."""
 
 
 async def test_every_field_can_be_tested_here():
-    told = {*SAYS_MORE, "id", "occurrence"}  # an occurrence is its schedule's only once
+    # An occurrence is its schedule's only once, and a key is held once.
+    told = {*SAYS_MORE, "id", "occurrence", "key"}
     assert told == set(NewJob.__struct_fields__)
 
 

@@ -310,3 +310,45 @@ async def test_living_parents_keep_their_children(backend, clock):
             backend, scenario, statement, "j.parent_id IS NOT NULL AND", instead="1 = 0 AND"
         )
         backend.empty()
+
+
+@pytest.mark.parametrize(
+    "column, value, guard, instead",
+    [
+        ("kind", "'SIGNAL'", "AND s.kind = 'SLEEP'", ""),
+        ("state", "'DONE'", "AND s.state = 'OPEN'", ""),
+        ("until", "until - 2 * (until - started_at)", "AND s.until > ", "AND s.until <> "),
+    ],
+    ids=["a sleep", "open", "not over"],
+)
+async def test_a_job_that_is_run_now_ends_only_open_sleeps_that_are_not_over(
+    backend, column, value, guard, instead
+):
+    """A deadline of another wait stays, and so does what is decided: a replay reads both."""
+
+    async def scenario(store, backend):
+        run = await running(store)
+        await suspended(store, run, StepKind.SLEEP, delay=60)
+        backend.execute(f"UPDATE pulse_checkpoints SET {column} = {value}")
+        read = "SELECT kind, state, until FROM pulse_checkpoints"
+        before = backend.execute(read)
+        backend.clock.advance(1)
+        assert await store.expedite([run.job_id]) == {run.job_id: (True, Status.WAITING)}
+        assert backend.execute(read) == before
+
+    await check(backend, scenario, "end_sleeps", guard, instead=instead)
+
+
+async def test_a_job_that_is_run_now_leaves_the_sleeps_of_others_alone(backend):
+    async def scenario(store, backend):
+        first, second = await running(store), await running(store)
+        for run in (first, second):
+            await suspended(store, run, StepKind.SLEEP, delay=60)
+        (before,) = (await store.workflows.history(second.job_id)).checkpoints
+        backend.clock.advance(1)
+        await store.expedite([first.job_id])
+        assert (await store.workflows.history(second.job_id)).checkpoints == [before]
+
+    await check(
+        backend, scenario, "end_sleeps", "WHERE job_id ", instead=f"WHERE {ALWAYS} OR job_id "
+    )

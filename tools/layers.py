@@ -66,6 +66,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"workflow"},
         {"context"},
         {"process", "stats", "upkeep"},
+        {"submissions"},
         {"worker"},
         {"doctor"},
         {"overview"},

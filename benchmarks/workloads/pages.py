@@ -34,15 +34,15 @@ SHARE = {"postgres": 1, "sqlite": 5}
 PAGE = f"{PULSED}, "
 COLD, WARM, PROCESSOR = "p95 ms", "p95 ms, warm", "ms of processor"
 ALONE, WATCHED = f"{PULSED}, no tab open", f"{PULSED}, ten tabs open"
-MEMORY = "MB resident"
+MEMORY, PICKUP = "MB resident", "pick-up, p50 ms"
 TABS = (
     *("overview", "overview, 24 h", "jobs", "jobs, status:dead", "jobs, topic:mail*", "queues"),
     *("queue", "workflows", "workers", "job, a workflow with children"),
 )
 """The pages of the open tabs."""
-ROUNDS = 5
+ROUNDS = 20
 """Times that every page is requested before the first look at the memory."""
-BEFORE, AFTER = f"{PULSED}, after the first requests", f"{PULSED}, after all requests"
+MEMORY_BEFORE, MEMORY_AFTER = f"{PULSED}, after the first requests", f"{PULSED}, after all requests"
 
 
 def jobs_of(engine: str, scale: Scale) -> int:
@@ -162,11 +162,11 @@ def _measure_memory(database: Database, results: Results, scale: Scale, found: W
         for _ in range(ROUNDS):
             _request_all(serving.port, pages)
         before = serving.memory()
-        for _ in range(ROUNDS * scale.visits // 10):
+        for _ in range(ROUNDS * scale.visits // 40):
             _request_all(serving.port, pages)
         after = serving.memory()
-    results.add("pages", database.engine, BEFORE, MEMORY, before)
-    results.add("pages", database.engine, AFTER, MEMORY, after)
+    results.add("pages", database.engine, MEMORY_BEFORE, MEMORY, before)
+    results.add("pages", database.engine, MEMORY_AFTER, MEMORY, after)
 
 
 def _request_all(port: int, pages: Sequence[str]) -> None:
@@ -194,7 +194,7 @@ def _measure_tabs(database: Database, results: Results, scale: Scale, found: Wee
                     serving = stack.enter_context(DashboardProcess(database))
                     stack.enter_context(open_tabs(serving.port, addresses_open))
                     used, began = serving.cpu_seconds(), time.monotonic()
-                waits = _pickups(database, scale.pickups // 4)
+                waits = _pickups(database, scale.pickups // 8)
                 batch = enqueue(database, scale.drain)
                 rate = drain(database, batch, limit=scale.drain_limit).rate
                 if addresses_open:

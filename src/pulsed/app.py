@@ -43,6 +43,7 @@ from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import URL_VARIABLE, StoreSettings
 
 if TYPE_CHECKING:
+    from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
     from pulsed.engine.worker.worker import Exit, Worker
 
@@ -64,7 +65,7 @@ class Pulse(CodeAround):
         imports: Modules that declare jobs; loaded when a worker starts or a topic is looked up.
         retention: When workers remove finished jobs: by default, seven days after their end. Dead
             letters are kept. ``Retention.forever()`` keeps everything.
-        stats: Whether workers record statistics of their runs, for ``app.stats``.
+        stats: Whether to record statistics of runs and of enqueued jobs, for ``app.stats``.
         retry: How database operations are retried. ``RetryPolicy.disabled()`` turns retries off,
             those of claims as well unless you give ``dequeue_retry``.
         retry_attempts: A shorthand for the default ``retry`` with this number of attempts.
@@ -120,6 +121,7 @@ class Pulse(CodeAround):
         )
         self._registry = Registry()
         self._store: Store | None = None
+        self._submissions: SubmissionRecorder | None = None
         self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry, self._arounds)
@@ -341,8 +343,16 @@ class Pulse(CodeAround):
                 if self._store is None:
                     store = open_store(self.url, self._settings)
                     store.events = self._events
+                    self._submissions = self._recorder_of(store)
                     self._store = store
         return self._store
+
+    def _recorder_of(self, store: Store) -> SubmissionRecorder | None:
+        if not self._records_stats or store.is_remote:  # a server counts by itself
+            return None
+        from pulsed.engine.submissions import SubmissionRecorder  # noqa: PLC0415 - only producers
+
+        return SubmissionRecorder(store)
 
     @property
     def retention(self) -> Retention:
@@ -384,6 +394,8 @@ class Pulse(CodeAround):
 
     async def aclose(self) -> None:
         """Close the connections; the next use opens new ones."""
+        if self._submissions is not None:
+            await self._submissions.close()
         if self._store is not None:
             await self._store.aclose()
 

@@ -11,7 +11,7 @@ import pytest
 
 from pulsed.listen_address import ListenAddress
 from pulsed.metrics.counts import ProcessCounts
-from pulsed.model.events import EventCount
+from pulsed.model.events import RunCount
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.commands import Command, run, until
 from tests.support.scrapes import Reply, get, scrape
@@ -132,8 +132,8 @@ async def test_counting_takes_less_than_a_twentieth_of_a_run(tmp_path: Path):
 
     async def work(n: int) -> None: ...
 
-    store, heard = SqliteStore(tmp_path / "jobs.db"), list[list[EventCount]]()
-    store.events.subscribe(lambda events: heard.append(list(events)), {EventCount})
+    store, heard = SqliteStore(tmp_path / "jobs.db"), list[list[RunCount]]()
+    store.events.subscribe(lambda events: heard.append(list(events)), {RunCount})
     whole = []
     for _ in range(3):
         ids = await submit_many(store, "work", 1_000)

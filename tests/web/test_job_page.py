@@ -2,17 +2,26 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
 from pulsed import Backoff, Context, Job, Pulse, Status
+from pulsed.model.outcome import Succeeded
+from pulsed.model.step import StepKind
 from pulsed.web import Basic, Local, Redaction, Role, dashboard
 from pulsed.web.pages import job as job_page
+from pulsed.web.runs import Scale
 from tests.support.apps import working
+from tests.support.backends import only_sqlite
+from tests.support.checkpoints import a_family, suspended
+from tests.support.jobs import settle
 from tests.support.visits import Tab
 from tests.support.workers import until
+
+sqlite = only_sqlite
 
 HOSTILE = "<script>alert('x')</script>\"'&amp;<img src=x onerror=alert(1)>"
 
@@ -271,3 +280,49 @@ async def test_what_is_hidden_is_configured(shop):
     page = await tab.get(f"/jobs/{job.id}")
     assert '"user": "••••••"' in page.text
     assert '"password": "••••••"' in page.text
+
+
+# -- workflows as pictures ------------------------------------------------------------------------
+
+
+async def test_a_fan_out_of_any_size_is_read_with_as_many_queries(sqlite, monkeypatch):
+    numbers = []
+    store = sqlite.open()
+    for children in (40, 200):
+        parent, runs = await a_family(store, children)
+        for run in runs[: children // 2]:
+            await settle(store, run, Succeeded("1"))
+        await suspended(store, parent, StepKind.FAN_OUT)
+        verbs: list[str] = []
+        perform = store.perform
+
+        async def counted(verb, verbs=verbs, perform=perform):
+            verbs.append(verb.name)
+            return await perform(verb)
+
+        monkeypatch.setattr(store, "perform", counted)
+        view = await job_page.read_view(store, parent.job_id, 0, 0)
+        monkeypatch.undo()
+        [step] = view.tree.steps
+        assert step.children is not None
+        assert (step.children.total, len(step.children.shown) <= 30) == (children, True)
+        numbers.append(len(verbs))
+    await store.aclose()
+    assert numbers[0] == numbers[1] < 60
+
+
+def test_time_without_work_is_drawn_shorter_when_there_is_much_of_it():
+    begin = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def at(second: float) -> datetime:
+        return begin + timedelta(seconds=second)
+
+    folded = Scale(begin, at(10_000), [(begin, at(10)), (at(50), at(60)), (at(55), at(58))])
+    places = [folded.place(at(second)) for second in (0, 10, 50, 60, 10_000)]
+    assert folded.is_folded
+    assert places == sorted(places)
+    assert (places[1], round(places[3] - places[2], 6), places[4]) == (30, 30, 100)
+    assert places[2] - places[1] > 1  # a wait of 40 s stays visible beside one of hours
+    for work in ([], [(begin, at(70))]):
+        linear = Scale(begin, at(100), work)
+        assert [linear.place(at(second)) for second in (0, 25, 100, 200)] == [0, 25, 100, 100]

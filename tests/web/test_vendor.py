@@ -37,5 +37,6 @@ def test_a_wheel_has_them(tmp_path):
     [wheel] = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"pulsed/web/static/vendor/{name}" for name in listed()} <= names
+    assert [name for name in names if name.endswith(".webp")] == []  # the pictures of the docs
     licences = {name.rsplit("/", 1)[-1] for name in names if ".dist-info/licenses/" in name}
     assert licences == {"LICENSE", *(name for name in listed() if name.endswith(".LICENSE"))}

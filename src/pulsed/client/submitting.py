@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from pulsed.engine.around import Around
-from pulsed.engine.enqueuing import enqueuing, publish_enqueued
+from pulsed.engine.enqueuing import enqueuing, publish_enqueued, stored_jobs
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import JobRow, NewJob
 from pulsed.store.base import Store
@@ -34,7 +34,7 @@ async def submit(
         submitted = await _submit(store, ready, connection)
     if fresh_ids:
         submitted = submitted.of_fresh_ids()
-    publish_enqueued(store.events, _stored(ready, submitted))
+    publish_enqueued(store.events, stored_jobs(ready, submitted))
     if submitted.holders:
         return await _with_holders(store, ready, submitted, connection), submitted
     return ready, submitted
@@ -68,13 +68,6 @@ async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Subm
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)
         raise
-
-
-def _stored(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob]:
-    """Return the jobs without those that are known to have existed."""
-    if not submitted.existing and not submitted.holders:
-        return jobs
-    return [job for n, job in enumerate(jobs) if submitted.is_new(n) is not False]
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:

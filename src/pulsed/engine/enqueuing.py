@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from pulsed.engine.around import Around, enter_plain
 from pulsed.errors import ConfigError
 from pulsed.handler.options import checked_option
-from pulsed.model.events import EventCount, JobEnqueued
+from pulsed.model.events import EnqueueCount, JobEnqueued
 from pulsed.model.job import NewJob
 from pulsed.store.event_bus import Events
+from pulsed.store.results import Submitted
 
 
 class OutgoingJob:
@@ -74,16 +75,19 @@ def enqueuing(arounds: Sequence[Around], jobs: Sequence[NewJob]) -> Iterator[Seq
         raise ConfigError("@app.around_enqueue caught the error of an enqueue; let it pass.")
 
 
+def stored_jobs(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob]:
+    """Return the jobs without those that are known not to have been stored."""
+    if not submitted.existing and not submitted.holders:
+        return jobs
+    return [job for n, job in enumerate(jobs) if submitted.is_new(n) is not False]
+
+
 def publish_enqueued(events: Events, jobs: Collection[NewJob]) -> None:
     """Publish that jobs were stored, with the time of this process."""
     wanted = events.wanted
-    if JobEnqueued not in wanted and EventCount not in wanted:
-        return
-    at = datetime.now(UTC)
-    if EventCount in wanted:
+    if EnqueueCount in wanted:
         lanes = Counter((job.queue, job.topic) for job in jobs)
-        events.publish(
-            [EventCount(JobEnqueued, *lane, at, None, n, 0.0, {}) for lane, n in lanes.items()]
-        )
+        events.publish([EnqueueCount(*lane, count) for lane, count in lanes.items()])
     if JobEnqueued in wanted:
+        at = datetime.now(UTC)
         events.publish([JobEnqueued(job.id, job.topic, job.queue, at) for job in jobs])

@@ -13,7 +13,7 @@ import logging
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -22,12 +22,12 @@ from uuid import UUID
 from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
 from pulsed.model.events import (
-    EventCount,
     JobDeadLettered,
-    JobEvent,
     JobRetryScheduled,
     Published,
     RunCancelled,
+    RunCount,
+    RunEvent,
     RunFailed,
     RunStarted,
     RunSucceeded,
@@ -61,7 +61,7 @@ MOST_MINUTES = int(LATEST // MINUTE) + 1
 """Minutes that are kept while flushes fail; the database would ignore older ones."""
 A_MINUTE = timedelta(seconds=MINUTE)
 
-COUNTS: dict[type[JobEvent], str] = {
+COUNTS: dict[type[RunEvent], str] = {
     RunStarted: "started",
     RunSucceeded: "succeeded",
     JobRetryScheduled: "failed",
@@ -98,7 +98,7 @@ class StatsRecorder:
     def start(self) -> None:
         """Count the worker's runs from now on."""
         if self._worker_id is not None:
-            self._unsubscribe = self._store.events.subscribe(self._count_own, {EventCount, *ERRORS})
+            self._unsubscribe = self._store.events.subscribe(self._count_own, {RunCount, *ERRORS})
 
     def stop(self) -> None:
         """Count nothing more."""
@@ -150,7 +150,7 @@ class StatsRecorder:
             minute for minute in self._minutes[:-1] if minute.has_changed
         ] + self._minutes[-1:]
 
-    def count(self, events: Sequence[JobEvent]) -> None:
+    def count(self, events: Sequence[RunEvent]) -> None:
         """Count events that happened at the same time."""
         for counted in counts_of(events):
             self._minute_of(counted.at).count(counted)
@@ -158,15 +158,21 @@ class StatsRecorder:
             if isinstance(event, RunFailed):
                 self._minute_of(event.at).count_error(event)
 
-    def _count_own(self, published: Sequence[EventCount | RunFailed]) -> None:
+    def _count_own(self, published: Sequence[RunCount | RunFailed]) -> None:
         """Count what happened to the worker's own runs; watchdogs call ``count`` instead."""
         for each in published:
             if each.worker_id != self._worker_id:
                 continue
-            if isinstance(each, EventCount):
+            if isinstance(each, RunCount):
                 self._minute_of(each.at).count(each)
             elif each.waited is not None:  # None: a watchdog's
                 self._minute_of(each.at).count_error(each)
+
+    def count_submitted(self, lanes: Mapping[LaneKey, int], at: datetime) -> None:
+        """Count jobs that were enqueued, by queue and topic."""
+        minute = self._minute_of(at)
+        for (queue, topic), count in lanes.items():
+            minute.count_submitted(queue, topic, count)
 
     def _minute_of(self, at: datetime) -> _Minute:
         """Return the minute to count in.
@@ -216,7 +222,7 @@ class _Minute:
         self._changed |= {(each.queue or OTHERS, each.topic or OTHERS) for each in rollups}
         self._changed_errors |= {(each.queue, each.topic, each.error) for each in errors}
 
-    def count(self, counted: EventCount) -> None:
+    def count(self, counted: RunCount) -> None:
         """Count events of one kind, queue and topic."""
         name = COUNTS.get(counted.kind)
         if name is None:
@@ -225,6 +231,10 @@ class _Minute:
         lane.counts[name] += counted.count
         durations = lane.wait if counted.kind is RunStarted else lane.run
         durations.add(counted.seconds, counted.buckets)
+
+    def count_submitted(self, queue: str, topic: str, count: int) -> None:
+        """Count jobs that were enqueued."""
+        self._lane(queue, topic).counts["submitted"] += count
 
     def count_error(self, event: RunFailed) -> None:
         """Count an error, and keep its message."""

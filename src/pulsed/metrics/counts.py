@@ -11,9 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from pulsed.model.events import (
-    EventCount,
+    EnqueueCount,
     JobDeadLettered,
-    JobEnqueued,
     JobEvent,
     JobRetryScheduled,
     JobsClaimed,
@@ -21,6 +20,7 @@ from pulsed.model.events import (
     ListenerChanged,
     Published,
     RunCancelled,
+    RunCount,
     RunHandedBack,
     RunLeaseLost,
     RunSnoozed,
@@ -57,7 +57,7 @@ _DECIDED = frozenset(
 """The outcomes whose durations are counted, as the statistics in the database do."""
 
 COUNTED: frozenset[type[Published]] = frozenset(
-    {EventCount, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged}
+    {RunCount, EnqueueCount, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged}
 )
 
 K = TypeVar("K", bound=Hashable)
@@ -139,8 +139,10 @@ class ProcessCounts:
 
     def _add(self, event: Published) -> None:
         match event:
-            case EventCount():
-                self._add_counted(event)
+            case RunCount():
+                self._add_runs(event)
+            case EnqueueCount():
+                self.lanes[event.queue, event.topic].enqueued += event.count
             case JobsClaimed():
                 claims = self.claims[event.queue]
                 claims.jobs += event.jobs
@@ -152,11 +154,9 @@ class ProcessCounts:
             case ListenerChanged():
                 self.listening = event.connected
 
-    def _add_counted(self, counted: EventCount) -> None:
+    def _add_runs(self, counted: RunCount) -> None:
         lane = self.lanes[counted.queue, counted.topic]
-        if counted.kind is JobEnqueued:
-            lane.enqueued += counted.count
-        elif counted.kind is RunStarted:
+        if counted.kind is RunStarted:
             lane.wait.add(counted.seconds, counted.buckets)
         else:
             position = _POSITIONS[counted.kind]

@@ -2,7 +2,7 @@
 
 An event says what is written in the database, as the process knows it that wrote it. Only
 subscribers cause events to be made; ``store/event_bus.py`` delivers them. They are msgspec structs,
-because some are made once per job. What only counts takes ``EventCount``, one for a batch.
+because some are made once per job. What only counts takes ``RunCount`` and ``EnqueueCount``.
 """
 
 from __future__ import annotations
@@ -174,19 +174,19 @@ KINDS: frozenset[type[Event]] = ENDS | {
 """All kinds of events."""
 
 
-class EventCount(msgspec.Struct, frozen=True, gc=False):
-    """How many events of one kind a batch has caused for one topic in one queue.
+class RunCount(msgspec.Struct, frozen=True, gc=False):
+    """How many events of one kind happened to the runs of one topic in one queue.
 
     Metrics and statistics subscribe to this: an object for each run would cost more than counting
     it. It is not among ``KINDS``, because it repeats what the events say.
     """
 
-    kind: type[JobEvent]
+    kind: type[RunEvent]
     queue: str
     topic: str
     at: datetime
     worker_id: UUID | None
-    """The worker of the runs; None: enqueued jobs, or runs whose workers went silent."""
+    """The worker of the runs; None: of several, which went silent."""
     count: int
     seconds: float
     """The sum of the waits of started runs, or of the durations of ended ones…"""
@@ -194,41 +194,49 @@ class EventCount(msgspec.Struct, frozen=True, gc=False):
     """…and how many of them are in each bucket of a histogram."""
 
 
-Published: TypeAlias = Event | EventCount
+class EnqueueCount(msgspec.Struct, frozen=True, gc=False):
+    """How many jobs of one topic were enqueued in one queue: the count of ``JobEnqueued``."""
+
+    queue: str
+    topic: str
+    count: int
+
+
+Published: TypeAlias = Event | RunCount | EnqueueCount
 """What can be subscribed to."""
 
-CountKey: TypeAlias = tuple[type[JobEvent], str, str]
+CountKey: TypeAlias = tuple[type[RunEvent], str, str]
 """A kind, a queue and a topic."""
 
 
-def event_counts(
+def run_counts(
     durations: Mapping[CountKey, Sequence[float]], at: datetime, worker_id: UUID | None
-) -> list[EventCount]:
+) -> list[RunCount]:
     """Return the counts of events that took so long; less than no time is none."""
-    return [_event_count(key, at, worker_id, len(each), each) for key, each in durations.items()]
+    return [_run_count(key, at, worker_id, len(each), each) for key, each in durations.items()]
 
 
-def counts_of(events: Iterable[JobEvent], worker_id: UUID | None = None) -> list[EventCount]:
+def counts_of(events: Iterable[RunEvent], worker_id: UUID | None = None) -> list[RunCount]:
     """Return the counts of events that happened at the same time."""
-    found: dict[CountKey, list[JobEvent]] = {}
+    found: dict[CountKey, list[RunEvent]] = {}
     for event in events:
         found.setdefault((type(event), event.queue, event.topic), []).append(event)
     return [
-        _event_count(key, each[0].at, worker_id, len(each), [*_durations(each)])
+        _run_count(key, each[0].at, worker_id, len(each), [*_durations(each)])
         for key, each in found.items()
     ]
 
 
-def _durations(events: Iterable[JobEvent]) -> Iterator[float]:
+def _durations(events: Iterable[RunEvent]) -> Iterator[float]:
     for event in events:
         seconds = event.waited if isinstance(event, RunStarted) else getattr(event, "ran", None)
         if seconds is not None:
             yield seconds
 
 
-def _event_count(
+def _run_count(
     key: CountKey, at: datetime, worker_id: UUID | None, count: int, durations: Sequence[float]
-) -> EventCount:
+) -> RunCount:
     if durations and min(durations) < 0.0:
         durations = [max(0.0, seconds) for seconds in durations]
-    return EventCount(*key, at, worker_id, count, sum(durations), buckets_of(durations))
+    return RunCount(*key, at, worker_id, count, sum(durations), buckets_of(durations))

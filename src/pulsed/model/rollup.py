@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
+from operator import add
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pulsed.errors import InvalidOption
@@ -130,7 +131,7 @@ class Histogram:
 
     def __add__(self, other: Histogram) -> Histogram:
         """Return the histogram of the durations of both."""
-        counts = map(sum, zip(self.counts, other.counts, strict=True))
+        counts = map(add, self.counts, other.counts)
         return Histogram(tuple(counts), self.seconds + other.seconds)
 
 
@@ -201,7 +202,7 @@ NO_STATS = Stats()
 
 def total(stats: Iterable[Stats]) -> Stats:
     """Return what happened in all of these."""
-    return sum(stats, NO_STATS)
+    return sum((each for each in stats if each is not NO_STATS), NO_STATS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -53,6 +54,16 @@ _own: ContextVar[OwnRetry] = ContextVar("pulsed_own_retry", default=_STORES_OWN)
 def use_own_retry(own: OwnRetry) -> None:
     """Use these policies for the rest of this task, and in all tasks that it starts."""
     _own.set(own)
+
+
+@contextmanager
+def own_retry(own: OwnRetry) -> Iterator[None]:
+    """Use these policies inside of the block."""
+    token = _own.set(own)
+    try:
+        yield
+    finally:
+        _own.reset(token)
 
 
 def retry_of(options: RetryOptions) -> RetryPolicy:

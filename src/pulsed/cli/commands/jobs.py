@@ -186,7 +186,7 @@ def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -
     """Count jobs by status, up to 50,000 of each.
 
     With other filters than --status and --parent, the newest 50,000 jobs are scanned; with
-    --payload, the newest 20,000.
+    --payload, the newest 10,000.
 
     \b
     Example:

@@ -21,7 +21,7 @@ examples:
   pulsed stats --since 24h
   pulsed stats --queue mail --json | jq '{topic, succeeded, failed, run_p95}'"""
 
-COUNTS = ("STARTED", "OK", "FAILED", "DEAD")
+COUNTS = ("ENQUEUED", "STARTED", "OK", "FAILED", "DEAD")
 TIMES = ("WAIT P50", "WAIT P95", "RUN P50", "RUN P95")
 MOST_ERRORS = 10
 
@@ -39,10 +39,10 @@ def stats(
     topic: str | None,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Show how many runs began, succeeded and failed, how long they waited and took, and errors.
+    """Show how many jobs were enqueued, how their runs ended, how long they took, and errors.
 
-    Workers write these numbers every five seconds. They are kept for 30 days, unless the app's
-    retention says otherwise.
+    Workers and producers write these numbers every five seconds. They are kept for 30 days, unless
+    the app's retention says otherwise.
     """
     with database.store() as store:
         begin = since or run_blocking(store.now()) - timedelta(hours=1)
@@ -59,7 +59,7 @@ def stats(
         if totals.is_cut:
             say("there are more queues and topics: --queue or --topic shows one of them")
     else:
-        say("no run began or ended in this time")
+        say("no job was enqueued, and no run began or ended in this time")
 
 
 def _as_json(rollup: Rollup) -> dict[str, Any]:
@@ -88,10 +88,10 @@ def _show_table(totals: list[Rollup]) -> None:
 
 
 def _cells(stats: Stats) -> list[str]:
-    counts = (stats.started, stats.succeeded, stats.failed, stats.dead_lettered)
+    ends = (stats.succeeded, stats.failed, stats.dead_lettered)
     times = (stats.wait.p50, stats.wait.p95, stats.run.p50, stats.run.p95)
     return [
-        *(f"{count:,}" for count in counts),
+        *(f"{count:,}" for count in (stats.submitted, stats.started, *ends)),
         *("-" if seconds is None else format_duration(seconds) for seconds in times),
     ]
 

@@ -21,7 +21,7 @@ from pulsed.engine.error_text import type_name
 from pulsed.engine.worker.run import Run, StopReason
 from pulsed.errors import InvalidPayload, WorkflowError
 from pulsed.model import events as of
-from pulsed.model.events import CountKey, Event, EventCount, event_counts
+from pulsed.model.events import ENDS, CountKey, Event, Published, RunCount, run_counts
 from pulsed.model.job import Assignment, Lease, Status
 from pulsed.model.lifecycle import status_after
 from pulsed.model.outcome import (
@@ -38,6 +38,7 @@ from pulsed.model.timetable import EPOCH
 from pulsed.store.event_bus import Events
 from pulsed.store.results import Accepted
 
+OF_RUNS: frozenset[type[Published]] = ENDS | {of.RunStarted, RunCount}
 FAILURES = (of.JobRetryScheduled, of.JobDeadLettered)
 SECOND = timedelta(seconds=1)
 """To divide by, which is faster than ``total_seconds()``."""
@@ -61,7 +62,7 @@ class RunEvents:
     def started(self, runs: Sequence[Run], claimed_at: float) -> None:
         """Publish that runs start; their jobs were claimed at an instant of the monotonic clock."""
         wanted = self._events.wanted
-        if not wanted:
+        if wanted.isdisjoint(OF_RUNS):
             return
         at = self._clock.at(claimed_at)
         queue = topic = None
@@ -89,7 +90,7 @@ class RunEvents:
     def settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         """Publish how runs ended, after the database has answered their reports."""
         wanted = self._events.wanted
-        if not wanted:
+        if wanted.isdisjoint(OF_RUNS):
             return
         at = self._clock.now()
         published: list[Event] = []
@@ -120,8 +121,8 @@ class RunEvents:
     def _publish_counts(self) -> None:
         self._timer = None
         counted, self._counted = self._counted, {}
-        if EventCount in self._events.wanted:
-            self._events.publish(event_counts(counted, self._counted_at, self._worker_id))
+        if RunCount in self._events.wanted:
+            self._events.publish(run_counts(counted, self._counted_at, self._worker_id))
 
     def close(self) -> None:
         """Publish what is left."""

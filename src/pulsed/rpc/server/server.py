@@ -21,6 +21,7 @@ from grpc_health.v1.health import aio as health
 
 from pulsed.engine.load import LoadReader
 from pulsed.engine.stats import StatsRecorder
+from pulsed.engine.submissions import SubmissionRecorder
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
@@ -116,6 +117,7 @@ class Server:
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
         self._scheduler = Scheduler(store)
         self._recorder = StatsRecorder(store)
+        self._submissions = SubmissionRecorder(store) if self.options.stats else None
         self._scopes = Scopes(store)
         self._services = services(
             Backend(
@@ -228,6 +230,9 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._recorder.close()
+        if self._submissions is not None:
+            await self._submissions.close()
+            self._submissions.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain_timeout):
                 await self.dispatcher.given_back()

@@ -49,7 +49,7 @@ class RollupStatements(StatementGroup):
         values = ", ".join(f"{name} = excluded.{name}" for name in FIGURES)
         return f"""{self._insert(d, d.rollups, KEY, FIGURES, ROLLUP)} WHERE {_in_time(d)}
             {_on_conflict(KEY)} DO UPDATE SET {values}
-            WHERE {_summed("excluded", COUNTS)} > {_summed("s", COUNTS)}"""
+            WHERE {is_higher(COUNTS)}"""
 
     @prepared(ERROR)
     def record_errors(self, d: Dialect) -> str:
@@ -57,7 +57,7 @@ class RollupStatements(StatementGroup):
         values = ", ".join(f"{name} = excluded.{name}" for name in ERROR_FIGURES)
         return f"""{self._insert(d, d.error_rollups, ERROR_KEY, ERROR_FIGURES, ERROR)}
             WHERE {_in_time(d)} {_on_conflict(ERROR_KEY)} DO UPDATE SET {values}
-            WHERE excluded.count > s.count"""
+            WHERE {is_higher(("count",))}"""
 
     @prepared(ROLLUP)
     def add_rollups(self, d: Dialect) -> str:
@@ -143,8 +143,12 @@ def _on_conflict(key: tuple[str, ...]) -> str:
     return f"ON CONFLICT ({', '.join(key)}, recorder)"
 
 
-def _summed(relation: str, names: tuple[str, ...]) -> str:
-    return " + ".join(f"{relation}.{name}" for name in names)
+def is_higher(names: tuple[str, ...]) -> str:
+    """Return whether the total that is being written is higher than the stored one."""
+    written, stored = (
+        " + ".join(f"{relation}.{name}" for name in names) for relation in ("excluded", "s")
+    )
+    return f"{written} > {stored}"
 
 
 def _in_time(d: Dialect) -> str:

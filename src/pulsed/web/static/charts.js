@@ -16,10 +16,11 @@
 
   const kinds = {
     rate: {
-      columns: ["succeeded", "failed"],
+      columns: ["succeeded", "failed", "submitted"],
       series: () => [
         { label: "succeeded", stroke: color("--chart-good"), fill: color("--chart-good") + "22", width: 1.5, value: (_, v) => rate(v), points: { show: false } },
         { label: "failed", stroke: color("--chart-bad"), fill: color("--chart-bad") + "aa", width: 1, value: (_, v) => rate(v), points: { show: false } },
+        { label: "enqueued", stroke: color("--calm"), width: 1, dash: [4, 3], value: (_, v) => rate(v), points: { show: false } },
       ],
       values: (_, ticks) => ticks.map(rate),
     },

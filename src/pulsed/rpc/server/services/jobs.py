@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulsed.engine.enqueuing import publish_enqueued, stored_jobs
 from pulsed.errors import JobNotFound
 from pulsed.handler.options import checked_count
 from pulsed.model.audit import LONGEST_LOG
@@ -40,7 +41,9 @@ class JobService:
         jobs = await self._converted(checks.new_job, request.jobs, request, caller)
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_parents(jobs, caller)
-        return results.submitted_message(await self._store.submit(jobs))
+        submitted = await self._store.submit(jobs)
+        publish_enqueued(self._store.events, stored_jobs(jobs, submitted))
+        return results.submitted_message(submitted)
 
     async def get_job(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:
         job_id = checks.job_id_of(request.job_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
+from pulsed.engine.enqueuing import publish_enqueued
 from pulsed.engine.upkeep.scheduler import template
 from pulsed.errors import ScheduleNotFound
 from pulsed.handler.options import checked_count, checked_name
@@ -150,6 +151,7 @@ class ScheduleService:
         job = template(row, row.spec, job_id)
         by = operator_of(request, caller)
         await self._store.schedules.run_now(_app(request), request.name, job, by=by)
+        publish_enqueued(self._store.events, [job])
         return pb.RunScheduleNowResponse(job_id=str(job_id))
 
     async def list_schedule_jobs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulsed.engine.enqueuing import publish_enqueued
 from pulsed.errors import checked_seconds
 from pulsed.handler import clean_text
 from pulsed.handler.options import checked_count
@@ -49,6 +50,7 @@ class UpkeepService:
     ) -> pb.FireSchedulesResponse:
         fires = [checks.fire(message) for message in request.fires]
         jobs = await self._store.schedules.fire(fires)
+        publish_enqueued(self._store.events, jobs)
         return pb.FireSchedulesResponse(job_ids=[str(job.id) for job in jobs])
 
     async def set_schedule_error(

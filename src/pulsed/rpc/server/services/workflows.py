@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pulsed.engine.enqueuing import publish_enqueued
 from pulsed.handler.options import checked_name
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.step import Checkpoint
@@ -72,6 +73,7 @@ class WorkflowService:
         await self._scopes.check_new(jobs, caller)
         await self._scopes.check_leases([lease], caller)
         await self._store.workflows.add_children(lease, jobs)
+        publish_enqueued(self._store.events, jobs)
         return pb.FanOutResponse()
 
     async def get_outcomes(
