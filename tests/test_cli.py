@@ -270,7 +270,7 @@ class TestEnqueue:
         shown = run("jobs", "show", hourly.stdout.strip(), "--format", "table", "--url", url).stdout
         assert "key         h, held until 20" in shown
         listed = run("jobs", "list", "--key", "k", "--json", "--url", url).stdout
-        assert [job["id"] for job in json.loads(listed)] == [first.stdout.strip()]
+        assert [json.loads(line)["id"] for line in listed.splitlines()] == [first.stdout.strip()]
 
     def test_by_name_without_an_app(self, url, live):
         result = run(
