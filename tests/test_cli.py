@@ -259,9 +259,11 @@ class TestLoading:
 
 
 class TestEnqueue:
+    @pytest.mark.usefixtures("live")
     def test_a_key_prints_its_holder_or_fails(self, url):
         held = ["enqueue", "t", "--key", "k", "--url", url]
         first = run(*held)
+        assert first.exit_code == 0, first.output
         assert run(*held, "n=2").stdout == first.stdout
         refused = run(*held, "--on-duplicate", "raise")
         assert (refused.exit_code, refused.stdout) == (1, "")
