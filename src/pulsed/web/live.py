@@ -22,8 +22,9 @@ T = TypeVar("T")
 log = logging.getLogger("pulsed.ui")
 
 MOST_STREAMS = 200
-KEEP_ALIVE = 15.0
-"""Seconds after which a stream without news sends a comment, so that proxies keep it open."""
+LONGEST_STREAM = 15.0
+"""Seconds after which a stream ends and the tab opens another one. A host application that stops
+waits for open answers, and a proxy closes those that are silent for long."""
 
 
 class Hub(Generic[T]):
@@ -51,13 +52,14 @@ class Hub(Generic[T]):
             if self._polling is None or self._polling.done():
                 self._polling = asyncio.create_task(self._poll())
             seen = 0
+            end = asyncio.get_running_loop().time() + LONGEST_STREAM
             while True:
                 try:
-                    async with asyncio.timeout(KEEP_ALIVE), self._changed:
+                    async with asyncio.timeout_at(end), self._changed:
                         await self._changed.wait_for(partial(self._is_newer, seen))
                 except TimeoutError:
-                    yield b": still here\n\n"
-                    continue
+                    yield b"event: again\ndata: {}\n\n"
+                    return
                 seen = self._version
                 yield b"event: summary\ndata: " + (self._latest or b"{}") + b"\n\n"
         finally:

@@ -38,6 +38,7 @@
       document.body.dispatchEvent(new CustomEvent("pulsed:tick", { detail: summary }));
       refresh();
     });
+    stream.addEventListener("again", () => { disconnect(); connect(); });
     stream.onerror = () => say("not connected", "bad");
   }
   function disconnect() { if (stream) { stream.close(); stream = null; } }
