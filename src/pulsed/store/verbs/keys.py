@@ -60,35 +60,17 @@ def store(engine: Engine, jobs: Sequence[NewJob], insert: Insert) -> Script[Stor
     changing = [(job.topic, job.key) for job in jobs if job.key and _may_change_holder(job)]
     if len(changing) > 1:  # holders are changed after others were inserted: not in that order
         yield from engine.lock_keys(changing)
-    found = set[int]()
-    holders: dict[int, UUID] = {}
-    replaced = set[int]()
+    found, holders, replaced = set[int](), dict[int, UUID](), set[int]()
     for _ in range(MOST_ROUNDS):
         missing = yield from insert(engine, [jobs[n] for n in left])
         left = [n for place, n in enumerate(left) if place in missing]
-        if not left:
-            return Stored(frozenset(found), holders, frozenset(replaced))
-        conflicts = yield from _conflicts(engine, jobs, left)
-        found |= {each.position for each in conflicts if each.has_its_id}
-        of_keys = [each for each in conflicts if not each.has_its_id and each.holder]
-        lapsed = [each.holder for each in of_keys if each.has_lapsed]
-        if lapsed:
-            yield Statement(engine.keys.release_lapsed, {}, one_column(lapsed))
-        standing = [each for each in of_keys if not each.has_lapsed]
-        refused = next((each for each in standing if _is_refused(jobs[each.position], each)), None)
-        if refused is not None:
-            new = set(range(len(jobs))) - found - holders.keys() - set(left)
-            if new:  # in a caller's own transaction nothing else would take them back
-                ids = one_column(jobs[n].id for n in new)
-                yield Statement(engine.keys.withdraw, {}, ids)
-            raise _duplicate(jobs[refused.position], refused)
-        mine = yield from _replace(engine, jobs, standing)
-        replaced |= mine
-        for each in standing:
-            if each.position in mine or not _replaces(jobs[each.position]):
-                assert each.holder is not None
-                holders[each.position] = each.holder
-        left = [n for n in left if n not in found and n not in holders]
+        if left:
+            stored = set(range(len(jobs))) - {*left} - found - holders.keys()
+            done = yield from _resolve(engine, jobs, left, stored)
+            found |= done.found
+            holders |= done.holders
+            replaced |= done.replaced
+            left = [n for n in left if n not in found and n not in holders]
         if not left:
             return Stored(frozenset(found), holders, frozenset(replaced))
     job = jobs[left[0]]
@@ -96,6 +78,36 @@ def store(engine: Engine, jobs: Sequence[NewJob], insert: Insert) -> Script[Stor
         f"The key {job.key!r} of {job.topic!r} changed hands {MOST_ROUNDS} times while a job with "
         "it was being stored; nothing was stored. Try again."
     )
+
+
+def _resolve(
+    engine: Engine, jobs: Sequence[NewJob], left: list[int], stored: set[int]
+) -> Script[Stored]:
+    """Decide about jobs that were not inserted; one that the answer leaves out may be, now.
+
+    ``stored`` are positions that were inserted before. If a job is refused, they are taken back:
+    in a caller's own transaction, nothing else would do that.
+    """
+    conflicts = yield from _conflicts(engine, jobs, left)
+    of_keys = [each for each in conflicts if not each.has_its_id and each.holder]
+    lapsed = one_column(each.holder for each in of_keys if each.has_lapsed)
+    if lapsed:
+        yield Statement(engine.keys.release_lapsed, {}, lapsed)
+    standing = [each for each in of_keys if not each.has_lapsed]
+    for each in standing:
+        if _is_refused(jobs[each.position], each):
+            if stored:
+                new = one_column(jobs[n].id for n in stored)
+                yield Statement(engine.keys.withdraw, {}, new)
+            raise _duplicate(jobs[each.position], each)
+    replaced = yield from _replace(engine, jobs, standing)
+    holders = {
+        each.position: each.holder
+        for each in standing
+        if each.holder and (each.position in replaced or not _replaces(jobs[each.position]))
+    }
+    found = frozenset(each.position for each in conflicts if each.has_its_id)
+    return Stored(found, holders, frozenset(replaced))
 
 
 def _conflicts(engine: Engine, jobs: Sequence[NewJob], left: list[int]) -> Script[list[Conflict]]:
