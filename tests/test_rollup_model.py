@@ -20,7 +20,9 @@ from pulsed.model.rollup import (
     TEN_MINUTES,
     ErrorRollup,
     Histogram,
+    Point,
     Rollup,
+    Series,
     SeriesRows,
     Stats,
     floor,
@@ -178,3 +180,14 @@ def test_a_series_has_no_gaps():
     series = SeriesRows(found, rows).series()
     assert [point.stats.started for point in series.points] == [0, 0, 0, 4, *[0] * 7]
     assert SeriesRows(found, rows).series(rows[:1]).stats.started == 2
+
+
+def test_the_end_of_a_series_is_one_of_its_last_steps():
+    begin = datetime(2026, 11, 10, tzinfo=UTC)
+    times = [begin + timedelta(hours=n) for n in range(168)]
+    points = [Point(at, Stats(succeeded=n)) for n, at in enumerate(times)]
+    week = Series(begin, begin + timedelta(days=7), HOUR, points)
+    day = week.last(DAY)
+    assert (day.since, day.until, len(day.points)) == (times[144], week.until, 24)
+    assert day.stats.succeeded == sum(range(144, 168))
+    assert Series(begin, begin, HOUR, []).last(DAY).points == []

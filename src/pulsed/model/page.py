@@ -10,7 +10,7 @@ from pulsed.model.job import JobFilter, Status
 
 SEARCHED = 50_000
 """Jobs that one list or count scans, if no index covers its filter."""
-PARSED = 10_000
+PARSED = 6_000
 """Jobs that it scans if it has to parse their payloads."""
 
 T = TypeVar("T")

@@ -330,6 +330,11 @@ class Series(NamedTuple):
         """The sum over all steps."""
         return total(point.stats for point in self.points)
 
+    def last(self, seconds: int) -> Series:
+        """Return its last steps, of so many seconds together."""
+        points = self.points[-(seconds // self.step) :]
+        return self._replace(since=points[0].at if points else self.since, points=points)
+
 
 class Range(NamedTuple):
     """What to read for a series: whole steps, from rows of one span."""

@@ -31,15 +31,20 @@ LATE = A_DAY
 
 
 async def examine(
-    store: Store, retention: Retention | None = None, *, checks: Collection[str] | None = None
+    store: Store,
+    retention: Retention | None = None,
+    *,
+    checks: Collection[str] | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """Return the findings of all checks; without a usable database and schema they end there.
 
     With ``retention``, also check for finished jobs that it should have removed. With ``checks``,
-    make only these of ``CHECKS``, and what the database says about itself.
+    make only these of ``CHECKS``, and what the database says about itself. ``facts`` are that, if
+    they were just read.
     """
     try:
-        facts = await store.check()
+        facts = facts or await store.check()
     except PulsedError as error:
         return [Finding("database", Severity.FAIL, str(error), "nothing else could be checked")]
     found = [Finding("database", Severity.OK, f"{facts['engine']}, {facts['database']}")]

@@ -16,7 +16,7 @@ from pulsed.engine.overview import (
     urgent,
     warnings,
 )
-from pulsed.model.rollup import Errors, Series
+from pulsed.model.rollup import DAY, Errors, Series
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
 from pulsed.web.site import PageCall
 
@@ -64,11 +64,12 @@ async def show(call: PageCall) -> Response:
 async def read_statistics(app: Pulse, span: str) -> OverviewStatistics:
     """Read the statistics of the page: a few reads of rollups, however many jobs there are."""
     stats = app.stats
-    wanted = dict.fromkeys(("1h", "24h", span))
+    wanted = ("1h", "7d") if span == "7d" else ("1h", "24h")  # a week contains its last day
     errors, by_queue, series = await asyncio.gather(
         stats.aerrors(SPANS["1h"], limit=MOST_ERRORS),
         stats.aseries_by("queue", SPANS["1h"]),
         asyncio.gather(*(stats.aseries(SPANS[each]) for each in wanted)),
     )
     found = dict(zip(wanted, series, strict=True))
-    return OverviewStatistics(glance(found["1h"], found["24h"]), found[span], errors, by_queue)
+    day = found["24h"] if "24h" in found else found["7d"].last(DAY)
+    return OverviewStatistics(glance(found["1h"], day), found[span], errors, by_queue)

@@ -29,7 +29,7 @@ from pulsed.web.schedule_form import FIELDS, JSON_FIELDS, changes, faulty_field,
 from pulsed.web.site import PageCall
 from pulsed.wording import format_duration
 
-PAGE_SIZE = 25
+PAGE_SIZE = 15
 FIRES = 50
 """Fires that are shown of each schedule."""
 COMING = 5

@@ -57,7 +57,8 @@ async def examined(call: PageCall) -> Examined:
 
 async def _examine(app: Pulse) -> Examined:
     store = app.store
-    return Examined(await store.check(), await examine(store, app.retention), await store.now())
+    facts = await store.check()
+    return Examined(facts, await examine(store, app.retention, facts=facts), await store.now())
 
 
 async def show(call: PageCall) -> Response:
