@@ -6,10 +6,12 @@ not hide the others.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeAlias
 
 from pulsed.engine.doctor.database import judged
 from pulsed.engine.doctor.finding import CLOCK_TOLERANCE, WAITED_TOO_LONG, Finding, Severity
@@ -20,6 +22,7 @@ from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import SEARCHED
 from pulsed.model.retention import Retention, described
 from pulsed.store.base import Store
+from pulsed.store.blocking import is_blocking
 from pulsed.store.results import Audit, Backlog
 from pulsed.wording import counted, format_duration
 
@@ -60,12 +63,20 @@ async def examine(
     chosen = {name: CHECKS[name] for name in (CHECKS if checks is None else checks)}
     if retention is not None:
         chosen["history"] = partial(_history, retention)
-    for check, check_one in chosen.items():
-        try:
-            found += await check_one(store)
-        except PulsedError as error:
-            found.append(Finding(check, Severity.FAIL, f"could not be checked: {error}"))
-    return found
+    checking = [_checked(store, name, check) for name, check in chosen.items()]
+    if is_blocking():  # without an event loop, one after the other
+        return found + [each for check in checking for each in await check]
+    return found + [each for some in await asyncio.gather(*checking) for each in some]
+
+
+Check: TypeAlias = Callable[[Store], Awaitable[list[Finding]]]
+
+
+async def _checked(store: Store, name: str, check: Check) -> list[Finding]:
+    try:
+        return await check(store)
+    except PulsedError as error:
+        return [Finding(name, Severity.FAIL, f"could not be checked: {error}")]
 
 
 async def _clock(store: Store) -> list[Finding]:
@@ -236,7 +247,7 @@ async def _history(retention: Retention, store: Store) -> list[Finding]:
     return [Finding("history", Severity.WARN, detail, advice)]
 
 
-CHECKS: Mapping[str, Callable[[Store], Awaitable[list[Finding]]]] = {
+CHECKS: Mapping[str, Check] = {
     "clock": _clock,
     "workers": _workers,
     "jobs": _jobs,
