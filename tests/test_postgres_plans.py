@@ -376,7 +376,7 @@ def test_no_search_visits_more_than_its_bound(planner, monkeypatch, analyzed):
 @pytest.mark.parametrize("crowd", ["PENDING", "WAITING", "SUCCEEDED"])
 def test_no_check_of_the_doctor_visits_more_than_its_bound(planner, monkeypatch, crowd):
     """Neither of the due jobs nor of what waits or has ended is the whole table read."""
-    for bound in ("SEARCHED", "MOST_WAITS"):
+    for bound in ("SEARCHED", "AUDITED", "MOST_WAITS"):
         monkeypatch.setattr(reads, bound, 100)
     fill_with(planner, crowd, 5_000)
     for verb in (

@@ -137,7 +137,7 @@ async def test_a_claim_costs_the_same_however_many_topics_a_worker_has(backend, 
 async def test_no_check_of_the_doctor_reads_more_than_its_bound(
     backend, store, monkeypatch, status
 ):
-    for bound in ("SEARCHED", "MOST_WAITS"):
+    for bound in ("SEARCHED", "AUDITED", "MOST_WAITS"):
         monkeypatch.setattr(reads, bound, 100)
 
     async def steps_of_the_checks() -> int:

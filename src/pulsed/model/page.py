@@ -10,6 +10,9 @@ from pulsed.model.job import JobFilter, Status
 
 SEARCHED = 50_000
 """Jobs that one list or count scans, if no index covers its filter."""
+AUDITED = 20_000
+"""Of the newest jobs, how many the doctor checks for broken invariants."""
+
 PARSED = 6_000
 """Jobs that it scans if it has to parse their payloads."""
 

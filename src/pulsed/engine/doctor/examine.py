@@ -19,7 +19,7 @@ from pulsed.engine.doctor.schedules import check_schedules
 from pulsed.engine.why import SILENT_AFTER, is_live, live, no_worker_for
 from pulsed.errors import PulsedError
 from pulsed.model.job import JobFilter, Status
-from pulsed.model.page import SEARCHED
+from pulsed.model.page import AUDITED
 from pulsed.model.retention import Retention, described
 from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking
@@ -135,7 +135,7 @@ async def _jobs(store: Store) -> list[Finding]:
 
 def _count(check: str, number: int, problem: str, audit: Audit) -> Finding:
     if not number:
-        detail = f"consistent: {audit.running:,} running, and the newest {SEARCHED:,} jobs"
+        detail = f"consistent: {audit.running:,} running, and the newest {AUDITED:,} jobs"
         return Finding(check, Severity.OK, detail)
     advice = "pulsed cannot do this: was the table changed by hand? Please report it"
     return Finding(check, Severity.FAIL, f"{number:,} {problem}", advice)

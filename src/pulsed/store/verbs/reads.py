@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.model.job import Failure, JobPlace, JobRow
-from pulsed.model.page import SEARCHED
+from pulsed.model.page import AUDITED, SEARCHED
 from pulsed.store.results import Audit, Backlog, Running
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.reader import Reader
@@ -90,7 +90,7 @@ def read_all(name: str, engine: Engine, statement: Statement, one: Reader[T]) ->
 @verb(VerbKind.READ)
 def audit(engine: Engine, slack: float) -> Script[Audit]:
     """Count the jobs that break an invariant, among a bounded number of them."""
-    params = {"slack": slack, "most": SEARCHED}
+    params = {"slack": slack, "most": AUDITED}
     checks = engine.health
     [(running, leaseless, overdue, longest_ms)] = yield Statement(checks.audit_leases, params)
     [(unleased, overspent)] = yield Statement(checks.audit_newest, params)
