@@ -66,7 +66,8 @@ async def test_no_page_on_sqlite_costs_more_beside_more_jobs(sqlite, monkeypatch
     """Counted in steps of SQLite's machine."""
     for module in (search, reads, retention):
         monkeypatch.setattr(module, "SEARCHED", 100)
-    monkeypatch.setattr(reads, "MOST_WAITS", 100)
+    for bound in ("AUDITED", "MOST_WAITS"):
+        monkeypatch.setattr(reads, bound, 100)
     taken = count_steps(monkeypatch)
     store = sqlite.open()
     tab = tab_on(store)
