@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pulsed.handler import Call
     from pulsed.model.backoff import Backoff, RetryPolicy
     from pulsed.model.job import Status
+    from pulsed.model.limit import Limit, Rate
     from pulsed.model.retention import Retention
     from pulsed.model.schedule import ScheduleState
     from pulsed.model.workflow import collect_all, fail_fast, threshold
@@ -82,6 +83,7 @@ _HOMES = {
     ),
     "pulsed.handler": ("Call",),
     "pulsed.model.job": ("Status",),
+    "pulsed.model.limit": ("Limit", "Rate"),
     "pulsed.model.retention": ("Retention",),
     "pulsed.model.schedule": ("ScheduleState",),
     "pulsed.version": ("__version__",),
@@ -107,10 +109,12 @@ __all__ = [
     "JobNotFound",
     "JobType",
     "KeyNotFound",
+    "Limit",
     "NoRetry",
     "OutgoingJob",
     "Pulse",
     "PulsedError",
+    "Rate",
     "ResultTimeout",
     "Retention",
     "RetryAfter",

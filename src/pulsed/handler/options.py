@@ -15,11 +15,12 @@ from uuid import UUID
 
 from pulsed.errors import LONGEST_DELAY, InvalidOption, checked_seconds
 from pulsed.model.backoff import Backoff
+from pulsed.model.checked import checked_count as checked_count  # noqa: PLC0414 - for others
+from pulsed.model.checked import checked_name as checked_name  # noqa: PLC0414
 from pulsed.model.keys import UNTIL_END, UNTIL_START, OnDuplicate
 
 PRIORITIES = (-100, 100)
 MAX_ATTEMPTS = 10_000
-LONGEST_NAME = 200
 SHORTEST_LEASE = 0.05
 """With a shorter one a worker would do nothing but send heartbeats."""
 SHORTEST_TIMEOUT = 0.001
@@ -36,7 +37,6 @@ OF_KEYS: tuple[str, ...] = ("key_for", "on_duplicate")
 SHORTEST_PERIOD = 0.001
 """Seconds for which a job may hold its key."""
 
-_FORBIDDEN_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f,\u2028\u2029\ud800-\udfff]")
 _FORBIDDEN_IN_KEYS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FORBIDDEN_IN_HEADERS = re.compile("[\x00\ud800-\udfff]")
 
@@ -125,30 +125,6 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if "delay" in checked and "at" in checked:
         raise InvalidOption("delay= and at= both say when the job may start; give one of them.")
     return checked
-
-
-def checked_name(what: str, value: Any) -> str:
-    """Return the name of a queue, topic or tag, or raise ``InvalidOption``."""
-    if not isinstance(value, str):
-        raise InvalidOption(f"The {what} must be a string, not {value!r}.")
-    if not 1 <= len(value) <= LONGEST_NAME:
-        raise InvalidOption(
-            f"The {what} must have 1 to {LONGEST_NAME} characters, not {len(value)}."
-        )
-    if value.isspace() or _FORBIDDEN_IN_NAMES.search(value):
-        raise InvalidOption(
-            f"The {what} must not be blank or contain control characters or commas: {value!a}."
-        )
-    return value
-
-
-def checked_count(what: str, value: Any, least: int, most: int) -> int:
-    """Return an integer of ``least``..``most``; True is not a number here."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidOption(f"{what} must be an integer, not {value!r}.")
-    if not least <= value <= most:
-        raise InvalidOption(f"{what} must be between {least:,} and {most:,}, not {value!r:.40}.")
-    return int(value)
 
 
 def checked_instant(what: str, value: Any) -> datetime:
