@@ -56,10 +56,10 @@ def test_permits_are_saved_up_to_the_burst_and_then_come_at_an_even_pace() -> No
     assert rate.permits(None, NOW) == rate.permits(NOW - timedelta(days=1), NOW) == 3
     full_at = rate.after(None, NOW, 3)
     assert rate.permits(full_at, NOW) == 0
-    assert rate.next_in(full_at, NOW) == pytest.approx(0.1)
+    assert rate.wait(full_at, NOW) == pytest.approx(0.1)
     later = NOW + timedelta(seconds=0.2)
     assert rate.permits(full_at, later) == 2
-    assert rate.next_in(full_at, later) == 0.0
+    assert rate.wait(full_at, later) == 0.0
 
 
 @pytest.mark.parametrize("burst", [1, 2, 7, 30])
@@ -80,8 +80,8 @@ def test_in_no_period_do_more_jobs_start_than_the_rate_and_its_burst_allow(burst
     assert 0.85 * expected <= len(starts) <= expected  # a burst of 1 loses what it is late for
 
 
-def test_without_a_burst_a_tenth_is_saved_up() -> None:
-    assert [Rate(count, per=60).saved for count in (1, 60, 1000)] == [1, 6, 100]
+def test_without_a_burst_a_tenth_of_a_second_is_saved_up() -> None:
+    assert [Rate(count, per=1).at_once for count in (1, 60, 1000)] == [1, 6, 100]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pulsed.handler import Call
     from pulsed.model.backoff import Backoff, RetryPolicy
     from pulsed.model.job import Status
-    from pulsed.model.limit import Limit, Rate
+    from pulsed.model.limit import Limit
+    from pulsed.model.rate import Rate
     from pulsed.model.retention import Retention
     from pulsed.model.schedule import ScheduleState
     from pulsed.model.workflow import collect_all, fail_fast, threshold
@@ -83,7 +84,8 @@ _HOMES = {
     ),
     "pulsed.handler": ("Call",),
     "pulsed.model.job": ("Status",),
-    "pulsed.model.limit": ("Limit", "Rate"),
+    "pulsed.model.limit": ("Limit",),
+    "pulsed.model.rate": ("Rate",),
     "pulsed.model.retention": ("Retention",),
     "pulsed.model.schedule": ("ScheduleState",),
     "pulsed.version": ("__version__",),

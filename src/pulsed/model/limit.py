@@ -8,23 +8,19 @@ the payload alone. The numbers are not in the job: workers declare them, operato
 from __future__ import annotations
 
 import hashlib
-import math
+import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from msgspec.structs import force_setattr
 
-from pulsed.errors import InvalidOption, checked_seconds
+from pulsed.errors import InvalidOption
 from pulsed.model.checked import checked_count, checked_name
+from pulsed.model.rate import Rate
 
 MOST_RUNNING = 1_000_000
-MOST_STARTS = 1_000_000
 MOST_WEIGHTS = 1_000
-HEAVIEST = 100
-SHORTEST_PERIOD = 0.001
-LONGEST_PERIOD = 366 * 86_400.0
+HEAVIEST = 1_000
 
 LONGEST_VALUE = 128
 """Characters of a value in a key; a longer one is replaced by its digest."""
@@ -35,62 +31,6 @@ LONGEST_LIMIT_KEY = 400
 LONGEST_PATH = 200
 MOST_FIELDS = 16
 """Fields in the path of ``per``."""
-
-
-class Rate(msgspec.Struct, frozen=True):
-    """So many starts per so many seconds.
-
-    Permits come one by one at an even pace, and up to ``burst`` of them are saved up (GCRA, the
-    generic cell rate algorithm). So at most ``count + burst`` jobs start in any ``per`` seconds.
-    ``burst`` is a tenth of ``count`` unless given, and at least 1.
-    """
-
-    count: int
-    per: float
-    burst: int | None = None
-
-    def __post_init__(self) -> None:
-        checked_count("The count of a rate", self.count, 1, MOST_STARTS)
-        per = checked_seconds(
-            "The period of a rate", self.per, least=SHORTEST_PERIOD, most=LONGEST_PERIOD
-        )
-        force_setattr(self, "per", per)
-        if self.burst is not None:
-            checked_count("The burst of a rate", self.burst, 1, MOST_STARTS)
-
-    @property
-    def interval(self) -> float:
-        """The seconds between two permits."""
-        return self.per / self.count
-
-    @property
-    def saved(self) -> int:
-        """The permits that are saved up at most."""
-        return max(1, self.count // 10) if self.burst is None else self.burst
-
-    def permits(self, full_at: datetime | None, now: datetime) -> int:
-        """Return how many jobs may start now.
-
-        ``full_at`` is when all permits will be there again, which is what a store keeps; None and
-        an instant that has passed mean that they are.
-        """
-        owed = 0.0 if full_at is None else (full_at - now).total_seconds() / self.interval
-        return max(0, math.floor(self.saved - max(0.0, owed) + _ROUNDING))
-
-    def next_in(self, full_at: datetime | None, now: datetime) -> float:
-        """Return the seconds until the next permit; zero if there is one."""
-        if full_at is None or self.permits(full_at, now) > 0:
-            return 0.0
-        return (full_at - now).total_seconds() - (self.saved - 1) * self.interval
-
-    def after(self, full_at: datetime | None, now: datetime, starts: int) -> datetime:
-        """Return when all permits will be there again, after so many starts now."""
-        begin = now if full_at is None else max(full_at, now)
-        return begin + timedelta(seconds=starts * self.interval)
-
-
-_ROUNDING = 1e-6
-"""Permits that are not lost to the rounding of instants to microseconds."""
 
 
 class LimitRule(msgspec.Struct, frozen=True):
@@ -174,6 +114,21 @@ def checked_path(path: Any) -> str:
             f"'order.tenant'. This is {path!a:.100}."
         )
     return str(path)
+
+
+def checked_limit_key(key: str) -> str:
+    """Return the key of a limit, or raise ``InvalidOption``."""
+    name, value = split_key(key)
+    checked_name("name of the limit", name)
+    if value is not None and (len(value) > LONGEST_VALUE or _UNSTORABLE.search(value)):
+        raise InvalidOption(
+            f"The value in the key of a limit must have at most {LONGEST_VALUE} characters, without "
+            f"NUL and lone surrogates: {value!a:.100}."
+        )
+    return key
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def split_key(key: str) -> tuple[str, str | None]:
