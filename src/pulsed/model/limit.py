@@ -122,8 +122,8 @@ def checked_limit_key(key: str) -> str:
     checked_name("name of the limit", name)
     if value is not None and (len(value) > LONGEST_VALUE or _UNSTORABLE.search(value)):
         raise InvalidOption(
-            f"The value in the key of a limit must have at most {LONGEST_VALUE} characters, without "
-            f"NUL and lone surrogates: {value!a:.100}."
+            f"The value in the key of a limit must have at most {LONGEST_VALUE} characters, and "
+            f"neither NUL nor lone surrogates: {value!a:.100}."
         )
     return key
 
