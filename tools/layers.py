@@ -41,6 +41,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "rollups",
             "schedules",
             "step_thread",
+            "submit_group",
             "workflows",
         },
         {"retrying"},

@@ -12,7 +12,9 @@ from pulsed.engine.enqueuing import enqueuing, publish_enqueued, stored_jobs
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import JobRow, NewJob
 from pulsed.store.base import Store
+from pulsed.store.blocking import is_blocking
 from pulsed.store.results import Submitted
+from pulsed.store.retrying import has_own_retry
 
 
 async def submit(
@@ -64,6 +66,8 @@ async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Subm
     if connection is not None:
         return await store.joined(connection).submit(jobs)
     try:
+        if len(jobs) == 1 and jobs[0].key is None and not is_blocking() and not has_own_retry():
+            return await store.submit_together(jobs[0])
         return await store.submit(jobs)
     except TransientStorageError as error:
         error.args = (f"{error} {_may_be_stored(jobs)}",)

@@ -7,6 +7,7 @@ repeat the call. All verbs are coroutines; ``store.blocking`` runs them in threa
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -32,6 +33,7 @@ from pulsed.model.job import (
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.store.event_bus import Events
+from pulsed.store.per_loop import PerLoop
 from pulsed.store.results import (
     Accepted,
     Audit,
@@ -44,6 +46,7 @@ from pulsed.store.results import (
 )
 from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
+from pulsed.store.submit_group import SubmitGroup
 from pulsed.store.workflows import WorkflowStore
 
 SCHEDULES = ",schedules"
@@ -96,6 +99,14 @@ class Store(Submitter):
             self.events.publish([ListenerChanged(connected=connected)])
 
     # -- producers ------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _groups(self) -> PerLoop[SubmitGroup]:
+        return PerLoop()
+
+    async def submit_together(self, job: NewJob) -> Submitted:
+        """Insert a job, in one transaction with those of concurrent calls in this event loop."""
+        return await self._groups.here(lambda: SubmitGroup(self.submit)).submit(job)
 
     @abstractmethod
     def joined(self, connection: Any) -> Submitter:

@@ -36,6 +36,17 @@ class Submitted(NamedTuple):
             return None
         return position not in self.existing and position not in self.holders
 
+    def of(self, position: int) -> Submitted:
+        """Return what became of a single job, as if it had been submitted alone."""
+
+        def alone(positions: frozenset[int]) -> frozenset[int]:
+            return frozenset((0,)) if position in positions else frozenset()
+
+        holders = {0: self.holders[position]} if position in self.holders else {}
+        return Submitted(
+            1, alone(self.existing), alone(self.unknown), holders, alone(self.replaced)
+        )
+
     def after_lost_answer(self) -> Submitted:
         """Return what is known if an earlier attempt may have stored any of the jobs."""
         return self._replace(existing=frozenset(), unknown=self.existing | self.unknown)

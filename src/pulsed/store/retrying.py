@@ -66,6 +66,11 @@ def own_retry(own: OwnRetry) -> Iterator[None]:
         _own.reset(token)
 
 
+def has_own_retry() -> bool:
+    """Whether this task uses other policies than the store's."""
+    return _own.get() != _STORES_OWN
+
+
 def retry_of(options: RetryOptions) -> RetryPolicy:
     """Return the retry policy of an operation in this task."""
     return _own.get().retry or options.retry
