@@ -9,6 +9,7 @@ import pytest
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.store.results import Submitted
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import only_sqlite
 from tests.support.jobs import EVERYTHING, a_job
 
@@ -114,12 +115,37 @@ async def test_inside_a_callers_transaction_nothing_is_retried(backend):
     await store.aclose()
 
 
-async def test_a_callers_connection_to_a_file_without_tables_says_so(tmp_path, store):
+async def test_a_callers_connection_to_a_file_without_tables_says_so(tmp_path):
+    path = tmp_path / "new.db"
     with (
-        closing(sqlite3.connect(tmp_path / "other.db")) as connection,
+        closing(sqlite3.connect(path)) as connection,
         pytest.raises(StorageError, match=r"pulsed migrate up"),
     ):
+        await SqliteStore(path).joined(connection).submit([a_job()])
+
+
+async def test_a_connection_to_another_file_is_refused(tmp_path, backend, store):
+    await store.counts(EVERYTHING)
+    link = tmp_path / "link.db"
+    link.symlink_to(backend.path)
+    for other in (tmp_path / "other.db", ":memory:"):
+        with (
+            closing(sqlite3.connect(other)) as connection,
+            pytest.raises(ConfigError, match=r"needs a connection to the app's database.*jobs\.db"),
+        ):
+            await store.joined(connection).submit([a_job()])
+    with closing(sqlite3.connect(link)) as connection:
         await store.joined(connection).submit([a_job()])
+        connection.commit()
+    assert len(await store.list_jobs(EVERYTHING)) == 1
+
+
+async def test_a_database_in_memory_cannot_be_joined():
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(ConfigError, match=r"Give the app a file"),
+    ):
+        await SqliteStore(None).joined(connection).submit([a_job()])
 
 
 def test_a_connection_of_another_kind_is_refused(backend):

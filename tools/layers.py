@@ -33,6 +33,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {
             "base",
             "blocking",
+            "connections",
             "event_bus",
             "fork",
             "log_throttle",

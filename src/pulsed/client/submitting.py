@@ -13,6 +13,8 @@ from pulsed.errors import TransientStorageError
 from pulsed.model.job import JobRow, NewJob
 from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking
+from pulsed.store.connections.caller import CallerConnection
+from pulsed.store.connections.sources import resolve
 from pulsed.store.results import Submitted
 from pulsed.store.retrying import has_own_retry
 
@@ -32,11 +34,12 @@ async def submit(
     ``fresh_ids``, made for this call, are new: if a retry finds one, then because an attempt whose
     answer was lost has stored it.
     """
+    caller = None if connection is None else await resolve(connection)
     with enqueuing(arounds, jobs) as ready:
-        submitted = await _submit(store, ready, connection)
+        submitted = await _submit(store, ready, caller)
     if fresh_ids:
         submitted = submitted.of_fresh_ids()
-    publish_enqueued(store.events, stored_jobs(ready, submitted))
+    _announce(store, stored_jobs(ready, submitted), caller)
     if submitted.holders:
         return await _with_holders(store, ready, submitted, connection), submitted
     return ready, submitted
@@ -62,9 +65,24 @@ async def _with_holders(
     return [standing(place, job) for place, job in enumerate(jobs)]
 
 
-async def _submit(store: Store, jobs: Sequence[NewJob], connection: Any) -> Submitted:
-    if connection is not None:
-        return await store.joined(connection).submit(jobs)
+def _announce(store: Store, jobs: Sequence[NewJob], caller: CallerConnection | None) -> None:
+    """Publish that jobs were stored: after the caller's commit, if its library can tell."""
+    if caller is None or caller.after_commit is None:
+        publish_enqueued(store.events, jobs)
+        return
+
+    def committed() -> None:
+        store.hint_soon(jobs)
+        publish_enqueued(store.events, jobs)
+
+    caller.after_commit(committed)
+
+
+async def _submit(
+    store: Store, jobs: Sequence[NewJob], caller: CallerConnection | None
+) -> Submitted:
+    if caller is not None:
+        return await store.joined(caller.driver).submit(jobs)
     try:
         if len(jobs) == 1 and jobs[0].key is None and not is_blocking() and not has_own_retry():
             return await store.submit_together(jobs[0])

@@ -70,8 +70,16 @@ def outside_transaction(begin: str) -> ConfigError:
     return ConfigError(
         "using(conn=...) needs a connection that is in a transaction. This one commits every "
         f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
-        "Nothing was stored. (A SQLAlchemy session begins its transaction at its first statement: "
-        "call session.connection() before.)"
+        "Nothing was stored."
+    )
+
+
+def another_database(theirs: str, ours: str) -> ConfigError:
+    """Return the error for a caller's connection to another database than the app's."""
+    return ConfigError(
+        f"using(conn=...) needs a connection to the app's database. This one is {theirs}, and the "
+        f"app has {ours}: its workers would never see the job. Pass a connection to the app's "
+        "database, or enqueue after your commit, without conn=. Nothing was stored."
     )
 
 
@@ -110,7 +118,13 @@ class Store(Submitter):
 
     @abstractmethod
     def joined(self, connection: Any) -> Submitter:
-        """Return a submitter inside the caller's own transaction, without retries."""
+        """Return a submitter inside the caller's own transaction, without retries.
+
+        It takes a connection of a driver; ``store/connections`` finds that of other libraries.
+        """
+
+    def hint_soon(self, jobs: Sequence[NewJob]) -> None:
+        """Notify the listeners of jobs that a caller has committed, without waiting for it."""
 
     # -- workers --------------------------------------------------------------------------------
 

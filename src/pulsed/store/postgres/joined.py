@@ -2,7 +2,7 @@
 
 It never begins, commits, retries or notifies: the job appears if and when the caller commits. A
 connection in autocommit mode and outside of a transaction is refused: the job would survive the
-caller's rollback.
+caller's rollback. So is one to another database.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pulsed.store.postgres.asyncpg_pool import changed
 from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres.psycopg_pool import call
+from pulsed.store.postgres.same_database import identity
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.results import Submitted
 from pulsed.store.sql.statement import Rows, Statement
@@ -38,10 +39,9 @@ T = TypeVar("T")
 
 ASYNCPG = (asyncpg.Connection, asyncpg.pool.PoolConnectionProxy)
 _KINDS = (
-    "Pass a psycopg.Connection to blocking methods; an asyncpg.Connection or a "
-    "psycopg.AsyncConnection to their a… twins. Of SQLAlchemy, pass the driver's own: "
-    "session.connection().connection.driver_connection, or (await (await session.connection())"
-    ".get_raw_connection()).driver_connection of an AsyncSession."
+    "Pass a psycopg.Connection, or a Session or Connection of SQLAlchemy, to blocking methods; an "
+    "asyncpg.Connection, a psycopg.AsyncConnection, or an AsyncSession or AsyncConnection of "
+    "SQLAlchemy to their a… twins. Nothing was stored."
 )
 
 
@@ -59,31 +59,26 @@ class JoinedPostgres(Submitter):
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         if not jobs:
             return Submitted(0)
-        connection, verb = self._connection, confirmed(submit(self._store.engine, jobs))
+        self._check_mode()
+        _check_transaction(self._connection)
+        verb = confirmed(submit(self._store.engine, jobs))
         try:
-            if is_blocking():
-                return self._drive(connection, verb)
-            if isinstance(connection, ASYNCPG):
-                _check_transaction(connection)
-                return await adrive(verb.script(), self._on_asyncpg)
-            if isinstance(connection, psycopg.AsyncConnection):
-                _check_transaction(connection)
-                return await adrive(verb.script(), self._on_async_psycopg)
+            await self._store.same_database.check(self._connection, lambda: self._run(identity()))
+            return await self._run(verb)
         except DRIVER_ERRORS as error:
             raise translate(error, verb.action, "database of your connection") from error
-        raise self._wrong_kind("An a… method")
 
-    def _drive(self, connection: Any, verb: Verb[T]) -> T:
-        if not isinstance(connection, psycopg.Connection):
-            raise self._wrong_kind("A blocking method")
-        _check_transaction(connection)
+    async def _run(self, verb: Verb[T]) -> T:
+        if isinstance(self._connection, psycopg.Connection):
+            return drive(verb.script(), self._on_psycopg)
+        if isinstance(self._connection, psycopg.AsyncConnection):
+            return await adrive(verb.script(), self._on_async_psycopg)
+        return await adrive(verb.script(), self._on_asyncpg)
 
-        def execute(statement: Statement) -> Rows:
-            cursor = RawCursor(connection, row_factory=tuple_row)
-            cursor.execute(*call(statement, texts(self._arguments(statement))))
-            return [(cursor.rowcount,)] if statement.sql.counted else cursor.fetchall()
-
-        return drive(verb.script(), execute)
+    def _on_psycopg(self, statement: Statement) -> Rows:
+        cursor = RawCursor(self._connection, row_factory=tuple_row)
+        cursor.execute(*call(statement, texts(self._arguments(statement))))
+        return [(cursor.rowcount,)] if statement.sql.counted else cursor.fetchall()
 
     async def _on_async_psycopg(self, statement: Statement) -> Rows:
         cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
@@ -100,8 +95,11 @@ class JoinedPostgres(Submitter):
     def _arguments(self, statement: Statement) -> list[Any]:
         return arguments(statement, self._store.clock)
 
-    def _wrong_kind(self, method: str) -> ConfigError:
-        return ConfigError(f"{method} cannot use a {_type_of(self._connection)}. {_KINDS}")
+    def _check_mode(self) -> None:
+        """Refuse a connection of the other mode: it would block the loop, or need one."""
+        method = "A blocking method" if is_blocking() else "An a… method"
+        if is_blocking() != isinstance(self._connection, psycopg.Connection):
+            raise ConfigError(f"{method} cannot use a {_type_of(self._connection)}. {_KINDS}")
 
 
 def _check_transaction(connection: Any) -> None:

@@ -74,6 +74,12 @@ class Notifier:
         if at_once := self._split(queues):
             await self._send(at_once)
 
+    def owe(self, queues: Iterable[str]) -> None:
+        """Announce the queues from the thread, within 7 ms: for callers that cannot wait."""
+        with self._changed:
+            self._owed.update(queues)
+            self._see_to_it()
+
     async def flush(self) -> None:
         """Send the notifications that are owed: debounced and not sent yet."""
         with self._changed:

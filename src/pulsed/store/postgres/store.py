@@ -46,6 +46,7 @@ from pulsed.store.postgres.listen import ChannelListener, Polling, running
 from pulsed.store.postgres.notify import Notifier
 from pulsed.store.postgres.psycopg_connection import Connector
 from pulsed.store.postgres.psycopg_pool import ThreadPool
+from pulsed.store.postgres.same_database import SameDatabase, identity
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step_transaction import async_transaction, plain_transaction
 from pulsed.store.results import Partly
@@ -83,6 +84,7 @@ class PostgresStore(SqlStore, ForkAware):
         self._channels: list[ChannelListener] = []
         self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
         self._notifier = Notifier(self.channel, self.perform)
+        self.same_database = SameDatabase(self.address, lambda: self.perform(identity()))
         watch_forks(self)
         weakref.finalize(self, _let_go, self._loops, self._threads)
         _stores.add(self)
@@ -121,15 +123,23 @@ class PostgresStore(SqlStore, ForkAware):
         return await super().run(verb, within=within)
 
     async def hint(self, queues: set[str]) -> None:
-        for wanted, wake in list(self._listeners):
-            if not wanted.isdisjoint(queues):
-                wake()
+        self._wake_own(queues)
         if self._listeners and not is_blocking():
             # Workers of this process go first: they wake in one turn of the loop, and begin to
             # claim in the next. Other processes are notified while that claim is in flight.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await self._notifier.announce(queues)
+
+    def owe_hint(self, queues: set[str]) -> None:
+        self._wake_own(queues)
+        self._notifier.owe(queues)
+
+    def _wake_own(self, queues: set[str]) -> None:
+        """Wake the workers of this process."""
+        for wanted, wake in list(self._listeners):
+            if not wanted.isdisjoint(queues):
+                wake()
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         partly, told = await self.run(locked.settle_free(self.engine, reports))

@@ -110,6 +110,14 @@ class SqlStore(Store):
     async def hint(self, queues: set[str]) -> None:
         """Notify the listeners of these queues; polling makes up for a lost notification."""
 
+    @abstractmethod
+    def owe_hint(self, queues: set[str]) -> None:
+        """Notify the listeners of these queues soon, whatever the thread or loop of the caller."""
+
+    def hint_soon(self, jobs: Sequence[NewJob]) -> None:
+        if queues := _queues_due(jobs):
+            self.owe_hint(queues)
+
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
         """Run a verb, retrying transient failures of the database."""
         if not self._schema_is_good:
@@ -166,7 +174,7 @@ class SqlStore(Store):
 
     async def hint_at(self, jobs: Sequence[NewJob]) -> None:
         """Notify the listeners of new jobs that are due soon."""
-        await self.hint_some({job.queue for job in jobs if job.delay < SOON})
+        await self.hint_some(_queues_due(jobs))
 
     async def hint_some(self, queues: Collection[str]) -> None:
         """Notify the listeners of these queues, if there are any."""
@@ -370,3 +378,8 @@ class SqlStore(Store):
         done = await self.run(workflows.cascade(self.engine, limit))
         await self.hint_some(done.effects.queues | ({CANCELS} if done.told else set()))
         return done
+
+
+def _queues_due(jobs: Sequence[NewJob]) -> set[str]:
+    """Return the queues of the jobs that are due soon."""
+    return {job.queue for job in jobs if job.delay < SOON}

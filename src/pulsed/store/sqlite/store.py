@@ -155,7 +155,10 @@ class SqliteStore(SqlStore, ForkAware):
             return await loop.run_in_executor(self._reading, self._read, verb)
         return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
 
-    async def hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
+    async def hint(self, queues: set[str]) -> None:
+        self.owe_hint(queues)
+
+    def owe_hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
         for wake in list(self._listeners):
             wake()
 
