@@ -74,7 +74,7 @@ def test_a_decorator_declares_and_returns_the_job(url):
         assert schedule.zone.key == "Europe/Berlin"
         with pytest.raises(InvalidJob):
 
-            @app.schedule("unbound", every=60)
+            @app.schedule("unbound", every=60)  # type: ignore[type-var]
             @app.job
             def needs(a: int) -> int:
                 return a

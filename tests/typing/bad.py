@@ -46,6 +46,36 @@ async def arguments_async(ctx: Context) -> None:
     await order.aenqueue(ctx, 7)  # E: the context is not an argument
 
 
+async def many() -> None:
+    add.enqueue_many([(1,)])  # E: missing
+    add.enqueue_many([(1, "2")])  # E: wrong type
+    add.enqueue_many([(1, 2, 3)])  # E: too many
+    add.enqueue_many([1, 2])  # E: no tuples
+    add.enqueue_many((n, f"{n}") for n in range(3))  # E: wrong type
+    send.enqueue_many([(1,)])  # E: wrong type
+    send.enqueue_many([("a", 1)])  # E: wrong type of an optional one
+    send.enqueue_many([("a", "b", 3)])  # E: copies is given by name
+    order.enqueue_many([("7",)])  # E: wrong type
+    nothing.enqueue_many([(1,)])  # E: too many
+    texts: list[Job[str]] = add.enqueue_many([(1, 2)])  # E: Job[int]
+    await add.aenqueue_many([(1,)])  # E: missing
+    await order.aenqueue_many([("7",)])  # E: wrong type
+    del texts
+
+
+def schedules() -> None:
+    app.schedule("sums", add, every=60)  # E: missing arguments
+    app.schedule("mails", send, cron="@daily")  # E: missing argument
+    app.schedule("orders", order, every=60)  # E: missing argument
+    app.schedule("nothing", nothing, evry=60)  # E: unknown option
+
+
+@app.schedule("orders", every=60)  # E: missing argument
+@app.job
+def count(orders: int) -> int:
+    return orders
+
+
 def options() -> None:
     add.using(delay="60")  # E: wrong type
     add.using(prioritty=5)  # E: unknown option

@@ -95,6 +95,40 @@ def bulk() -> None:
         assert_type(job_id, UUID)
 
 
+async def many(rows: list[tuple[int, int]], untyped_rows: list[tuple[Any, ...]]) -> None:
+    assert_type(add.enqueue_many(rows), list[Job[int]])
+    assert_type(add.enqueue_many((n, n) for n in range(3)), list[Job[int]])
+    assert_type(add.enqueue_many([add.bind(1, b=2)]), list[Job[int]])
+    assert_type(send.enqueue_many([("a",), ("b",)]), list[Job[str]])
+    assert_type(send.enqueue_many([("a", "b")]), list[Job[str]])
+    assert_type(nothing.enqueue_many([()] * 3), list[Job[None]])
+    assert_type(order.enqueue_many([(7,)]), list[Job[bool]])
+    assert_type(await order.aenqueue_many([(7,)]), list[Job[bool]])
+    assert_type(wide.enqueue_many([(1, 2, 3, 4, 5, "six")]), list[Job[int]])
+    add.enqueue_many(untyped_rows)
+    untyped.enqueue_many([(1, 2)])
+    anything.enqueue_many([("whatever", 1)])
+
+
+def schedules() -> None:
+    app.schedule("nothing", nothing, every=60)
+    app.schedule("ticks", tick, cron="@daily")
+    app.schedule("optional", report, cron="@daily")
+    app.schedule("sums", add.bind(1, 2), every=60)
+    app.schedule("mails", "send", payload={"to": "ada"}, every=60)
+
+
+@app.schedule("reports", every=60)
+@app.job
+def report(day: str = "today") -> str:
+    return day
+
+
+@app.job
+def wide(a: int, b: int, c: int, d: int, e: int, f: str) -> int:
+    return a + b + c + d + e + len(f)
+
+
 async def enqueues_async(source: AsyncIterator[tuple[int, int]]) -> None:
     assert_type(await send.aenqueue("ada", copies=2), Job[str])
     assert_type(await (await order.aenqueue(1)).aresult(), bool)

@@ -20,6 +20,14 @@ from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, ov
 from uuid import UUID
 
 from pulsed.batches import TRANSACTION, Gathering, Limits, batches, text_size
+from pulsed.client.arguments import (
+    MoreThanFour,
+    TakesFour,
+    TakesNone,
+    TakesOne,
+    TakesThree,
+    TakesTwo,
+)
 from pulsed.client.job import Client, Job
 from pulsed.client.one_job import find_one
 from pulsed.client.submitting import submit
@@ -43,6 +51,11 @@ from pulsed.wording import counted
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+S = TypeVar("S")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 
 LARGEST_BATCH = 100_000
 START_TIME = ("at", "delay")
@@ -118,8 +131,40 @@ class JobType(Generic[P, R_co]):
         (job,) = await self._submit([made])
         return job
 
-    async def aenqueue_many(self, calls: Iterable[Bound[Any]]) -> list[Job[R_co]]:
-        """Store many calls in one transaction: all of them, or none."""
+    @overload
+    async def aenqueue_many(
+        self: TakesNone[S], calls: Iterable[Call[Any] | tuple[()]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    async def aenqueue_many(
+        self: TakesOne[A, S], calls: Iterable[Call[Any] | tuple[A]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    async def aenqueue_many(
+        self: TakesTwo[A, B, S], calls: Iterable[Call[Any] | tuple[A, B]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    async def aenqueue_many(
+        self: TakesThree[A, B, C, S], calls: Iterable[Call[Any] | tuple[A, B, C]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    async def aenqueue_many(
+        self: TakesFour[A, B, C, D, S], calls: Iterable[Call[Any] | tuple[A, B, C, D]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    async def aenqueue_many(self, calls: Iterable[Call[Any] | MoreThanFour]) -> list[Job[R_co]]: ...
+
+    async def aenqueue_many(self: Any, calls: Iterable[Bound[Any]]) -> Any:
+        """Store many calls in one transaction: all of them, or none.
+
+        Give ``job.bind(...)`` or a tuple of arguments for each. A type checker compares tuples of
+        up to four with the parameters, if they all have the same length.
+        """
         return await self._submit(list(map(self._job_maker(), calls)))
 
     async def afind(self, key: str) -> Job[R_co]:
@@ -127,9 +172,41 @@ class JobType(Generic[P, R_co]):
         client = self._client()
         return Job(client, await find_one(client.store(), self.topic, key), self.handler)
 
+    @overload
+    def enqueue_many(
+        self: TakesNone[S], calls: Iterable[Call[Any] | tuple[()]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    def enqueue_many(
+        self: TakesOne[A, S], calls: Iterable[Call[Any] | tuple[A]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    def enqueue_many(
+        self: TakesTwo[A, B, S], calls: Iterable[Call[Any] | tuple[A, B]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    def enqueue_many(
+        self: TakesThree[A, B, C, S], calls: Iterable[Call[Any] | tuple[A, B, C]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    def enqueue_many(
+        self: TakesFour[A, B, C, D, S], calls: Iterable[Call[Any] | tuple[A, B, C, D]]
+    ) -> list[Job[S]]: ...
+
+    @overload
+    def enqueue_many(self, calls: Iterable[Call[Any] | MoreThanFour]) -> list[Job[R_co]]: ...
+
+    def enqueue_many(self: Any, calls: Iterable[Bound[Any]]) -> Any:
+        """Store many calls in one transaction: all of them, or none."""
+        refuse_in_event_loop("aenqueue_many")
+        return run_blocking(self.aenqueue_many(calls))
+
     find = blocking(afind)
     enqueue = blocking(aenqueue)
-    enqueue_many = blocking(aenqueue_many)
 
     def enqueue_iter(self, calls: Iterable[Bound[Any]], *, batch: int = 5_000) -> Iterator[UUID]:
         """Store any number of calls, one transaction per ``batch``, while you iterate.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from pulsed.client.arguments import TakesNone
 from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
 from pulsed.handler import Call, Registry, checked_options, encode_by_name
@@ -17,7 +18,7 @@ from pulsed.model.keys import UNTIL_START, OnDuplicate
 from pulsed.model.schedule import CatchUp, Overlap, ScheduleSpec, checked_jitter
 from pulsed.model.timetable import MICROSECOND, Cron, Every, cron_timetable, every_timetable
 
-Target: TypeAlias = JobType[..., Any] | Call[Any] | str
+Target: TypeAlias = TakesNone[Any] | Call[Any] | str
 """What a schedule runs: a job without arguments, ``job.bind(...)``, or a topic by name."""
 
 
