@@ -73,7 +73,7 @@ def test_a_list_of_jobs_has_its_last_column_whole(url, live):
 def test_statistics_of_long_names_have_all_counts_and_p95(url, live):
     now = run_blocking(live.now())
     times = Histogram.of([99.0] * 9)
-    stats = Stats(6_543_210, 1, 543_210, 43_210, 3_210, 1, times, times)
+    stats = Stats(6_543_210, 1, 543_210, 43_210, 3_210, 1, 0, times, times)
     errors = [ErrorRollup(floor(now, MINUTE), LONG, LONG, LONG, 43_210, 3_210, now, LONG)]
     rollups = [Rollup(floor(now, MINUTE), LONG, LONG, stats)]
     run_blocking(live.rollups.record(uuid4(), rollups, errors))

@@ -184,7 +184,7 @@ async def test_a_job_keeps_every_field_from_its_producer_to_its_worker(store):
     """Over every store: the insertion, the row that operators read, and the answer to a claim."""
     new = full(
         NewJob, id=new_job_id(), delay=0.0, at=None, payload='{"n": 1}', queue="default",
-        schedule_id=uuid4(), parent_id=uuid4(), lease=30.25,
+        schedule_id=uuid4(), parent_id=uuid4(), lease=30.25, expires_at=NOON.replace(year=2100),
     )  # fmt: skip
     await store.submit([new])
     found = await row(store, new.id)
@@ -204,6 +204,7 @@ async def test_a_claim_fills_every_policy_that_a_producer_left_unset(store, back
     policy = full(TopicPolicy, topic="t", lease=12.5)
     new = full(
         NewJob, id=new_job_id(), topic="t", delay=0.0, at=None, queue="default", payload="{}",
+        expires_at=None,
         **{field.attribute(NEW): None for field in fields_of(POLICY)},
     )  # fmt: skip
     await store.submit([new])
@@ -250,6 +251,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "priority": {"priority": 101},
     "delay": {"delay_seconds": float("nan")},
     "at": {"at": {"seconds": 253_402_300_799}},
+    "expires": {"expires_seconds": -1.0},
+    "expires_at": {"expires_at": {"seconds": 253_402_300_799}},
     "max_attempts": {"max_attempts": 0},
     "backoff": {"backoff": {"base": -1}},
     "timeout": {"timeout_seconds": -1.0},

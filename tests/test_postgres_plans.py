@@ -49,6 +49,8 @@ PLANS = {
     "settled_before": [BY_ID],
     "reap": [LEASES, HELD, BY_ID],
     "note_shared": [HELD, BY_ID],
+    "pick_expired": [("pulse_jobs_expiring", "expires_at <=")],
+    "expire": [BY_ID, BY_ID],
     "held_by": [HELD],
     "asked_to_stop": [("pulse_jobs_cancelling", "locked_by = $")],
     "queues": [CLAIMABLE],

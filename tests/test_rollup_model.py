@@ -94,8 +94,8 @@ def test_there_is_no_quantile_of_nothing():
 
 
 def test_statistics_add_up():
-    one = Stats(1, 2, 3, 4, 5, 6, Histogram.of([1.0]), Histogram.of([2.0]))
-    assert one + one == Stats(2, 4, 6, 8, 10, 12, one.wait + one.wait, one.run + one.run)
+    one = Stats(1, 2, 3, 4, 5, 6, 7, Histogram.of([1.0]), Histogram.of([2.0]))
+    assert one + one == Stats(2, 4, 6, 8, 10, 12, 14, one.wait + one.wait, one.run + one.run)
     assert total([]) == Stats()
     assert one.ended == 18
     assert one.failure_rate == pytest.approx(9 / 12)

@@ -30,7 +30,7 @@ HOT = [
     *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
     *("settle_children", "parents", "wake", "asked_to_stop"),
-    "backlog",
+    *("backlog", "pick_expired", "expire"),
 ]
 
 

@@ -101,7 +101,7 @@ async def test_what_its_own_watchdog_has_recovered_is_counted(store, clock, reco
 async def test_a_watchdog_hands_over_the_ends_of_silent_runs(store, clock):
     await running(store, max_attempts=5)
     seen: list[Any] = []
-    upkeep = Watchdog(store, tick=10, on_reaped=seen.extend)
+    upkeep = Watchdog(store, tick=10, on_ended=seen.extend)
     await upkeep.tick()
     for _ in range(20):
         clock.advance(10)

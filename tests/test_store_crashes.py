@@ -3,7 +3,7 @@
 import pytest
 
 from pulsed.model.job import Status
-from pulsed.model.outcome import EXPIRED, INTERRUPTED, Failed, Released, Snoozed, Succeeded
+from pulsed.model.outcome import INTERRUPTED, LEASE_EXPIRED, Failed, Released, Snoozed, Succeeded
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -128,7 +128,7 @@ async def test_a_job_that_was_alone_pays(store, clock):
     for each in (run, other):
         found = await row(store, each.job_id)
         assert (found.status, found.attempts) == (Status.RETRYING, 1)
-        assert found.last_outcome == EXPIRED
+        assert found.last_outcome == LEASE_EXPIRED
 
 
 async def test_a_job_is_alone_when_its_neighbours_have_ended(store, clock):
@@ -166,7 +166,7 @@ async def test_a_note_of_company_is_about_one_lease(store, clock):
     assert (run.job_id, run.attempt) == (kept, 1)
     clock.advance(41)
     assert await reap(store) == [kept]
-    assert (await row(store, kept)).last_outcome == EXPIRED
+    assert (await row(store, kept)).last_outcome == LEASE_EXPIRED
 
 
 async def test_a_dead_worker_is_no_company_for_the_jobs_of_others(store, clock):
@@ -180,7 +180,7 @@ async def test_a_dead_worker_is_no_company_for_the_jobs_of_others(store, clock):
     clock.advance(30)
     assert await reap(store) == [alone]
     found = await row(store, alone)
-    assert (found.last_outcome, found.attempts) == (EXPIRED, 1)
+    assert (found.last_outcome, found.attempts) == (LEASE_EXPIRED, 1)
 
 
 async def test_a_reap_in_parts_takes_nobody_for_alone(store, clock):

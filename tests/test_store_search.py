@@ -201,6 +201,9 @@ EVERY_FILTER = [
     JobFilter(workflow=True),
     JobFilter(workflow=False, status=(Status.RUNNING,)),
     JobFilter(due=True, status=(Status.RETRYING,)),
+    JobFilter(outcome="EXPIRED"),
+    JobFilter(outcome="EXPIRED", topic="none", status=(Status.CANCELLED,)),
+    JobFilter(outcome="SNOOZED"),
 ]
 """Most of them match nothing: those are the ones that would walk the table."""
 

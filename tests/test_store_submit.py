@@ -148,6 +148,8 @@ SAYS_MORE = {
     "outlives": True,
     "key_for": "60.5",
     "on_duplicate": "replace",
+    "expires": 60.5,
+    "expires_at": datetime(2200, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
 }
 """Of every field that a job need not have, a value."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Status, WorkerInfo
-from pulsed.model.outcome import EXPIRED, LEASE_EXPIRED, Beat, Failed, Succeeded
+from pulsed.model.outcome import LEASE_ERROR, LEASE_EXPIRED, Beat, Failed, Succeeded
 from pulsed.store.blocking import run_blocking
 from tests.support.backends import close_blocking
 from tests.support.jobs import (
@@ -51,12 +51,12 @@ async def test_going_silent_takes_the_same_path_as_failing_loudly(
         runs = {run.job_id: run for run in await claim(store)}
         assert set(runs) == {loud, silent}
         clock.advance(31)
-        assert await settle(store, runs[loud], Failed(LEASE_EXPIRED))
+        assert await settle(store, runs[loud], Failed(LEASE_ERROR))
         assert await reap(store) == [silent]
         ours, theirs = backend.row(loud), backend.row(silent)
         differing = {name for name in ours if ours[name] != theirs[name]}
         assert differing <= {"id", "last_outcome", "lease_token"}
-        assert (ours["last_outcome"], theirs["last_outcome"]) == ("FAILED", EXPIRED)
+        assert (ours["last_outcome"], theirs["last_outcome"]) == ("FAILED", LEASE_EXPIRED)
         if ours["status"] == "RETRYING":
             clock.now = (await row(store, loud)).next_run_at
     assert ours["status"] == "DEAD_LETTERED"
@@ -75,7 +75,7 @@ async def test_a_silent_worker_s_job_is_retried_and_says_so(store, clock):
     assert (found.status, found.last_error) == (Status.RETRYING, "worker lease expired")
     assert found.next_run_at == clock.after(1)
     assert (found.locked_by, found.lease_until) == (None, None)
-    assert (found.last_worker, found.last_outcome) == (ALICE, EXPIRED)
+    assert (found.last_worker, found.last_outcome) == (ALICE, LEASE_EXPIRED)
 
 
 async def test_a_silent_worker_s_last_attempt_is_a_dead_letter(store, clock):

@@ -32,6 +32,7 @@
     │   ├── RunEnded                    its context was used after its handler had ended
     │   ├── JobFailed                   ``result()`` of a dead-lettered job
     │   ├── JobCancelled                ``result()`` of a cancelled job
+    │   │   └── NeverStarted            ``result()`` of one that expired before a worker started it
     │   ├── ResultTimeout (TimeoutError)
     │   └── WorkflowError               a workflow cannot continue as its code says
     │       ├── NonDeterministic        its code asks for another step than the stored one
@@ -220,6 +221,10 @@ class JobFailed(JobError):
 
 class JobCancelled(JobError):
     """The job was cancelled and has no result."""
+
+
+class NeverStarted(JobCancelled):
+    """The job expired before a worker started it, and has no result."""
 
 
 class ResultTimeout(JobError, TimeoutError):

@@ -24,10 +24,10 @@ from pulsed.model.lifecycle import (
     status_after_cancel,
 )
 from pulsed.model.outcome import (
-    EXPIRED,
     INTERRUPTED,
+    LEASE_ERROR,
+    LEASE_ERROR_TOGETHER,
     LEASE_EXPIRED,
-    LEASE_EXPIRED_TOGETHER,
     Beat,
     Cancelled,
     Failed,
@@ -293,10 +293,10 @@ class Model:
         assert job.max_attempts is not None
         assert job.backoff is not None
         error = _error(ending)
-        if isinstance(ending, Failed) or ending == EXPIRED:
+        if isinstance(ending, Failed) or ending == LEASE_EXPIRED:
             job.failures.append((job.token, error or ""))
         elif ending == INTERRUPTED:
-            job.failures.append((job.token, LEASE_EXPIRED_TOGETHER))
+            job.failures.append((job.token, LEASE_ERROR_TOGETHER))
         job.status = status_after(
             ending,
             attempts=job.attempts,
@@ -335,7 +335,7 @@ def _error(ending: Ending) -> str | None:
         case Cancelled(reason=reason):
             return reason
         case str():
-            return LEASE_EXPIRED
+            return LEASE_ERROR
         case _:
             return None
 

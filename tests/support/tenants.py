@@ -147,6 +147,7 @@ class World:
             "PruneSchedules": pb.PruneSchedulesRequest(limit=5),
             "CountPrunable": pb.PruneJobsRequest(),
             "Cascade": pb.CascadeRequest(limit=5),
+            "ExpireJobs": pb.ExpireJobsRequest(limit=5),
             "RecordStats": _stats(tenant),
             "GetSeries": pb.GetSeriesRequest(since=LONG_AGO, topic=tenant, queue=tenant),
             "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),

@@ -41,6 +41,7 @@ ID = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"
         (ID, JobFilter(id_prefix=UUID(ID).hex)),
         (f"worker:{ID}", JobFilter(worker=UUID(ID))),
         (f"schedule:{ID} parent:{ID}", JobFilter(schedule=UUID(ID), parent=UUID(ID))),
+        ("outcome:expired", JobFilter(outcome="EXPIRED")),
         ("timeout", JobFilter(error="timeout")),
         ('"took 30 s"', JobFilter(error="took 30 s")),
     ],
@@ -54,6 +55,7 @@ def test_a_term_becomes_a_condition(text, where):
     "text, says",
     [
         ("status:ded", "status:ded is none of"),
+        ("outcome:over", "outcome must be one of"),
         ("colour:red", "colour: is no qualifier; there are status:"),
         ("since:soon", "soon is no time: write 2h"),
         ("since:999999w", "is no time"),

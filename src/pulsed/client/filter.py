@@ -12,7 +12,12 @@ from pulsed.client.one_job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_key, checked_name
 from pulsed.handler.payload import UNSTORABLE
-from pulsed.handler.search_terms import MOST_FIELDS, checked_digits, checked_payload_field
+from pulsed.handler.search_terms import (
+    MOST_FIELDS,
+    checked_digits,
+    checked_outcome,
+    checked_payload_field,
+)
 from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
 
 StatusFilter: TypeAlias = Status | str | Iterable[Status | str]
@@ -50,6 +55,8 @@ class Filter(TypedDict, total=False):
     """The jobs that hold this key, and those that held it."""
     holds_key: bool
     """Those that hold their key now, or those that do not."""
+    outcome: str
+    """How their last run ended, or ``expired``: ended because no worker started them in time."""
 
 
 def checked_filter(where: Mapping[str, Any]) -> JobFilter:
@@ -135,6 +142,7 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "workflow": lambda value: _checked_flag("workflow", value),
     "key": checked_key,
     "holds_key": lambda value: _checked_flag("holds_key", value),
+    "outcome": checked_outcome,
 }
 
 

@@ -14,7 +14,14 @@ from pulsed.client.one_job import cancel_one, read_one, retry_one
 from pulsed.client.signals import send_signal
 from pulsed.engine.around import Arounds
 from pulsed.engine.why import explain
-from pulsed.errors import JobCancelled, JobFailed, PulsedError, ResultTimeout, checked_seconds
+from pulsed.errors import (
+    JobCancelled,
+    JobFailed,
+    NeverStarted,
+    PulsedError,
+    ResultTimeout,
+    checked_seconds,
+)
 from pulsed.handler import Handler, Registry
 from pulsed.model.fields import NEW, ROW, fields_of
 from pulsed.model.job import JobRow, NewJob, Status
@@ -156,6 +163,21 @@ class Job(Generic[R_co]):
         return self.row.due_at
 
     @property
+    def expires_at(self) -> datetime | None:
+        """The instant from which on it is not started any more, if it has one."""
+        return self.row.expires_at
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it had ended because no worker started it in time."""
+        return self.row.has_expired
+
+    @property
+    def last_outcome(self) -> str | None:
+        """How its last run ended, or ``EXPIRED``, ``REPLAYED``, ``REPLACED``; None before that."""
+        return self.row.last_outcome
+
+    @property
     def key(self) -> str | None:
         """Its key, whether or not it holds it now."""
         return self._snapshot.key
@@ -213,8 +235,8 @@ class Job(Generic[R_co]):
     async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - blocks too
         """Wait for the job to end and return what its handler returned.
 
-        Raises ``JobFailed`` or ``JobCancelled`` if it ends another way, and ``ResultTimeout`` after
-        ``timeout`` seconds; the job itself continues.
+        Raises ``JobFailed`` or ``JobCancelled`` if it ends another way (``NeverStarted`` if it
+        expired), and ``ResultTimeout`` after ``timeout`` seconds; the job itself continues.
         """
         give_up_at = None if timeout is None else _deadline(timeout)
         wait = FIRST_PAUSE
@@ -268,6 +290,12 @@ class Job(Generic[R_co]):
 
     def _outcome(self) -> R_co:
         row = self.row
+        if row.has_expired:
+            raise NeverStarted(
+                f"{self} expired at {row.expires_at}: no worker had started it. It has no result; "
+                "retry() runs it all the same.",
+                job_id=self.id,
+            )
         if row.status is Status.CANCELLED:
             raise JobCancelled(f"{self} was cancelled and has no result.", job_id=self.id)
         if row.status is Status.DEAD_LETTERED:
@@ -306,10 +334,13 @@ def _as_submitted(job: NewJob) -> JobRow:
     """
     submitted = datetime.fromtimestamp((job.id.int >> 80) / 1000, UTC)
     fields = {name: getattr(job, name_there) for name, name_there in _SUBMITTED}
+    start = max(submitted, job.at or submitted + timedelta(seconds=job.delay))
+    if job.expires_at is None and job.expires is not None:
+        fields["expires_at"] = start + timedelta(seconds=job.expires)
     return JobRow(
         **fields | {"headers": job.headers or {}},
         status=Status.PENDING,
-        next_run_at=max(submitted, job.at or submitted + timedelta(seconds=job.delay)),
+        next_run_at=start,
         submitted_at=submitted,
         updated_at=submitted,
         key_held=job.key is not None,

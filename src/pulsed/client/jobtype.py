@@ -41,7 +41,7 @@ from pulsed.handler import (
     job_maker,
     new_job,
 )
-from pulsed.handler.options import checked_count
+from pulsed.handler.options import EXPIRY, checked_count
 from pulsed.handler.registry import ONE_ID
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob
@@ -58,7 +58,8 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 LARGEST_BATCH = 100_000
-START_TIME = ("at", "delay")
+ALTERNATIVES = (("at", "delay"), EXPIRY)
+"""Options that overrule one another."""
 _NO_KEYWORDS: Mapping[str, Any] = {}
 
 Bound: TypeAlias = Call[T] | tuple[Any, ...]
@@ -106,8 +107,9 @@ class JobType(Generic[P, R_co]):
         """Return the same job type with other options, leaving this one unchanged."""
         new = checked_options(options)
         given = {**self._options, **new}
-        if "at" in new or "delay" in new:  # either of them overrules an earlier one
-            given = {name: given[name] for name in given if name in new or name not in START_TIME}
+        for names in ALTERNATIVES:
+            if any(name in new for name in names):  # either of them overrules an earlier one
+                given = {name: given[name] for name in given if name in new or name not in names}
         if self._connection is not None:
             given.setdefault("conn", self._connection)
         if self._id is not None:

@@ -53,6 +53,7 @@ class ScheduleOptions(When, total=False):
     """The arguments, if the target is a topic by name."""
     queue: str
     priority: int
+    expires: float | timedelta | None
     max_attempts: int | None
     backoff: Backoff | None
     timeout: float | timedelta | None
@@ -113,8 +114,12 @@ def _job_fields(
     if "delay" in bound or "at" in bound:
         raise InvalidOption("A schedule says when its jobs run; bind the job without delay=, at=.")
     given = bound | checked_options(options)
+    if "expires_at" in given:
+        raise InvalidOption(
+            "expires= of a schedule is a number of seconds: each of its jobs has its own instant."
+        )
     if handler is not None:
-        given = {"queue": handler.queue, "priority": handler.priority} | given
+        given = handler.defaults(given) | given
         if "key" not in given:
             given = handler.key_options(text) | given
     given = with_key_settled(given)

@@ -313,8 +313,8 @@ class Context(HandlerContext):
     ) -> Coroutine[Any, Any, Any]:
         """Wait for another job and return its result; if you pass only an id, as plain data.
 
-        Raises ``JobFailed`` or ``JobCancelled`` if that job does not succeed, and ``WaitTimeout``
-        after ``timeout`` seconds; the other job goes on then.
+        Raises ``JobFailed`` or ``JobCancelled`` if that job does not succeed (``NeverStarted`` if
+        it expired), and ``WaitTimeout`` after ``timeout`` seconds; the other job goes on then.
         """
         return waits.wait_for(self._workflow("wait_for"), job, timeout)
 

@@ -23,6 +23,7 @@ from pulsed.engine.forever import forever
 from pulsed.errors import StorageError
 from pulsed.model.events import (
     JobDeadLettered,
+    JobExpired,
     JobRetryScheduled,
     Published,
     RunCancelled,
@@ -150,13 +151,15 @@ class StatsRecorder:
             minute for minute in self._minutes[:-1] if minute.has_changed
         ] + self._minutes[-1:]
 
-    def count(self, events: Sequence[RunEvent]) -> None:
+    def count(self, events: Sequence[RunEvent | JobExpired]) -> None:
         """Count events that happened at the same time."""
-        for counted in counts_of(events):
+        for counted in counts_of(event for event in events if isinstance(event, RunEvent)):
             self._minute_of(counted.at).count(counted)
         for event in events:
             if isinstance(event, RunFailed):
                 self._minute_of(event.at).count_error(event)
+            elif isinstance(event, JobExpired):
+                self._minute_of(event.at).count_expired(event)
 
     def _count_own(self, published: Sequence[RunCount | RunFailed]) -> None:
         """Count what happened to the worker's own runs; watchdogs call ``count`` instead."""
@@ -235,6 +238,10 @@ class _Minute:
     def count_submitted(self, queue: str, topic: str, count: int) -> None:
         """Count jobs that were enqueued."""
         self._lane(queue, topic).counts["submitted"] += count
+
+    def count_expired(self, event: JobExpired) -> None:
+        """Count a job that was not started in time."""
+        self._lane(event.queue, event.topic).counts["expired"] += 1
 
     def count_error(self, event: RunFailed) -> None:
         """Count an error, and keep its message."""

@@ -27,11 +27,16 @@ def live(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
 
 
 def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
-    """Return sentences on where a job stands and what it waits for; none if it has ended."""
+    """Return sentences on where a job stands and what it waits for.
+
+    There are none if it has ended, unless it expired.
+    """
     if job.status in CLAIMABLE:
-        return [*_waiting(job, workers, now), *_crashed(job)]
+        return [*_waiting(job, workers, now), *_expiring(job, now), *_crashed(job)]
     if job.status is Status.RUNNING:
         return [*_running(job, workers, now), *_crashed(job)]
+    if job.has_expired and job.expires_at is not None:
+        return [f"expired at {job.expires_at:%Y-%m-%d %H:%M:%S} UTC before any worker started it"]
     return []
 
 
@@ -100,6 +105,16 @@ def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[
     if job.crashes >= SUSPECT_AFTER:
         return ["it is due, and starts when a worker with a free slot runs no other suspect"]
     return ["it is due, and a live worker has a handler and free slots: it should start any moment"]
+
+
+def _expiring(job: JobRow, now: datetime) -> list[str]:
+    """Return when the job expires, if it has not started."""
+    if job.expires_at is None or job.started_at is not None:
+        return []
+    left = -_since(job.expires_at, now)
+    if left <= 0:
+        return ["it has expired, so no worker starts it any more: the next watchdog scan ends it"]
+    return [f"it expires in {format_duration(left)} unless it starts"]
 
 
 def _crashed(job: JobRow) -> list[str]:

@@ -12,6 +12,7 @@ from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec, Parameter
 from pulsed.handler.keys import key_maker
 from pulsed.handler.options import (
+    EXPIRY,
     OF_KEYS,
     HandlerOptions,
     checked_name,
@@ -49,6 +50,7 @@ class Handler(Generic[R_co]):
             raise InvalidHandler(f"{describe(fn)} cannot be a handler. {error}") from error
         self.queue: str = settings.pop("queue", DEFAULT_QUEUE)
         self.priority: int = settings.pop("priority", 0)
+        self.expires: float | None = settings.pop("expires", None)
         self.policy = _policy(self.topic, settings)
         self._key_options = {name: settings[name] for name in OF_KEYS if name in settings}
         self.keep_steps = bool(options.get("keep_steps", True))
@@ -72,6 +74,13 @@ class Handler(Generic[R_co]):
     def location(self) -> str:
         """Where the function is written, for messages."""
         return describe(self.fn)
+
+    def defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of its jobs that are decided where they are enqueued."""
+        options: dict[str, Any] = {"queue": self.queue, "priority": self.priority}
+        if self.expires is not None and not any(name in given for name in EXPIRY):
+            options["expires"] = self.expires
+        return options
 
     def resolve(self) -> None:
         """Resolve all hints now, so that a bad one is found before a job needs it."""

@@ -34,8 +34,10 @@ MOST_TAGS = 32
 LONGEST_KEY = 255
 OF_KEYS: tuple[str, ...] = ("key_for", "on_duplicate")
 """Options that mean something only for a job that has a key."""
+EXPIRY: tuple[str, ...] = ("expires", "expires_at")
+"""Both say when a job expires. ``expires=`` with a datetime becomes the other one."""
 SHORTEST_PERIOD = 0.001
-"""Seconds for which a job may hold its key."""
+"""Seconds for which a job may hold its key, or may wait before it expires."""
 
 _FORBIDDEN_IN_KEYS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FORBIDDEN_IN_HEADERS = re.compile("[\x00\ud800-\udfff]")
@@ -48,6 +50,9 @@ class Options(TypedDict, total=False):
     """Start no earlier than this many seconds from now."""
     at: datetime
     """Start no earlier than this instant, which must have a time zone."""
+    expires: float | timedelta | datetime
+    """Do not start it any more after this instant, or this many seconds after it may start. A job
+    that has started is not affected, nor are its retries."""
     queue: str
     priority: int
     """-100 to 100; higher runs first."""
@@ -82,6 +87,8 @@ class HandlerOptions(TypedDict, total=False):
     topic: str
     queue: str
     priority: int
+    expires: float | timedelta
+    """Jobs that no worker starts within so many seconds are not started any more."""
     max_attempts: int
     backoff: Backoff
     timeout: float | timedelta | None
@@ -109,6 +116,10 @@ def refuse_options_of_one_job(given: Mapping[str, Any]) -> None:
                 f"{name}= is for one job, not for all jobs of a handler: give it to "
                 f"using({name}=...) when you enqueue."
             )
+    if isinstance(given.get("expires"), datetime):
+        raise InvalidOption(
+            "expires= of a handler is a number of seconds: each of its jobs has its own instant."
+        )
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,13 +128,18 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     ``None`` means the same as leaving an option out.
     """
     checked = {}
-    for name, value in given.items():
+    for given_name, value in given.items():
+        name = given_name
+        if name == "expires" and isinstance(value, datetime):
+            name = "expires_at"
         if name not in OPTIONS:
             raise InvalidOption(f"There is no option {name!r}.{did_you_mean(name, OPTIONS)}")
         if value is not None:
             checked[name] = OPTIONS[name](value)
     if "delay" in checked and "at" in checked:
         raise InvalidOption("delay= and at= both say when the job may start; give one of them.")
+    if "expires" in checked and "expires_at" in checked:
+        raise InvalidOption("expires= is a number of seconds or an instant, not both.")
     return checked
 
 
@@ -268,6 +284,8 @@ def _on_duplicate(value: Any) -> str:
 OPTIONS: dict[str, Callable[[Any], Any]] = {
     "delay": _seconds("delay"),
     "at": _at,
+    "expires": _seconds("expires", SHORTEST_PERIOD),
+    "expires_at": lambda value: checked_due("expires", value),
     "queue": lambda value: checked_name("queue", value),
     "priority": lambda value: checked_count("priority", value, *PRIORITIES),
     "max_attempts": lambda value: checked_count("max_attempts", value, 1, MAX_ATTEMPTS),

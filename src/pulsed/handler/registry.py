@@ -65,7 +65,7 @@ def job_maker(
         raise InvalidOption(ONE_ID)
     fields: dict[str, Any] = {**options}
     if handler is not None:
-        fields = {"queue": handler.queue, "priority": handler.priority, **options}
+        fields = {**handler.defaults(options), **options}
         if handler.has_key and "key" not in options:
             return partial(_with_computed_key, handler, topic=topic, **fields)
     return partial(NewJob, topic=topic, **with_key_settled(fields))

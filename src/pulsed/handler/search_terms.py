@@ -1,4 +1,4 @@
-"""What jobs can be searched by besides names: fields of their payload, and parts of their id."""
+"""What jobs can be searched by besides names: fields of their payload, parts of their id."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from pulsed.errors import InvalidOption
 from pulsed.handler.payload import UNSTORABLE
 from pulsed.model.job import JsonScalar, PayloadField
+from pulsed.model.outcome import OUTCOMES
 
 MOST_FIELDS = 5
 """Fields of the payload in one filter."""
@@ -51,6 +52,15 @@ def _checked_value(value: Any) -> JsonScalar:
     raise InvalidOption(
         f"A payload can be searched for a text, a number, true, false or null, not {value!r:.100}."
     )
+
+
+def checked_outcome(value: Any) -> str:
+    """Return an outcome, which may be written in small letters."""
+    word = value.upper() if isinstance(value, str) else ""
+    if word not in OUTCOMES:
+        known = ", ".join(OUTCOMES).lower()
+        raise InvalidOption(f"outcome must be one of {known}, not {value!r:.100}.")
+    return word
 
 
 def checked_digits(value: Any) -> str:

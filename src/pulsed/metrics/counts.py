@@ -14,6 +14,7 @@ from pulsed.model.events import (
     EnqueueCount,
     JobDeadLettered,
     JobEvent,
+    JobExpired,
     JobRetryScheduled,
     JobsClaimed,
     LeasesExpired,
@@ -57,7 +58,15 @@ _DECIDED = frozenset(
 """The outcomes whose durations are counted, as the statistics in the database do."""
 
 COUNTED: frozenset[type[Published]] = frozenset(
-    {RunCount, EnqueueCount, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged}
+    {
+        RunCount,
+        EnqueueCount,
+        JobExpired,
+        JobsClaimed,
+        LeasesExpired,
+        StorageRetried,
+        ListenerChanged,
+    }
 )
 
 K = TypeVar("K", bound=Hashable)
@@ -67,10 +76,11 @@ V = TypeVar("V")
 class LaneCounts:
     """The counts of one topic in one queue."""
 
-    __slots__ = ("enqueued", "outcomes", "run", "wait")
+    __slots__ = ("enqueued", "expired", "outcomes", "run", "wait")
 
     def __init__(self) -> None:
         self.enqueued = 0
+        self.expired = 0
         self.outcomes = [0] * len(NAMES)
         self.wait = Durations()
         self.run = Durations()
@@ -143,6 +153,8 @@ class ProcessCounts:
                 self._add_runs(event)
             case EnqueueCount():
                 self.lanes[event.queue, event.topic].enqueued += event.count
+            case JobExpired():
+                self.lanes[event.queue, event.topic].expired += 1
             case JobsClaimed():
                 claims = self.claims[event.queue]
                 claims.jobs += event.jobs

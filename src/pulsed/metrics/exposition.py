@@ -79,6 +79,11 @@ def _of_runs(counts: ProcessCounts) -> Iterator[Metric]:
         labels=(*LANE, "outcome"),
     )
     dead = CounterMetricFamily("pulsed_dead_letters", "Jobs that became dead letters.", labels=LANE)
+    expired = CounterMetricFamily(
+        "pulsed_jobs_expired",
+        "Jobs that this process ended because no worker had started them in time.",
+        labels=LANE,
+    )
     waits = HistogramMetricFamily(
         "pulsed_job_wait_seconds", "Time from when a job was due until it started.", labels=LANE
     )
@@ -92,9 +97,10 @@ def _of_runs(counts: ProcessCounts) -> Iterator[Metric]:
         for name, number in zip(NAMES, lane.outcomes, strict=True):
             attempts.add_metric((*labels, name), number)
         dead.add_metric(labels, lane.dead_lettered)
+        expired.add_metric(labels, lane.expired)
         _add_histogram(waits, labels, lane.wait)
         _add_histogram(runs, labels, lane.run)
-    yield from (enqueued, attempts, dead, waits, runs)
+    yield from (enqueued, attempts, dead, expired, waits, runs)
 
 
 def _of_engine(counts: ProcessCounts) -> Iterator[Metric]:

@@ -32,6 +32,13 @@ class JobEnqueued(JobEvent, frozen=True, gc=False):
     """A job was stored. In your own transaction: it was submitted, and your commit decides."""
 
 
+class JobExpired(JobEvent, frozen=True, gc=False):
+    """A job has ended because no worker started it in time; it had no run."""
+
+    expired_at: datetime
+    """By when it should have been started."""
+
+
 class RunEvent(JobEvent, frozen=True, gc=False):
     """Something that happened to one run of a job."""
 
@@ -139,6 +146,7 @@ class ListenerChanged(EngineEvent, frozen=True, gc=False):
 
 Event: TypeAlias = (
     JobEnqueued
+    | JobExpired
     | RunStarted
     | RunSucceeded
     | JobRetryScheduled
@@ -169,7 +177,8 @@ ENDS: frozenset[type[Event]] = frozenset(
 """The events that end a run: each run has exactly one, once the database has answered."""
 
 KINDS: frozenset[type[Event]] = ENDS | {
-    JobEnqueued, RunStarted, JobsClaimed, LeasesExpired, StorageRetried, ListenerChanged
+    JobEnqueued, JobExpired, RunStarted, JobsClaimed, LeasesExpired, StorageRetried,
+    ListenerChanged,
 }  # fmt: skip
 """All kinds of events."""
 

@@ -148,6 +148,9 @@ FIELDS = (
     Field("delay", Kind.FLOAT, NEW, wire="delay_seconds", unset=0.0, is_stored=False),
     Field("at", Kind.INSTANT, NEW, is_stored=False),
     Field("next_run_at", Kind.INSTANT, ROW | CLAIM),
+    # When it has to have started: seconds after the first next_run_at, or an instant.
+    Field("expires", Kind.FLOAT, NEW | TEMPLATE, wire="expires_seconds", is_stored=False),
+    Field("expires_at", Kind.INSTANT, NEW | ROW),
     Field("lease_token", Kind.INTEGER, ROW | CLAIM, sql="bigint"),
     Field("locked_by", Kind.UUID, ROW),
     Field("lease_until", Kind.INSTANT, ROW),

@@ -63,6 +63,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long: ``start``, ``end``, or seconds as text; see ``keys.py``. None means ``end``."""
     on_duplicate: str | None = None
     """What happens if another job holds the key; None means ``return``."""
+    expires: float | None = None
+    """Seconds from when it may start, after which it is not started any more…"""
+    expires_at: datetime | None = None
+    """…or the instant."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +169,13 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no other job of its topic can have its key now."""
     key_until: datetime | None = None
     """When it stops holding its key, if it holds it for a period."""
+    expires_at: datetime | None = None
+    """The instant from which on it is not started any more; means nothing once it has started."""
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it has ended because no worker started it in time."""
+        return self.status is Status.CANCELLED and self.last_outcome == "EXPIRED"
 
     @property
     def is_cancelling(self) -> bool:
@@ -260,6 +271,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     holds_key: bool | None = None
     """Those that hold their key, or those that do not."""
+    outcome: str | None = None
+    """The ``last_outcome``; see ``outcome.OUTCOMES``."""
 
     @property
     def conditions(self) -> int:

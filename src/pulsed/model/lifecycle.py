@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from pulsed.model.job import Status
 from pulsed.model.outcome import (
-    EXPIRED,
     INTERRUPTED,
+    LEASE_EXPIRED,
     Cancelled,
     Failed,
     Outcome,
@@ -62,7 +62,7 @@ def outcome_name(ending: Ending) -> str:
 
 def ending_of_silence(*, alone: bool, crashes: int) -> str:
     """Return the ending of a run whose lease expired; ``alone``: its worker ran no other job."""
-    return EXPIRED if alone or crashes >= SUSPECT_AFTER else INTERRUPTED
+    return LEASE_EXPIRED if alone or crashes >= SUSPECT_AFTER else INTERRUPTED
 
 
 def crashes_after(ending: Ending, crashes: int) -> int:

@@ -54,16 +54,28 @@ class Waiting(msgspec.Struct, frozen=True):
 
 Outcome: TypeAlias = Succeeded | Failed | Snoozed | Cancelled | Released | Waiting
 
-EXPIRED = "EXPIRED"
+LEASE_EXPIRED = "LEASE_EXPIRED"
 """The outcome of a run whose lease expired without a report; the store's reap writes it."""
 
 INTERRUPTED = "INTERRUPTED"
 """The same if its worker ran other jobs, too: the attempt is given back."""
 
-LEASE_EXPIRED = "worker lease expired"
+EXPIRED = "EXPIRED"
+"""The outcome of a job that was not started in time; there was no run."""
+
+EXPIRED_ERROR = "it expired: no worker started it in time"
+"""The ``last_error`` of such a job."""
+
+OUTCOMES = (
+    "SUCCEEDED", "FAILED", "SNOOZED", "WAITING", "RELEASED", "CANCELLED", "REPLAYED", "REPLACED",
+    EXPIRED, LEASE_EXPIRED, INTERRUPTED,
+)  # fmt: skip
+"""What ``last_outcome`` can be: how the last run ended, or what has happened since."""
+
+LEASE_ERROR = "worker lease expired"
 """The ``last_error`` of a run whose lease expired."""
 
-LEASE_EXPIRED_TOGETHER = f"{LEASE_EXPIRED}; it ran other jobs, too, so this attempt does not count"
+LEASE_ERROR_TOGETHER = f"{LEASE_ERROR}; it ran other jobs, too, so this attempt does not count"
 """The same in the history of a job that was interrupted."""
 
 

@@ -172,6 +172,8 @@ class Stats:
     dead_lettered: int = 0
     """Attempts that failed for good."""
     cancelled: int = 0
+    expired: int = 0
+    """Jobs that ended because no worker started them in time."""
     wait: Histogram = NO_DURATIONS
     """How long jobs were due before their runs began."""
     run: Histogram = NO_DURATIONS

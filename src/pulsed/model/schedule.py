@@ -96,6 +96,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     key: str | None = None
     key_for: str | None = None
     on_duplicate: str | None = None
+    expires: float | None = None
 
     @property
     def times(self) -> tuple[object, ...]:

@@ -57,6 +57,8 @@ class JobOutcome(msgspec.Struct, frozen=True):
     status: Status
     result: str | None
     error: str | None
+    outcome: str | None = None
+    """Its ``last_outcome``."""
 
 
 def family(key: StepKey, generation: int = 0) -> str:

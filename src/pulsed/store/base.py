@@ -38,6 +38,7 @@ from pulsed.store.results import (
     Accepted,
     Audit,
     Backlog,
+    Expired,
     Partly,
     Pruned,
     Running,
@@ -199,6 +200,13 @@ class Store(Submitter):
 
         A lease that expired while no process is known to have reached the database gets a grace
         period, so that a worker which survived the same outage can send a heartbeat first.
+        """
+
+    @abstractmethod
+    async def expire(self, *, limit: int = 500) -> list[Expired]:
+        """End up to ``limit`` jobs that have expired and were never started.
+
+        No claim starts them any more, whether or not this has been called.
         """
 
     @abstractmethod

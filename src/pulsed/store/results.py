@@ -99,6 +99,15 @@ class WatchdogTick(NamedTuple):
     """Some expired leases were not reaped yet, because their workers may have been cut off."""
 
 
+class Expired(NamedTuple):
+    """A job that was ended because no worker had started it in time."""
+
+    job_id: UUID
+    topic: str
+    queue: str
+    expired_at: datetime
+
+
 class Pruned(NamedTuple):
     """The jobs that one prune removed, by status, and its watermarks."""
 

@@ -76,6 +76,7 @@ FIELDS = (
     ScheduleField("queue", "Queue", _text),
     ScheduleField("priority", "Priority", _number, hint="-100 to 100"),
     ScheduleField("max_attempts", "Attempts", _number),
+    ScheduleField("expires", "Expires after", _seconds, hint="seconds, or 5m"),
     ScheduleField("timeout", "Timeout", _seconds, hint="seconds, or 5m"),
     ScheduleField("lease", "Lease", _seconds, hint="seconds, or 5m"),
     ScheduleField("tags", "Tags", _words, hint="eu, vip"),

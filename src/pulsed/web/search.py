@@ -14,6 +14,7 @@ import msgspec
 from pulsed.client.filter import checked_filter
 from pulsed.errors import InvalidOption
 from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import OUTCOMES
 from pulsed.wording import format_duration
 
 LONGEST = 1_000
@@ -207,6 +208,7 @@ QUALIFIERS: Mapping[str, Callable[[str, datetime], dict[str, Any]]] = {
     "worker": _text("worker"),
     "schedule": _text("schedule"),
     "key": _text("key"),
+    "outcome": _text("outcome"),
     "": _free,
 }
 """For each qualifier, how its value becomes conditions of the filter."""
@@ -225,6 +227,7 @@ def in_words(where: JobFilter, now: datetime) -> str:
         "parent": "that are children of {}", "worker": "that worker {} runs",
         "schedule": "of the schedule {}", "id_prefix": "whose id begins with {}",
         "id_suffix": "whose id ends in {}", "key": "with the key {}",
+        "outcome": "whose last outcome is {}",
     }  # fmt: skip
     for name, phrase in said.items():
         if (value := getattr(where, name)) is not None:
@@ -270,6 +273,7 @@ def complete(text: str, known: Completions) -> list[str]:
     name, wanted = name.lower(), value.strip('"').lower()
     values: Mapping[str, tuple[str, ...]] = {
         "status": tuple(STATUSES),
+        "outcome": tuple(outcome.lower() for outcome in OUTCOMES),
         "topic": known.topics,
         "queue": known.queues,
         "tag": known.tags,

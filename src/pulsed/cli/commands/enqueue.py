@@ -16,7 +16,7 @@ from pulsed.cli.options.database import IMPATIENT, Database, database_options, p
 from pulsed.cli.options.loading import load_app
 from pulsed.cli.plain import harmless_json
 from pulsed.cli.variables import APP_VARIABLE
-from pulsed.cli.view.times import duration, future
+from pulsed.cli.view.times import duration, expiry, future
 from pulsed.client.job import Job
 from pulsed.engine.why import explain
 from pulsed.errors import ResultTimeout
@@ -55,6 +55,12 @@ environment:
 )
 @click.option(
     "--at", type=future, metavar="TIME", help="Do not start before this instant (ISO-8601)."
+)
+@click.option(
+    "--expires",
+    type=expiry,
+    metavar="TIME",
+    help="Do not start it after this instant (ISO-8601), or so long after it may start: 5m, 2h.",
 )
 @click.option("--queue", help="The queue [default: the handler's].")
 @click.option("--priority", type=int, help="-100 to 100; higher runs first.")

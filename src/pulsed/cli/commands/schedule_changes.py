@@ -48,6 +48,12 @@ _OPTIONS = (
     click.option("--queue", help="The queue of its jobs [default: the handler's]."),
     click.option("--priority", type=int, help="-100 to 100; higher runs first."),
     click.option("--max-attempts", type=int, help="Attempts before a job is dead-lettered."),
+    click.option(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="Do not start a job this long after it is due.",
+    ),
     click.option("--timeout", type=duration, metavar="TIME", help="How long a run may take."),
     click.option("--lease", type=duration, metavar="TIME", help="How long a worker may be silent."),
     click.option("--tag", "tags", multiple=True, help="A tag of its jobs; repeatable."),

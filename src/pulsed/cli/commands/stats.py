@@ -73,22 +73,27 @@ def _as_json(rollup: Rollup) -> dict[str, Any]:
 
 
 def _show_table(totals: list[Rollup]) -> None:
+    with_expired = any(each.stats.expired for each in totals)
+    counts = (*COUNTS, *(["EXPIRED"] if with_expired else []))
     table = Table(
         "QUEUE",
         "TOPIC",
-        *COUNTS,
+        *counts,
         *TIMES,
         flexible={"TOPIC": 12, "QUEUE": 8},
         optional=("WAIT P50", "RUN P50", "STARTED"),
-        numbers=(*COUNTS, *TIMES),
+        numbers=(*counts, *TIMES),
     )
     for each in totals:
-        table.add(each.queue or "(others)", each.topic or "(others)", *_cells(each.stats))
+        cells = _cells(each.stats, with_expired=with_expired)
+        table.add(each.queue or "(others)", each.topic or "(others)", *cells)
     table.show(console())
 
 
-def _cells(stats: Stats) -> list[str]:
-    ends = (stats.succeeded, stats.failed, stats.dead_lettered)
+def _cells(stats: Stats, *, with_expired: bool) -> list[str]:
+    ends = [stats.succeeded, stats.failed, stats.dead_lettered]
+    if with_expired:
+        ends.append(stats.expired)
     times = (stats.wait.p50, stats.wait.p95, stats.run.p50, stats.run.p95)
     return [
         *(f"{count:,}" for count in (stats.submitted, stats.started, *ends)),

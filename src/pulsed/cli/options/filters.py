@@ -11,12 +11,13 @@ import msgspec
 
 from pulsed.cli.view.times import past
 from pulsed.model.job import Status
+from pulsed.model.outcome import OUTCOMES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 NAMES = (
     "status", "topic", "queue", "tag", "error", "since", "until", "parent", "payload", "worker",
-    "schedule", "id", "key",
+    "schedule", "id", "key", "outcome",
 )  # fmt: skip
 
 
@@ -90,6 +91,12 @@ _OPTIONS = (
         "--id", metavar="ID", help="The id, its beginning ('0197a8c2*') or its end ('*4b5a69')."
     ),
     click.option("--key", help="The jobs that hold this key, or held it."),
+    click.option(
+        "--outcome",
+        type=click.Choice([outcome.lower() for outcome in OUTCOMES], case_sensitive=False),
+        metavar="OUTCOME",
+        help="How its last run ended, such as failed; or expired: not started in time.",
+    ),
 )
 
 

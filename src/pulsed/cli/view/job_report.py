@@ -83,6 +83,8 @@ def _fields(tree: Node, now: datetime) -> Iterator[tuple[str, str]]:
         yield "waits for", wait_line(tree)
     elif job.status is not Status.RUNNING and job.completed_at is None:
         yield "next run", moment(job.next_run_at, now)
+    if job.expires_at is not None and job.started_at is None:
+        yield "expired" if job.has_expired else "expires", moment(job.expires_at, now)
     if job.started_at is not None:
         yield "started", moment(job.started_at, now)
     if job.lease_until is not None:

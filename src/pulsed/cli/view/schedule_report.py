@@ -236,7 +236,7 @@ def _job_fields(schedule: Schedule) -> Iterator[tuple[str, str]]:
             yield label, iso(instant.replace(microsecond=0)) or ""
     if spec.max_attempts is not None:
         yield "max attempts", str(spec.max_attempts)
-    for label in ("timeout", "lease"):
+    for label in ("expires", "timeout", "lease"):
         if (seconds := getattr(spec, label)) is not None:
             yield label, f"{seconds:g} s"
     if spec.tags:

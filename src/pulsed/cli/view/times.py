@@ -57,6 +57,13 @@ def coming(value: str | datetime) -> datetime:
     return _instant(value, 1, "write 30m, 2h or 3d from now, or 2026-11-15T09:00:00Z.")
 
 
+def expiry(value: str | float | datetime) -> float | datetime:
+    """Parse an option's seconds, or an instant that is written in full."""
+    if isinstance(value, str) and parse_duration(value) is None:
+        return _instant(value, None, "write 30s, 5m or 2h, or 2026-11-15T09:00:00Z.")
+    return value if isinstance(value, datetime) else duration(value)
+
+
 def _instant(value: str | datetime, direction: int | None, advice: str) -> datetime:
     """Parse an instant or, if there is a direction, a duration from now."""
     if isinstance(value, datetime):

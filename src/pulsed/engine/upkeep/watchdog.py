@@ -1,13 +1,14 @@
-"""Watchdog: recovers the jobs of silent workers, cancels orphans, announces this process.
+"""Watchdog: recovers the jobs of silent workers, ends expired ones, announces this process.
 
-Orphans are children of a workflow that has failed or was cancelled. Any number of processes do this
-at once; the database ensures that nothing happens twice.
+It also cancels orphans: children of a workflow that has failed or was cancelled. Any number of
+processes do this at once; the database ensures that nothing happens twice.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from pulsed.engine.forever import forever
 from pulsed.engine.upkeep.unserved import UnservedQueues
 from pulsed.model.events import (
     JobDeadLettered,
+    JobExpired,
     JobRetryScheduled,
     LeasesExpired,
     RunCancelled,
@@ -24,9 +26,10 @@ from pulsed.model.events import (
     counts_of,
 )
 from pulsed.model.job import Status, WorkerInfo
-from pulsed.model.outcome import LEASE_EXPIRED
+from pulsed.model.outcome import LEASE_ERROR
 from pulsed.store.base import Store
-from pulsed.store.results import Reaped
+from pulsed.store.results import Expired, Reaped
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.upkeep")
 
@@ -53,13 +56,13 @@ class Watchdog:
         *,
         tick: float,
         describe: Callable[[], WorkerInfo] | None = None,
-        on_reaped: Callable[[Sequence[RunFinished]], None] | None = None,
+        on_ended: Callable[[Sequence[RunFinished | JobExpired]], None] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._tick = tick
         self._describe = describe
-        self._on_reaped = on_reaped
+        self._on_ended = on_ended
         self._now = now
         """The time of its events."""
         self._unserved = UnservedQueues(store)
@@ -73,11 +76,11 @@ class Watchdog:
 
     async def _tick_and_pause(self) -> float:
         await self.tick()
-        # Orphans that a tick has left are next at once; but expired jobs are recovered first.
+        # What a tick has left is next at once; but jobs of silent workers are recovered first.
         return 0 if self._is_behind else pause(self._tick)
 
     async def tick(self) -> list[Reaped]:
-        """Announce this process, recover the jobs of silent workers, cancel orphans."""
+        """Announce this process, recover jobs, end expired ones, cancel orphans."""
         self._is_behind = False
         try:
             if self._describe is not None:
@@ -89,11 +92,32 @@ class Watchdog:
                 ended = [end_of_silence(job, at) for job in reaped]
                 expired = LeasesExpired(count=len(reaped))
                 self._store.events.publish([expired, *ended, *counts_of(ended)])
-                if self._on_reaped is not None:
-                    self._on_reaped(ended)
-            self._is_behind = await cancel_orphans(self._store)
+                self._tell(ended)
+            self._is_behind = await self._end_expired()
+            self._is_behind |= await cancel_orphans(self._store)
             await self._unserved.tick()
         return reaped
+
+    async def _end_expired(self) -> bool:
+        """End jobs that no worker has started in time; returns whether more may be left."""
+        for _ in range(MOST_BATCHES):
+            expired = await self._store.expire(limit=BATCH)
+            if expired:
+                at = self._now()
+                ended = [
+                    JobExpired(job.job_id, job.topic, job.queue, at, job.expired_at)
+                    for job in expired
+                ]
+                _log_expired(expired)
+                self._store.events.publish(ended)
+                self._tell(ended)
+            if len(expired) < BATCH:
+                return False
+        return True
+
+    def _tell(self, ended: Sequence[RunFinished | JobExpired]) -> None:
+        if self._on_ended is not None:
+            self._on_ended(ended)
 
 
 Recovered: TypeAlias = RunCancelled | JobDeadLettered | JobRetryScheduled | RunHandedBack
@@ -115,11 +139,23 @@ def end_of_silence(job: Reaped, at: datetime) -> Recovered:
         case Status.CANCELLED:
             return RunCancelled(**fields)
         case Status.DEAD_LETTERED:
-            return JobDeadLettered(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
+            return JobDeadLettered(**fields, error_type="LeaseExpired", error=LEASE_ERROR)
         case Status.RETRYING:
-            return JobRetryScheduled(**fields, error_type="LeaseExpired", error=LEASE_EXPIRED)
+            return JobRetryScheduled(**fields, error_type="LeaseExpired", error=LEASE_ERROR)
         case _:  # it ran beside other jobs, so its attempt is given back
             return RunHandedBack(**fields)
+
+
+def _log_expired(expired: Sequence[Expired]) -> None:
+    """Log how many jobs of each topic expired: there may be thousands."""
+    for (topic, queue), number in Counter((job.topic, job.queue) for job in expired).items():
+        log.warning(
+            "%s of %s in the queue %s expired: no worker started them in time",
+            counted(number, "job"),
+            topic,
+            queue,
+            extra={"topic": topic, "queue": queue},
+        )
 
 
 async def cancel_orphans(store: Store) -> bool:

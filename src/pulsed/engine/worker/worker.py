@@ -207,7 +207,7 @@ class Worker:
             self.store,
             tick=self._tick(),
             describe=self.describe,
-            on_reaped=self._recorder.count if self._recorder else None,
+            on_ended=self._recorder.count if self._recorder else None,
             now=self._clock.now,
         )
 

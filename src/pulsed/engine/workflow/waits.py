@@ -19,6 +19,7 @@ from pulsed.errors import (
     JobError,
     JobFailed,
     JobNotFound,
+    NeverStarted,
     SignalTimeout,
     WaitTimeout,
     WorkflowError,
@@ -28,6 +29,7 @@ from pulsed.handler.codec import decoder_for
 from pulsed.handler.options import checked_due
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
+from pulsed.model.outcome import EXPIRED
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
 from pulsed.model.workflow import JobOutcome
 
@@ -203,7 +205,7 @@ def _end_of(place: Place, ended: JobOutcome) -> Checkpoint:
     """Return the waiting workflow's checkpoint of how a job ended."""
     if ended.status is Status.SUCCEEDED:
         return place.checkpoint(value=ended.result)
-    which = msgspec.json.encode([ended.status, ended.topic]).decode()
+    which = msgspec.json.encode([ended.status, ended.topic, ended.outcome]).decode()
     return place.checkpoint(StepState.FAILED, value=which, error=ended.error)
 
 
@@ -214,7 +216,9 @@ def _error_of(flow: Workflow, job_id: UUID, stored: Checkpoint) -> JobError:
             "It was not cancelled.",
             job_id=flow.job_id,
         )
-    status, topic = msgspec.json.decode(stored.value or "[null, null]")
+    status, topic, *outcome = msgspec.json.decode(stored.value or "[null, null]")
+    if outcome == [EXPIRED]:
+        return NeverStarted(f"Job {job_id} ({topic}) expired before it started.", job_id=job_id)
     if status == Status.CANCELLED:
         return JobCancelled(f"Job {job_id} ({topic}) was cancelled.", job_id=job_id)
     return JobFailed(f"Job {job_id} ({topic}) was dead-lettered: {stored.error}", job_id=job_id)

@@ -48,6 +48,7 @@ from pulsed.store.results import (
     Accepted,
     Audit,
     Backlog,
+    Expired,
     Partly,
     Pruned,
     Running,
@@ -197,6 +198,10 @@ class RemoteStore(Store):
     async def watchdog(self, *, limit: int = 500) -> WatchdogTick:
         answer = await self.connection.upkeep("Watchdog", pb.WatchdogRequest(limit=limit))
         return WatchdogTick([], in_grace=False) if answer is None else results.tick_of(answer)
+
+    async def expire(self, *, limit: int = 500) -> list[Expired]:
+        answer = await self.connection.upkeep("ExpireJobs", pb.ExpireJobsRequest(limit=limit))
+        return [] if answer is None else [*map(results.expired_of, answer.expired)]
 
     async def take_turn(self, *, length: float) -> bool:
         answer = await self.connection.upkeep("TakeTurn", pb.TakeTurnRequest(length_seconds=length))

@@ -107,7 +107,7 @@ class Backoff(_message.Message):
     def __init__(self, base: _Optional[float] = ..., power: _Optional[float] = ..., factor: _Optional[float] = ..., cap: _Optional[float] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives", "key", "key_for", "on_duplicate")
+    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives", "key", "key_for", "on_duplicate", "expires_seconds", "expires_at")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,8 @@ class NewJob(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEY_FOR_FIELD_NUMBER: _ClassVar[int]
     ON_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     topic: str
     payload: str
@@ -157,7 +159,9 @@ class NewJob(_message.Message):
     key: str
     key_for: str
     on_duplicate: str
-    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ...) -> None: ...
+    expires_seconds: float
+    expires_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ..., expires_seconds: _Optional[float] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SubmitJobsRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -188,7 +192,7 @@ class KeyHolder(_message.Message):
     def __init__(self, place: _Optional[int] = ..., job_id: _Optional[str] = ..., replaced: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes", "key", "key_for", "key_held", "key_until")
+    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes", "key", "key_for", "key_held", "key_until", "expires_at")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +237,7 @@ class Job(_message.Message):
     KEY_FOR_FIELD_NUMBER: _ClassVar[int]
     KEY_HELD_FIELD_NUMBER: _ClassVar[int]
     KEY_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     topic: str
@@ -270,7 +275,8 @@ class Job(_message.Message):
     key_for: str
     key_held: bool
     key_until: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., crashes: _Optional[int] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., key_held: bool = ..., key_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    expires_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., crashes: _Optional[int] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., key_held: bool = ..., key_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -293,7 +299,7 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due", "workflow", "key", "holds_key")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due", "workflow", "key", "holds_key", "outcome")
     class PayloadField(_message.Message):
         __slots__ = ("path", "value")
         PATH_FIELD_NUMBER: _ClassVar[int]
@@ -320,6 +326,7 @@ class JobFilter(_message.Message):
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     HOLDS_KEY_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -339,7 +346,8 @@ class JobFilter(_message.Message):
     workflow: bool
     key: str
     holds_key: bool
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ..., workflow: bool = ..., key: _Optional[str] = ..., holds_key: bool = ...) -> None: ...
+    outcome: str
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ..., workflow: bool = ..., key: _Optional[str] = ..., holds_key: bool = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -1116,18 +1124,20 @@ class GetOutcomesRequest(_message.Message):
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobOutcome(_message.Message):
-    __slots__ = ("job_id", "topic", "status", "result", "error")
+    __slots__ = ("job_id", "topic", "status", "result", "error", "outcome")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     topic: str
     status: JobStatus
     result: str
     error: str
-    def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., result: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    outcome: str
+    def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., result: _Optional[str] = ..., error: _Optional[str] = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class GetOutcomesResponse(_message.Message):
     __slots__ = ("outcomes", "left_off")
@@ -1188,7 +1198,7 @@ class TakeSignalResponse(_message.Message):
     def __init__(self, checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
 
 class ScheduleSpec(_message.Message):
-    __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "key", "key_for", "on_duplicate")
+    __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "key", "key_for", "on_duplicate", "expires_seconds")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1219,6 +1229,7 @@ class ScheduleSpec(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEY_FOR_FIELD_NUMBER: _ClassVar[int]
     ON_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_SECONDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     payload: str
     cron: str
@@ -1242,7 +1253,8 @@ class ScheduleSpec(_message.Message):
     key: str
     key_for: str
     on_duplicate: str
-    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_micros: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., jitter_seconds: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ...) -> None: ...
+    expires_seconds: float
+    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_micros: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., limit: _Optional[int] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., jitter_seconds: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ..., expires_seconds: _Optional[float] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("id", "app", "name", "spec", "spec_json", "state", "error", "anchor", "next_run_at", "last_occurrence", "last_fired_at", "missed", "revision", "created_at", "updated_at", "declared")
@@ -1459,7 +1471,7 @@ class Histogram(_message.Message):
     def __init__(self, counts: _Optional[_Iterable[int]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Rollup(_message.Message):
-    __slots__ = ("at", "queue", "topic", "submitted", "started", "succeeded", "failed", "dead_lettered", "cancelled", "wait", "run")
+    __slots__ = ("at", "queue", "topic", "submitted", "started", "succeeded", "failed", "dead_lettered", "cancelled", "wait", "run", "expired")
     AT_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1471,6 +1483,7 @@ class Rollup(_message.Message):
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     at: _timestamp_pb2.Timestamp
     queue: str
     topic: str
@@ -1482,7 +1495,8 @@ class Rollup(_message.Message):
     cancelled: int
     wait: Histogram
     run: Histogram
-    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., submitted: _Optional[int] = ..., started: _Optional[int] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., cancelled: _Optional[int] = ..., wait: _Optional[_Union[Histogram, _Mapping]] = ..., run: _Optional[_Union[Histogram, _Mapping]] = ...) -> None: ...
+    expired: int
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., submitted: _Optional[int] = ..., started: _Optional[int] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., cancelled: _Optional[int] = ..., wait: _Optional[_Union[Histogram, _Mapping]] = ..., run: _Optional[_Union[Histogram, _Mapping]] = ..., expired: _Optional[int] = ...) -> None: ...
 
 class ErrorRollup(_message.Message):
     __slots__ = ("at", "queue", "topic", "error", "count", "dead_lettered", "last_at", "message")
@@ -1747,6 +1761,29 @@ class PruneSchedulesResponse(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     removed: int
     def __init__(self, removed: _Optional[int] = ...) -> None: ...
+
+class ExpireJobsRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class ExpireJobsResponse(_message.Message):
+    __slots__ = ("expired",)
+    class Expired(_message.Message):
+        __slots__ = ("job_id", "topic", "queue", "expired_at")
+        JOB_ID_FIELD_NUMBER: _ClassVar[int]
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        QUEUE_FIELD_NUMBER: _ClassVar[int]
+        EXPIRED_AT_FIELD_NUMBER: _ClassVar[int]
+        job_id: str
+        topic: str
+        queue: str
+        expired_at: _timestamp_pb2.Timestamp
+        def __init__(self, job_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., expired_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    expired: _containers.RepeatedCompositeFieldContainer[ExpireJobsResponse.Expired]
+    def __init__(self, expired: _Optional[_Iterable[_Union[ExpireJobsResponse.Expired, _Mapping]]] = ...) -> None: ...
 
 class CascadeRequest(_message.Message):
     __slots__ = ("limit",)

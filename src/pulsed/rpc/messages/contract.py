@@ -91,6 +91,7 @@ VERBS = {
     "PruneSchedules": "prune_schedules",
     "CountPrunable": "prunable",
     "Cascade": "cascade",
+    "ExpireJobs": "expire",
     "RecordStats": "record_rollups",
     "GetSeries": "read_rollups",
     "GetTotals": "read_rollups",

@@ -12,7 +12,13 @@ from uuid import UUID
 import msgspec
 
 from pulsed.errors import InvalidOption
-from pulsed.handler.search_terms import LONGEST, MOST_FIELDS, checked_digits, checked_payload_field
+from pulsed.handler.search_terms import (
+    LONGEST,
+    MOST_FIELDS,
+    checked_digits,
+    checked_outcome,
+    checked_payload_field,
+)
 from pulsed.model.fields import CLAIM, NEW, POLICY, ROW, wire_names
 from pulsed.model.job import (
     FOREVER,
@@ -137,6 +143,7 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         workflow=cast("bool", where.workflow),
         key=where.key,
         holds_key=cast("bool", where.holds_key),
+        outcome=where.outcome,
     )
 
 
@@ -162,6 +169,7 @@ def filter_of(message: Any) -> JobFilter:
         workflow=maybe(message, "workflow"),
         key=maybe(message, "key"),
         holds_key=maybe(message, "holds_key"),
+        outcome=_outcome(message),
     )
 
 
@@ -176,6 +184,11 @@ def _value(text: str) -> Any:
         return msgspec.json.decode(text[: 7 * LONGEST])  # every character may be an escape
     except msgspec.DecodeError as error:
         raise InvalidOption(f"A value in the payload is JSON, not {text!r:.100}.") from error
+
+
+def _outcome(message: Any) -> str | None:
+    given = maybe(message, "outcome")
+    return None if given is None else checked_outcome(given)
 
 
 def _digits(message: Any, name: str) -> str | None:

@@ -13,11 +13,26 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.jobs import STATUS_NUMBERS, STATUSES
 from pulsed.rpc.messages.values import instant, maybe_stamp
-from pulsed.store.results import Audit, Backlog, Pruned, Reaped, Running, Submitted, WatchdogTick
+from pulsed.store.results import (
+    Audit,
+    Backlog,
+    Expired,
+    Pruned,
+    Reaped,
+    Running,
+    Submitted,
+    WatchdogTick,
+)
 
 _reaped = Conversion(
     Reaped, pb.WatchdogResponse.Reaped, enums={"status": (STATUS_NUMBERS, STATUSES)}
 )
+
+_expired = Conversion(Expired, pb.ExpireJobsResponse.Expired)
+expired_message = _expired.message
+"""Return an expired job as a message."""
+expired_of = _expired.value
+"""Return the expired job of a message."""
 
 _backlog = Conversion(Backlog, pb.GetBacklogResponse.Lane)
 backlog_message = _backlog.message

@@ -89,6 +89,7 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "PruneSchedules": ADMIN,
     "CountPrunable": READ,
     "Cascade": ADMIN,
+    "ExpireJobs": ADMIN,
     "RecordStats": WORK,
     "GetSeries": READ,
     "GetTotals": READ,
@@ -102,7 +103,7 @@ WHOLE_DATABASE = frozenset(
         "ListWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog", "CheckDatabase",
         "Watchdog", "ListDueSchedules", "FireSchedules", "SetScheduleError",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
-        "FoldStats",
+        "ExpireJobs", "FoldStats",
     }
 )  # fmt: skip
 """Methods about all jobs: not for a caller that is limited to some topics or queues."""

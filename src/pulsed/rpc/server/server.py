@@ -26,7 +26,7 @@ from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.errors import PulsedError, StorageError
-from pulsed.model.events import RunFinished
+from pulsed.model.events import JobExpired, RunFinished
 from pulsed.model.retention import Retention
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import (
@@ -189,14 +189,14 @@ class Server:
         if self.options.upkeep:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
-            upkeep = Watchdog(self.store, tick=self.options.tick, on_reaped=self._recovered)
+            upkeep = Watchdog(self.store, tick=self.options.tick, on_ended=self._recovered)
             loops += [self._scheduler.run(), upkeep.run(), pruner.run()]
             if self.options.stats:
                 loops.append(self._recorder.run())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
-    def _recovered(self, ended: Sequence[RunFinished]) -> None:
-        """Count the runs of silent workers, and offer their jobs to others."""
+    def _recovered(self, ended: Sequence[RunFinished | JobExpired]) -> None:
+        """Count what the watchdog has ended, and offer jobs that are due again to workers."""
         if self.options.stats:
             self._recorder.count(ended)
         self.dispatcher.hint()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pulsed.store.sql.columns import ASSIGNED, filled_policy
 from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import IS_CLAIMABLE, NOT_CLAIMABLE, SUSPECTED, UNSUSPECTED
+from pulsed.store.sql.jobs import (
+    IS_CLAIMABLE,
+    NOT_CLAIMABLE,
+    SUSPECTED,
+    UNSUSPECTED,
+    is_startable,
+)
 from pulsed.store.sql.keys import released_at_start
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
@@ -53,6 +59,7 @@ class ClaimStatements(StatementGroup):
             WHERE queue = :queue::text AND {claimable} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
               AND next_run_at <= {d.now} AND (topic IN ({topics})) IS TRUE
+              AND {is_startable(d)}
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
 
     def _candidates(self, *, suspects: bool) -> tuple[str, str]:

@@ -40,6 +40,9 @@ NOT_STORED = tuple(field.name for field in fields_of(NEW) if not field.is_stored
 START = ("delay", "at")
 """Those of them that decide when the job may start."""
 
+EXPIRY = ("expires", "expires_at")
+"""What decides from when on it is not started any more."""
+
 # -- claiming -------------------------------------------------------------------------------------
 
 ASSIGNED = _selected(columns_of(CLAIM))

@@ -63,6 +63,11 @@ UNSUSPECTED = f"coalesce(crashes, 0) < {SUSPECT_AFTER}"
 SUSPECTED = f"crashes >= {SUSPECT_AFTER} AND completed_at IS NULL"
 
 
+def is_startable(d: Dialect) -> str:
+    """Return whether a claimable job may be started: it has not expired, or has started before."""
+    return f"(expires_at IS NULL OR expires_at > {d.now} OR started_at IS NOT NULL)"
+
+
 def of_jobs(d: Dialect) -> str:
     """Return whether a row belongs to one of a batch of jobs."""
     return d.id_among("job_id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")

@@ -8,11 +8,11 @@ and replay, and cleared where a job starts (``claiming.lease_grant``), where it 
 from __future__ import annotations
 
 from pulsed.model.keys import UNTIL_START
-from pulsed.store.sql.columns import NEW_JOB, NEW_JSON, NOT_STORED, START
+from pulsed.store.sql.columns import EXPIRY, NEW_JOB, NEW_JSON, NOT_STORED, START
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import JOB
 from pulsed.store.sql.prepared import StatementGroup, prepared
-from pulsed.store.sql.submission import key_until, start
+from pulsed.store.sql.submission import expiry, key_until, start
 
 WANTED = "place int, job_id uuid, its_topic text, its_key text"
 
@@ -78,8 +78,10 @@ class KeyStatements(StatementGroup):
             for name, value in given.items()
             if name not in NOT_STORED
         }
+        may_start = start(d, {name: given[name] for name in START})
         values |= {
-            "next_run_at": start(d, {name: given[name] for name in START}),
+            "next_run_at": may_start,
+            "expires_at": expiry(d, may_start, {name: given[name] for name in EXPIRY}),
             "key_until": key_until(d, given["key_for"]),
             "last_worker": "r.by_id",
             "last_outcome": "'REPLACED'",

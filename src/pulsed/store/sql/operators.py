@@ -37,10 +37,14 @@ class OperatorStatements(StatementGroup):
 
     @prepared(JOB)
     def replay(self, d: Dialect) -> str:
-        """Send unsuccessful jobs back to PENDING. By the act's id a retry recognises its work."""
+        """Send unsuccessful jobs back to PENDING. By the act's id a retry recognises its work.
+
+        They no longer expire: an operator wants them to run.
+        """
         return f"""UPDATE {self.jobs} SET
                 status = 'PENDING', attempts = 0, next_run_at = {d.now}, completed_at = NULL,
                 cancel_requested = {d.false}, progress = NULL, cascades = NULL,
+                expires_at = NULL,
                 generation = nullif(coalesce(generation, 0) + :fresh::int, 0),
                 last_worker = :act::uuid, last_outcome = 'REPLAYED', updated_at = {d.now},
                 key_held = CASE WHEN {TAKES_KEY} THEN {d.true} ELSE key_held END

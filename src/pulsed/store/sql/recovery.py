@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsed.model.outcome import EXPIRED, INTERRUPTED, LEASE_EXPIRED
+from pulsed.model.outcome import INTERRUPTED, LEASE_ERROR, LEASE_EXPIRED
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.end_of_run import REPORTED, end_of_run
 from pulsed.store.sql.jobs import ENDED_COLUMNS, UNSUSPECTED
@@ -107,7 +107,7 @@ def _silent_runs(d: Dialect, which: str) -> str:
                     WHERE lease_until IS NOT NULL AND status = 'RUNNING'
                       AND (locked_by IN (SELECT e.locked_by FROM expired AS e)) IS TRUE
                     GROUP BY locked_by HAVING count(*) > 1)
-                SELECT job_id, before, NULL::text AS outcome_result, '{LEASE_EXPIRED}' AS error,
+                SELECT job_id, before, NULL::text AS outcome_result, '{LEASE_ERROR}' AS error,
                     NULL::float8 AS delay, {d.false} AS final,
-                    CASE WHEN {interrupted} THEN '{INTERRUPTED}' ELSE '{EXPIRED}' END AS kind
+                    CASE WHEN {interrupted} THEN '{INTERRUPTED}' ELSE '{LEASE_EXPIRED}' END AS kind
                 FROM expired"""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
 from pulsed.model.lifecycle import CLAIMABLE
+from pulsed.model.outcome import EXPIRED
 from pulsed.store.sql.columns import JOB_COLUMNS
 from pulsed.store.sql.dialect import Dialect, ValueKind
 from pulsed.store.sql.jobs import words
@@ -17,6 +18,7 @@ from pulsed.store.sql.statement import Sql, Statement
 
 _DEAD = (Status.DEAD_LETTERED,)
 _RUNNING = (Status.RUNNING,)
+_EXPIRED = f"last_outcome = '{EXPIRED}'"
 
 
 class SearchStatements(StatementGroup):
@@ -62,9 +64,9 @@ class FilteredJobs:
         if is_running:
             self._conditions.append("lease_until IS NOT NULL")
         self._lowest, self._highest = _ids_with(where.id_prefix)
-        self._in_turn = f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
+        self._in_turn = _condition_of_index(where)
         """The condition of an index that has just these jobs, in the order of ids."""
-        self.is_exact = where in (JobFilter(), JobFilter(status=_DEAD))
+        self.is_exact = where in (JobFilter(), JobFilter(status=_DEAD), JobFilter(outcome=EXPIRED))
         """Every job that a scan by id visits matches."""
 
     def id_after(self, start: UUID | None, skipped: int) -> Statement:
@@ -143,6 +145,10 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
     add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
     add("schedule_id = :schedule::uuid", "schedule", where.schedule)
     add("key = :key::text", "key", where.key)
+    if where.outcome == EXPIRED:  # worded as the condition of their index
+        conditions.append(_EXPIRED)
+    else:
+        add("last_outcome = :outcome::text", "outcome", where.outcome)
     if where.holds_key is not None:
         conditions.append(f"key_held IS {'NOT ' if where.holds_key else ''}NULL")
     if where.due is not None:
@@ -187,6 +193,13 @@ def _kind_of(value: JsonScalar) -> ValueKind:
             return ValueKind.TEXT
         case _:
             return ValueKind.NUMBER
+
+
+def _condition_of_index(where: JobFilter) -> str | None:
+    """Return the condition of an index that has little more than the matching jobs, by id."""
+    if where.outcome == EXPIRED:
+        return _EXPIRED
+    return f"status = '{Status.DEAD_LETTERED}'" if where.status == _DEAD else None
 
 
 def _ids_with(prefix: str | None) -> tuple[UUID | None, UUID | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pulsed.model.keys import UNTIL_END, UNTIL_START
-from pulsed.store.sql.columns import NEW_JOB, NEW_JSON, NOT_STORED, START
+from pulsed.store.sql.columns import EXPIRY, NEW_JOB, NEW_JSON, NOT_STORED, START
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.prepared import StatementGroup
 from pulsed.store.sql.statement import Sql
@@ -42,6 +42,9 @@ class SubmitStatements(StatementGroup):
         values["status"] = "'PENDING'"
         values["submitted_at"] = d.now
         values["next_run_at"] = start(d, {name: given(name) for name in START if name in names})
+        if "expires" in names:
+            given_expiry = {name: given(name) for name in EXPIRY if name in names}
+            values["expires_at"] = expiry(d, values["next_run_at"], given_expiry)
         if "key" in names:
             values["key_held"] = f"CASE WHEN {given('key')} IS NOT NULL THEN {d.true} END"
         if "key_for" in names:
@@ -58,6 +61,12 @@ def start(d: Dialect, given: dict[str, str]) -> str:
     after = f"{d.now} + {d.seconds(given['delay'])}" if "delay" in given else d.now
     after = f"coalesce({given['at']}, {after})" if "at" in given else after
     return f"{d.greatest}({d.now}, {after})"
+
+
+def expiry(d: Dialect, start: str, given: dict[str, str]) -> str:
+    """Return when a new job expires: at its instant, or so long after it may start."""
+    after = f"{start} + {d.seconds(given['expires'])}"
+    return f"coalesce({given['expires_at']}, {after})" if "expires_at" in given else after
 
 
 def key_until(d: Dialect, key_for: str) -> str:

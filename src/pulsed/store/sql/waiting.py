@@ -18,7 +18,7 @@ from pulsed.store.sql.end_of_run import REPORTED, end_of_run
 from pulsed.store.sql.jobs import IS_LIVING, JOB, LEASE, words
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
-OUTCOME_COLUMNS = "id, topic, status, result::text, last_error AS error"
+OUTCOME_COLUMNS = "id, topic, status, result::text, last_error AS error, last_outcome AS outcome"
 
 SUSPENSION = """job_id uuid, token bigint, worker uuid, kind text, wait_key text, wait_job uuid,
     enough int, too_many int, delay float8, until timestamptz"""

@@ -31,7 +31,16 @@ from pulsed.model.page import Counts, Page
 from pulsed.store import migrations
 from pulsed.store.base import CANCELS, Store
 from pulsed.store.event_bus import Events
-from pulsed.store.results import Accepted, Audit, Backlog, Pruned, Running, Submitted, WatchdogTick
+from pulsed.store.results import (
+    Accepted,
+    Audit,
+    Backlog,
+    Expired,
+    Pruned,
+    Running,
+    Submitted,
+    WatchdogTick,
+)
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
@@ -41,6 +50,7 @@ from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
     audit,
     claim,
+    expiry,
     heartbeat,
     operators,
     reads,
@@ -257,6 +267,11 @@ class SqlStore(Store):
         ticked, told = await self.run(verb)
         await self.follow(told)
         return ticked
+
+    async def expire(self, *, limit: int = 500) -> list[Expired]:
+        ended, told = await self.run(expiry.expire(self.engine, limit))
+        await self.follow(told)
+        return ended
 
     async def take_turn(self, *, length: float) -> bool:
         return await self.run(retention.take_turn(self.engine, length))

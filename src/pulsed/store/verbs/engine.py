@@ -16,6 +16,7 @@ from pulsed.store.sql.checkpoints import CheckpointStatements
 from pulsed.store.sql.claiming import ClaimStatements
 from pulsed.store.sql.columns import assigned_columns
 from pulsed.store.sql.dialect import Dialect
+from pulsed.store.sql.expiry import ExpiryStatements
 from pulsed.store.sql.families import FamilyStatements
 from pulsed.store.sql.health import HealthStatements
 from pulsed.store.sql.keys import KeyStatements
@@ -96,6 +97,7 @@ class Engine(ABC):
         self.tokens = TokenStatements(dialect)
         self.checkpoints = CheckpointStatements(dialect)
         self.waiting = WaitStatements(dialect)
+        self.expiry = ExpiryStatements(dialect)
         self.families = FamilyStatements(dialect)
         self.signals = SignalStatements(dialect)
         self.keys = KeyStatements(dialect)

@@ -105,6 +105,7 @@ ACTIONS = {
     "delete_schedule": "deleting a schedule",
     "due_queues": "checking queues",
     "due_schedules": "checking schedules",
+    "expire": "ending expired jobs",
     "failures": "reading failures",
     "find_schedule": "reading a schedule",
     "fire": "firing schedules",

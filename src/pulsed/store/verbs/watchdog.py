@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from pulsed.model.job import Status
-from pulsed.model.outcome import INTERRUPTED, LEASE_EXPIRED, LEASE_EXPIRED_TOGETHER
+from pulsed.model.outcome import INTERRUPTED, LEASE_ERROR, LEASE_ERROR_TOGETHER
 from pulsed.store.results import Reaped, WatchdogTick
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, run_effects
@@ -77,7 +77,7 @@ class _ReapedRun(NamedTuple):
 def _failure(run: _ReapedRun) -> tuple[Any, ...]:
     """Return a row of FAILURE for a reaped run."""
     job_id, worker_id, began = run.job_id, run.worker_id, run.started_at
-    error = LEASE_EXPIRED_TOGETHER if run.outcome == INTERRUPTED else LEASE_EXPIRED
+    error = LEASE_ERROR_TOGETHER if run.outcome == INTERRUPTED else LEASE_ERROR
     return job_id, run.token, run.attempt, worker_id, began, error, None
 
 

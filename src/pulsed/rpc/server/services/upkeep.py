@@ -104,6 +104,13 @@ class UpkeepService:
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         return pb.CascadeResponse(parents=await self._store.workflows.cascade(limit=limit))
 
+    async def expire_jobs(
+        self, request: pb.ExpireJobsRequest, caller: Caller
+    ) -> pb.ExpireJobsResponse:
+        limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
+        expired = await self._store.expire(limit=limit)
+        return pb.ExpireJobsResponse(expired=map(results.expired_message, expired))
+
     async def fold_stats(
         self, request: pb.FoldStatsRequest, caller: Caller
     ) -> pb.FoldStatsResponse:
