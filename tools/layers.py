@@ -27,6 +27,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"app"},
         {"metrics", "tracing", "web"},
         {"cli"},
+        {"contrib"},
         {"__init__", "__main__"},
     ],
     "pulsed.store": [

@@ -306,7 +306,7 @@ class Pulse(CodeAround):
         registry = self.registry
         declared = self._declared_schedules()  # an invalid one raises before the start
         return Worker(
-            self.store,
+            self._store_of_workers(),
             registry,
             WorkerOptions(**options),
             lifespan=self._lifespan,
@@ -341,11 +341,17 @@ class Pulse(CodeAround):
         if self._store is None:
             with _setup:
                 if self._store is None:
-                    store = open_store(self.url, self._settings)
+                    store = self._open_store()
                     store.events = self._events
                     self._submissions = self._recorder_of(store)
                     self._store = store
         return self._store
+
+    def _open_store(self) -> Store:
+        return open_store(self.url, self._settings)
+
+    def _store_of_workers(self) -> Store:
+        return self.store
 
     def _recorder_of(self, store: Store) -> SubmissionRecorder | None:
         if not self._records_stats or store.is_remote:  # a server counts by itself

@@ -107,6 +107,11 @@ class Context(HandlerContext):
         return self._assignment.lease_token
 
     @property
+    def worker_id(self) -> UUID:
+        """The worker that runs the job."""
+        return self._assignment.lease.worker_id
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The headers that the producer sent besides the arguments."""
         return self._assignment.headers

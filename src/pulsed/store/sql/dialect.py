@@ -94,6 +94,14 @@ class Dialect(ABC):
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema
 
+    @property
+    def data_tables(self) -> list[str]:
+        """Return every table whose rows belong to users, and not to the schema."""
+        kept = (self.migrations, self.meta)
+        named = [value for value in vars(self).values() if isinstance(value, str)]
+        tables = [value for value in named if value.rpartition(".")[2].startswith("pulse_")]
+        return [table for table in tables if table not in kept]
+
     @abstractmethod
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
         """Prepare a statement. ``rows`` declares the columns of its ``rows_of(...)``."""

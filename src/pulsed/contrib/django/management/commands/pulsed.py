@@ -1,0 +1,53 @@
+"""``manage.py pulsed …``: the command ``pulsed`` with the project's app."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from pulsed.cli.root import root
+from pulsed.cli.variables import APP_VARIABLE
+from pulsed.contrib.django.task_backend import backends
+
+APP = "pulsed.contrib.django:app"
+
+
+class Command(BaseCommand):
+    """Hands everything to the command line of pulsed."""
+
+    help = "Run the command line of pulsed for this project: worker, dev, jobs, doctor and so on."
+    # Its own options are pulsed's; Django's checks run when a worker starts, see below.
+    requires_system_checks: list[str] = []  # noqa: RUF012 - as Django declares it
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run with what follows ``manage.py pulsed``, options included."""
+        self.call(argv[2:], prog=f"{os.path.basename(argv[0])} {argv[1]}")  # noqa: PTH119
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take anything, for ``call_command("pulsed", "jobs", "list")``."""
+        parser.add_argument("arguments", nargs="*")
+
+    def handle(self, *_: Any, arguments: list[str], **__: Any) -> None:
+        """Run with the arguments of ``call_command``."""
+        self.call(arguments)
+
+    def call(self, arguments: list[str], prog: str = "manage.py pulsed") -> None:
+        """Run the command, and exit with its code."""
+        os.environ[APP_VARIABLE] = APP
+        if arguments[:1] in (["worker"], ["dev"]):
+            self.check()
+            arguments = with_queues(arguments)
+        root.main(args=arguments, prog_name=prog)
+
+
+def with_queues(arguments: list[str]) -> list[str]:
+    """Have a worker take every queue that the settings allow tasks in, unless it names some."""
+    if any(each.startswith(("-q", "--queues", "-h", "--help")) for each in arguments):
+        return arguments
+    from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
+
+    declared = {handler.queue for handler in app.registry}
+    queues = declared.union(*(known.queues for known in backends()))
+    return [*arguments, "--queues", ",".join(sorted(queues))]

@@ -1,0 +1,1 @@
+"""pulsed in a Django project."""

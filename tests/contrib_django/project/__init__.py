@@ -1,0 +1,1 @@
+"""A small Django project, for tests in this process and in others."""

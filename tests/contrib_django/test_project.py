@@ -1,0 +1,118 @@
+"""The project around the jobs: settings, commands, tables, test databases."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+
+from pulsed.cli.root import root
+from pulsed.contrib.django import app
+from pulsed.contrib.django.management.commands.pulsed import Command
+from pulsed.contrib.django.project import from_settings
+from pulsed.contrib.django.tables import store_in
+from pulsed.errors import ConfigError
+from pulsed.model.job import Status
+from tests.contrib_django.processes import manage
+from tests.contrib_django.project.shop.jobs import acount_orders, count_orders
+from tests.contrib_django.project.shop.models import Order
+from tests.contrib_django.project.shop.tasks import mail
+from tests.contrib_django.working import work_until
+
+
+def test_jobs_py_and_tasks_py_are_found(alias: str):
+    topics = {handler.topic for handler in app.registry}
+    assert {"count_orders", "acount_orders"} <= topics
+    assert "tests.contrib_django.project.shop.tasks.pack" in topics
+
+
+def test_jobs_use_the_orm_in_threads_and_on_the_loop(alias: str):
+    Order.objects.create(name="book")
+    jobs = [count_orders.enqueue(), acount_orders.enqueue()]
+
+    async def all_ended() -> bool:
+        for job in jobs:
+            await job.arefresh()
+        return all(job.status is Status.SUCCEEDED for job in jobs)
+
+    work_until(all_ended)
+    assert [job.result() for job in jobs] == [1, 1]
+
+
+def test_flush_removes_jobs_and_keeps_the_tables(alias: str):
+    count_orders.enqueue()
+    call_command("flush", database=alias, interactive=False, verbosity=0)
+    assert sum(app.jobs.counts().values()) == 0
+
+
+def test_migrate_of_another_database_makes_no_tables(alias: str):
+    assert store_in(app, alias) is not None
+    assert store_in(app, "another") is None
+
+
+def test_test_databases_have_the_tables_and_lose_the_jobs(alias: str):
+    ended = manage(alias, "test", "--noinput", "tests.contrib_django.project.shop.cases")
+    assert ended.returncode == 0, ended.stdout
+    assert "Ran 4 tests" in ended.stdout
+
+
+def test_a_database_in_memory_has_no_worker(databases: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(app, "_database", "default")
+    in_memory = "file:memorydb_default?mode=memory&cache=shared"
+    monkeypatch.setitem(connections.settings["default"], "NAME", in_memory)
+    with pytest.raises(ConfigError, match="TEST"):
+        asyncio.run(app.jobs.acounts())
+
+
+def test_the_command_line_has_the_projects_app(alias: str):
+    result = mail.enqueue("ada")
+    shown = manage(alias, "pulsed", "jobs", "show", result.id)
+    assert shown.returncode == 0, shown.stdout
+    assert "tests.contrib_django.project.shop.tasks.mail" in shown.stdout
+    assert manage(alias, "pulsed", "jobs", "show", "0" * 31 + "1").returncode == 3
+
+
+def test_a_worker_takes_every_queue_of_the_settings(alias: str, monkeypatch: pytest.MonkeyPatch):
+    calls: list[list[str]] = []
+    monkeypatch.setattr(root, "main", lambda args, **_: calls.append(args))
+    command = Command()
+    command.call(["worker", "-c", "5"])
+    command.call(["worker", "-q", "mail"])
+    command.call(["jobs", "list"])
+    assert calls == [
+        ["worker", "-c", "5", "--queues", "default,mail"],
+        ["worker", "-q", "mail"],
+        ["jobs", "list"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ({"database": "nowhere"}, "nowhere"),
+        ({"database": "default", "url": "sqlite:///x.db"}, "both"),
+        ({"colour": "red"}, "colour"),
+        (["default"], "dict"),
+    ],
+)
+def test_wrong_settings_are_named(databases: None, given: Any, reason: str):
+    with override_settings(PULSED=given), pytest.raises(ImproperlyConfigured, match=reason):
+        from_settings()
+
+
+def test_deferred_transactions_of_sqlite_are_warned_about(
+    databases: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(app, "_database", "default")
+
+    def found() -> list[str | None]:
+        every = run_checks(databases=["default"])
+        return [each.id for each in every if str(each.id).startswith("pulsed")]
+
+    assert found() == []
+    monkeypatch.delitem(connections["default"].settings_dict["OPTIONS"], "transaction_mode")
+    assert found() == ["pulsed.W001"]
