@@ -51,6 +51,7 @@ examples:
   python3 dev.py chaos --server           kill servers as well, and workers behind them
   python3 dev.py chaos --crashes          let jobs kill their workers under a supervisor
   python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
+  python3 dev.py models limits            check the model of limits; without a name, all
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
   python3 dev.py record                   type the quickstart, and keep what it shows
   python3 dev.py screenshots overview     take pictures of the dashboard; without a name, all
@@ -252,6 +253,11 @@ def setup(arguments: list[str]) -> NoReturn:
     become("-m", "tools.browser")
 
 
+def models(arguments: list[str]) -> NoReturn:
+    """Check the models of leases, fires, fan-outs and limits; needs Spin and a C compiler."""
+    become("tools/models.py", *arguments)
+
+
 def postgres(arguments: list[str]) -> NoReturn:
     """Start a scratch PostgreSQL, print its URL, run until Ctrl-C."""
     become("-m", "tests.support.scratch_postgres", *arguments)
@@ -280,6 +286,7 @@ COMMANDS: dict[str, Command] = {
         bench,
         chaos,
         flood,
+        models,
         postgres,
         proto,
         record,
