@@ -20,10 +20,11 @@ from pulsed.cli.commands.worker import worker
 from pulsed.cli.logs import JsonLines, Lines
 from pulsed.cli.options.working import queues
 from pulsed.cli.reloading import SourceWatch, sources_under
-from pulsed.cli.view.times import parse_duration, past, relative
+from pulsed.cli.view.times import past, relative
 from pulsed.engine.process.stop_signals import ECHO
 from pulsed.engine.worker.options import WorkerOptions, WorkerSettings
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import parse_duration
 from tests.support.commands import CONTROLS, Command, run, supervised_commands, until
 from tests.support.jobs import a_job
 
@@ -206,12 +207,21 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         "text, seconds",
-        [("90", 90), ("1.5", 1.5), ("30s", 30), ("1h30m", 5400), ("2 d", 172_800), ("50ms", 0.05)],
+        [
+            ("90", 90),
+            ("1.5", 1.5),
+            ("30s", 30),
+            ("1h30m", 5400),
+            ("2 d", 172_800),
+            ("50ms", 0.05),
+            ("7 days", 604_800),
+            ("1 hour 5 min", 3900),
+        ],
     )
     def test_durations(self, text, seconds):
         assert parse_duration(text) == pytest.approx(seconds)
 
-    @pytest.mark.parametrize("text", ["", "soon", "-5", "5x", "nan", "inf", "h"])
+    @pytest.mark.parametrize("text", ["", "soon", "-5", "5x", "nan", "inf", "h", "1 dayz"])
     def test_what_is_no_duration(self, text):
         assert parse_duration(text) is None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 job``, ``2 jobs`` or ``1,204 jobs``."""
@@ -23,6 +25,29 @@ def format_duration(seconds: float) -> str:
         if seconds < below:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 86_400:,.0f} d"
+
+
+_LENGTHS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_WORDS = r"ms|min|(?:s|m|h|d|w)(?![a-z])|(?:second|minute|hour|day|week)s?"
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_WORDS})")
+_DURATION = re.compile(rf"(?:{_PART.pattern}\s*)+")
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of ``90``, ``90s``, ``1h 30m`` or ``2 days``; None for other texts."""
+    text = text.strip().lower()
+    if _DURATION.fullmatch(text):
+        parts = _PART.findall(text)
+        return sum(float(number) * _LENGTHS[_unit(word)] for number, word in parts)
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _unit(word: str) -> str:
+    return word if word in _LENGTHS else word[0]
 
 
 def format_bytes(number: int) -> str:

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import click
 
 from pulsed.cli.options.filters import status
-from pulsed.cli.view.times import parse_duration
 from pulsed.client.prune import UNLESS_NAMED
 from pulsed.errors import InvalidOption
 from pulsed.model.retention import Age, Retention
+from pulsed.wording import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pulsed.cli.view.times import parse_duration
 from pulsed.model.backoff import RetryPolicy
+from pulsed.wording import parse_duration
 
 _NAMES = {"attempts": "max_attempts", "multiplier": "multiplier", "jitter": "jitter"}
 _TIMES = ("initial", "max")

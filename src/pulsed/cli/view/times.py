@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import click
 
-from pulsed.wording import format_duration
-
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
-_DURATION = re.compile(rf"(?:{_PART.pattern}\s*)+")
-
-
-def parse_duration(text: str) -> float | None:
-    """Return the seconds of ``90``, ``90s``, ``1h30m`` or ``2d``; None if it is none of these."""
-    text = text.strip().lower()
-    if _DURATION.fullmatch(text):
-        return sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None
+from pulsed.wording import format_duration, parse_duration
 
 
 def parse_instant(text: str) -> datetime | None:
