@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import steps as steps_module
+from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import FanOutFailed, NoRetry, SignalTimeout, StepFailed
 from pulsed.model.job import Status
 from pulsed.store.sql_store.store import SqlStore
@@ -117,7 +117,7 @@ async def test_a_failure_beside_a_step_that_succeeded_is_tried_again(
     async def pause(_: float) -> None:
         clock.advance(1)
 
-    monkeypatch.setattr(steps_module, "pause", pause)
+    monkeypatch.setattr(Workflows, "pause", staticmethod(pause))
 
     async def fails() -> str:
         calls.append("fails")

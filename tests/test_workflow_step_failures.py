@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.workflow import steps as steps_module
+from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import NoRetry, RetryAfter, StepFailed
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Status
@@ -54,7 +54,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(seconds: float) -> None:
         taken.append(seconds)
 
-    monkeypatch.setattr(steps_module, "pause", pause)
+    monkeypatch.setattr(Workflows, "pause", staticmethod(pause))
     return taken
 
 

@@ -37,10 +37,14 @@ class SubmissionRecorder:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._begin()
-        self.stop = store.events.subscribe(self._count, {EnqueueCount})
-        """Counts nothing more."""
+        self.start()
         _recorders.add(self)
         _close_at_exit()
+
+    def start(self) -> None:
+        """Count what is enqueued from now on."""
+        self.stop = self._store.events.subscribe(self._count, {EnqueueCount})
+        """Counts nothing more, until it is started again."""
 
     def _begin(self) -> None:
         """Begin at nothing; in a forked child once more, since the parent writes its own."""

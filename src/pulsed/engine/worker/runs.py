@@ -52,12 +52,13 @@ class Runner:
         on_outcome: Callable[[Run, Outcome | None], None],
         on_free_slot: Callable[[], None],
         on_stuck: Callable[[], None],
+        threads: HandlerThreads | None = None,
     ) -> None:
         self._turn = max(SMALLEST_TURN, slots // 2)
         self._on_outcome = on_outcome
         self._on_free_slot = on_free_slot
         self._on_stuck = on_stuck
-        self._threads = HandlerThreads()
+        self._threads = threads or HandlerThreads()
         self._idle = asyncio.Event()
         self._ready: deque[Run] = deque()
         self.runs: set[Run] = set()

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from pulsed.engine.around import Arounds, RunArounds
@@ -43,6 +43,7 @@ from pulsed.engine.worker.run import Run, StopReason
 from pulsed.engine.worker.run_events import RunEvents
 from pulsed.engine.worker.runs import Runner
 from pulsed.engine.worker.settler import Settler
+from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
@@ -68,6 +69,17 @@ class Exit(Enum):
     ABORTED = 130
 
 
+class WorkerParts(TypedDict):
+    """The arguments of a worker, as an app gives them."""
+
+    store: Store
+    registry: Registry
+    options: WorkerOptions
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]]
+    declare: Callable[[], Awaitable[None]] | None
+    arounds: Arounds
+
+
 class Worker:
     """Runs the handlers of a registry on the jobs of a store."""
 
@@ -80,6 +92,7 @@ class Worker:
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         declare: Callable[[], Awaitable[None]] | None = None,
         arounds: Arounds | None = None,
+        threads: HandlerThreads | None = None,
     ) -> None:
         self.id: UUID = uuid.uuid4()
         self.store = store
@@ -94,6 +107,7 @@ class Worker:
             on_outcome=self._report,
             on_free_slot=self._slot_freed,
             on_stuck=self._end_if_too_many_are_stuck,
+            threads=threads,
         )
         self._job_log = JobLog(self.options.job_log)
         self._clock = DatabaseClock(store)
@@ -238,12 +252,16 @@ class Worker:
                     task.result()
         finally:
             await drain.end(asked, *background)
-            self._run_events.close()
-            if self._recorder is not None:
-                await self._recorder.close()
-            with contextlib.suppress(StorageError, TimeoutError):
-                async with asyncio.timeout(drain.LAST_WRITES):
-                    await self.store.retire(self.id)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Write what is left to write when no run is left."""
+        self._run_events.close()
+        if self._recorder is not None:
+            await self._recorder.close()
+        with contextlib.suppress(StorageError, TimeoutError):
+            async with asyncio.timeout(drain.LAST_WRITES):
+                await self.store.retire(self.id)
 
     def _aborts(self) -> None:
         self._exit = Exit.ABORTED

@@ -73,6 +73,7 @@ class Workflow:
         self.lease_seconds = assignment.lease_seconds
         self.store = shared.store
         self.arounds = shared.arounds
+        self.pause = shared.pause
         self.interrupted: Suspension | NonDeterministic | None = None
         """Why the handler has to unwind; if it does not, every later call raises this again."""
         self.repeated: BaseException | None = None
@@ -209,8 +210,12 @@ class Workflow:
         while self._beside:
             await outlast(next(iter(self._beside)), interrupt=self._cancel_beside)
 
+    def tasks_beside(self) -> set[asyncio.Task[Any]]:
+        """Return the tasks of the steps in flight beside the handler."""
+        return set(self._beside.values())
+
     def _cancel_beside(self) -> None:
-        for task in set(self._beside.values()):
+        for task in self.tasks_beside():
             task.cancel()
 
     # -- leaving ----------------------------------------------------------------------------------

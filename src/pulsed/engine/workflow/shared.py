@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable
 
 from pulsed.engine.around import Arounds
 from pulsed.engine.workflow.recorder import Recorder
@@ -13,6 +14,9 @@ from pulsed.store.base import Store
 
 class Workflows:
     """Their event loop, store and registry, what surrounds them, and what writes checkpoints."""
+
+    pause: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
+    """The sleep between two tries of a step."""
 
     def __init__(
         self, store: Store, registry: Registry | None = None, arounds: Arounds | None = None

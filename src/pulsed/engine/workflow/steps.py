@@ -37,10 +37,6 @@ from pulsed.store.workflows import CommitUnknown, Transaction
 
 log = logging.getLogger("pulsed.job")
 
-pause = asyncio.sleep
-"""The sleep between two tries of a step."""
-
-
 MOST_LOSSES = 5
 """Sessions that a step in a transaction may lose before it counts as the cause itself."""
 
@@ -143,7 +139,7 @@ class _Step:
                 if delay is None:
                     raise await self._give_up(error, tries, began) from error
                 log.warning("%s: try %d failed (%s)", self, tries, describe(error))
-            await pause(delay)
+            await self._flow.pause(delay)
             tries += 1
         if not self._options.tx:
             await self._flow.record(self._checkpoint(tries, began, value=text))
