@@ -25,8 +25,8 @@ LAYERS: dict[str, list[set[str]]] = {
         {"client"},
         {"rpc"},
         {"app"},
-        {"metrics", "tracing", "web"},
-        {"cli"},
+        {"metrics", "testing", "tracing", "web"},
+        {"cli", "pytest_plugin"},
         {"contrib"},
         {"__init__", "__main__"},
     ],
@@ -96,6 +96,12 @@ LAYERS: dict[str, list[set[str]]] = {
         {"routes"},
         {"dashboard"},
         {"serve"},
+    ],
+    "pulsed.testing": [
+        {"caller_thread", "clock", "context", "enqueued", "faults", "ran"},
+        {"worker"},
+        {"draining"},
+        {"sandbox"},
     ],
     "pulsed.cli": [
         {"groups", "plain", "reloading", "streams", "variables"},

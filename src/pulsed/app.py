@@ -12,7 +12,7 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -45,7 +45,7 @@ from pulsed.store.open import URL_VARIABLE, StoreSettings
 if TYPE_CHECKING:
     from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
-    from pulsed.engine.worker.worker import Exit, Worker
+    from pulsed.engine.worker.worker import Exit, Worker, WorkerParts
 
 L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound=Target)
@@ -294,8 +294,13 @@ class Pulse(CodeAround):
 
     def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
         """Return a worker for this app's handlers; start it with ``await worker.run()``."""
-        from pulsed.engine.worker.options import WorkerOptions  # noqa: PLC0415 - producers need none
-        from pulsed.engine.worker.worker import Worker  # noqa: PLC0415 - nor this
+        from pulsed.engine.worker.worker import Worker  # noqa: PLC0415 - producers need none
+
+        return Worker(**self.worker_parts(options))
+
+    def worker_parts(self, options: WorkerSettings) -> WorkerParts:
+        """Return what a worker of this app is made of, for another kind of worker."""
+        from pulsed.engine.worker.options import WorkerOptions  # noqa: PLC0415 - as above
 
         if isinstance(queue := options.get("queues"), str):
             options["queues"] = [queue]
@@ -305,14 +310,14 @@ class Pulse(CodeAround):
         options.setdefault("stats", self._records_stats)
         registry = self.registry
         declared = self._declared_schedules()  # an invalid one raises before the start
-        return Worker(
-            self._store_of_workers(),
-            registry,
-            WorkerOptions(**options),
-            lifespan=self._lifespan,
-            declare=self._write_schedules if declared else None,
-            arounds=self._arounds,
-        )
+        return {
+            "store": self._store_of_workers(),
+            "registry": registry,
+            "options": WorkerOptions(**options),
+            "lifespan": self._lifespan,
+            "declare": self._write_schedules if declared else None,
+            "arounds": self._arounds,
+        }
 
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
@@ -397,6 +402,29 @@ class Pulse(CodeAround):
             if self._store is not None:
                 raise ConfigError("The app has opened its database already; set its URL earlier.")
             self._url = url
+
+    @contextlib.contextmanager
+    def redirected(self, url: str, settings: StoreSettings) -> Iterator[None]:
+        """Use another database inside of a block; ``pulsed.testing.override`` does more."""
+        outside, store = (self._url, self._settings), self._store
+        with _setup:
+            counting = self._count_with(None)
+            self._url, self._settings, self._store = url, settings, None
+        try:
+            yield
+        finally:
+            with _setup:
+                self._count_with(counting)
+                (self._url, self._settings), self._store = outside, store
+
+    def _count_with(self, recorder: SubmissionRecorder | None) -> SubmissionRecorder | None:
+        """Count the jobs of one database, and no longer those of another; returns the other's."""
+        before, self._submissions = self._submissions, recorder
+        if before is not None:
+            before.stop()
+        if recorder is not None:
+            recorder.start()
+        return before
 
     async def aclose(self) -> None:
         """Close the connections; the next use opens new ones."""

@@ -43,6 +43,7 @@
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     ├── ScheduleChanged                   it was changed concurrently
+    ├── DrainLimit                        a test's drain ran too many jobs and did not come to rest
     ├── CalledInEventLoop (RuntimeError)  a blocking method where its ``a…`` twin belongs
     └── NoEventLoop (RuntimeError)        an ``a…`` method without asyncio, as under trio
 
@@ -272,6 +273,10 @@ class ScheduleNotFound(PulsedError, LookupError):
 
 class ScheduleChanged(PulsedError):
     """The schedule has changed since it was read; nothing was written."""
+
+
+class DrainLimit(PulsedError):
+    """A drain of ``pulsed.testing`` ran as many jobs as it may, and more were due."""
 
 
 class CalledInEventLoop(PulsedError, RuntimeError):

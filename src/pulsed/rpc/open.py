@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulsed.errors import ConfigError
 from pulsed.store import open as databases
 from pulsed.store.base import Store
 from pulsed.store.open import StoreSettings, require
@@ -19,6 +20,8 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
     if not is_remote(url):
         return databases.open_store(url, settings)
     settings = settings or StoreSettings()
+    if settings.clock is not None:
+        raise ConfigError("A test's clock needs a database: a server follows its own database's.")
     require(url, "server", "grpc")
     from pulsed.rpc.client.connection import RemoteOptions  # noqa: PLC0415 - heavy
     from pulsed.rpc.client.store import RemoteStore  # noqa: PLC0415 - heavy

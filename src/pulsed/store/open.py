@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -43,6 +46,8 @@ class StoreSettings:
     statement_timeout: float | None = None
     prepared_statements: bool = True
     listen_url: str | None = None
+    clock: Callable[[], datetime] | None = None
+    """A test's clock, in place of the database's."""
 
 
 def open_store(url: str, settings: StoreSettings | None = None) -> Store:
@@ -59,6 +64,26 @@ def open_store(url: str, settings: StoreSettings | None = None) -> Store:
         f"{redacted(url)!r} is not a database URL.{_hint(url)} It can be {FORMS}; or "
         "pulse://host:50051, for a pulsed server."
     )
+
+
+@contextmanager
+def scratch_settings(url: str, settings: StoreSettings) -> Iterator[StoreSettings]:
+    """Lend a database without jobs for a test; yields how to open it.
+
+    On PostgreSQL that is a schema of this process's own. An SQLite file must not exist: a test
+    would run the jobs in it.
+    """
+    if url.partition(":")[0].lower() != "sqlite":
+        require(url, "postgres", "asyncpg", "psycopg")
+        from pulsed.store.postgres.scratch import scratch_schema  # noqa: PLC0415 - heavy
+
+        with scratch_schema(url) as schema:
+            yield replace(settings, schema=schema)
+        return
+    path = sqlite_path(url)
+    if path is not None and Path(path).exists():
+        raise ConfigError(f"{path} exists, and a test would run its jobs: name a new file.")
+    yield settings
 
 
 def redacted(url: str) -> str:
@@ -122,7 +147,7 @@ def _sqlite(url: str, settings: StoreSettings) -> Store:
         create=settings.create,
         synchronous=settings.synchronous,
     )
-    return SqliteStore(sqlite_path(url), options)
+    return SqliteStore(sqlite_path(url), options, clock=settings.clock)
 
 
 def _postgres(url: str, settings: StoreSettings) -> Store:
@@ -142,7 +167,7 @@ def _postgres(url: str, settings: StoreSettings) -> Store:
         options = replace(options, pool_size=settings.pool_size)
     if settings.statement_timeout is not None:
         options = replace(options, statement_timeout=settings.statement_timeout)
-    return PostgresStore(url, options)
+    return PostgresStore(url, options, clock=settings.clock)
 
 
 def _hint(url: str) -> str:
