@@ -43,7 +43,7 @@ PLAIN: dict[str, Any] = {
     "spec_json": "{}", "cron": "* * * * *", "zone": "UTC", "job_ids": None, "Wait.kind": 3,
     "max_attempts": 3, "lease_seconds": 30.0, "timeout_seconds": 30.0, "factor": 2.0,
     "id_prefix": "01", "id_suffix": "01", "recorder": str(uuid4()), "step_seconds": 60,
-    "key_for": "start", "on_duplicate": "return",
+    "key_for": "start", "on_duplicate": "return", "fields": "running",
 }  # fmt: skip
 """What a request says where any value would not do."""
 A_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,6 +69,7 @@ class Watched:
         self.schedules = WatchedPart(self, store.schedules)
         self.workflows = WatchedPart(self, store.workflows)
         self.rollups = WatchedPart(self, store.rollups)
+        self.controls = WatchedPart(self, store.controls)
         self.events = store.events
 
     def __getattr__(self, name: str) -> Any:

@@ -35,6 +35,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "base",
             "blocking",
             "connections",
+            "controls",
             "event_bus",
             "fork",
             "log_throttle",

@@ -153,6 +153,21 @@ class World:
             "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
             "ListErrors": pb.ListErrorsRequest(since=LONG_AGO, limit=5, topic=tenant, queue=tenant),
             "FoldStats": pb.FoldStatsRequest(limit=5),
+            "GetControl": _control(tenant),
+            "ListControls": pb.ListControlsRequest(),
+            "PauseControl": _control(tenant),
+            "ResumeControl": _control(tenant),
+            "OverrideControl": pb.OverrideControlRequest(
+                scope=pb.CONTROL_SCOPE_LIMIT, name=tenant, numbers=pb.Numbers(running=1)
+            ),
+            "ClearControl": _control(tenant),
+            "DeclareControls": pb.DeclareControlsRequest(
+                scope=pb.CONTROL_SCOPE_TOPIC,
+                declared=[
+                    pb.DeclareControlsRequest.Declared(name=tenant, numbers=pb.Numbers(running=1))
+                ],
+            ),
+            "GetRates": pb.GetRatesRequest(scope=pb.CONTROL_SCOPE_TOPIC, keys=[tenant]),
             "SetScheduleError": pb.SetScheduleErrorRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),
@@ -184,12 +199,16 @@ class World:
 
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
             names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
-            names += ["rollups", "error_rollups"]
+            names += ["rollups", "error_rollups", "controls"]
             return [
                 row
                 for name in names
                 for row in connection.execute(f"SELECT * FROM pulse_{name} ORDER BY 1")
             ]
+
+
+def _control(tenant: str) -> Any:
+    return pb.ControlName(scope=pb.CONTROL_SCOPE_TOPIC, name=tenant)
 
 
 def _stats(tenant: str) -> Any:

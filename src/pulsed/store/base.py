@@ -32,10 +32,12 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
+from pulsed.store.controls import ControlStore
 from pulsed.store.event_bus import Events
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.results import (
     Accepted,
+    Assignments,
     Audit,
     Backlog,
     Expired,
@@ -90,6 +92,7 @@ class Store(Submitter):
     schedules: ScheduleStore
     workflows: WorkflowStore
     rollups: RollupStore
+    controls: ControlStore
 
     events: Events
     """The bus for what happens in this store, and in whatever works with it. A store makes its
@@ -132,7 +135,7 @@ class Store(Submitter):
     @abstractmethod
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
+    ) -> Assignments:
         """Lease up to ``limit`` due jobs of a queue, best first, counting an attempt for each."""
 
     async def await_jobs(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from pulsed.model.job import Lease, Status
+from pulsed.model.job import Assignment, Lease, Status
 
 
 class Submitted(NamedTuple):
@@ -54,6 +54,18 @@ class Submitted(NamedTuple):
     def of_fresh_ids(self) -> Submitted:
         """Return what is known if no other call can have used the jobs' ids."""
         return self._replace(existing=frozenset(), unknown=frozenset())
+
+
+class Assignments(list[Assignment]):
+    """The jobs that a claim has leased, best first."""
+
+    def __init__(
+        self, claimed: Iterable[Assignment] = (), *, again_in: float | None = None
+    ) -> None:
+        super().__init__(claimed)
+        self.again_in = again_in
+        """Seconds after which a rate permits the next job that is due; None if none holds one
+        back. A claim before then would find nothing more."""
 
 
 class Accepted(set[Lease]):

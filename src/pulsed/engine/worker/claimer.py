@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -76,6 +77,8 @@ class Claimer:
         self._in_doubt_until = 0.0
         self._failures = 0
         self._was_busy = False
+        self._again_in: float | None = None
+        """Seconds after which a rate permits a job that is due in one of the queues."""
         shortest = min((topic.lease for topic in topics), default=0.0)
         self._linger_at_most = min(LINGER, shortest * LINGER_SHARE)
         self.stopping = False
@@ -113,8 +116,13 @@ class Claimer:
             is_drained = await self.tick() and not await self.linger()
             self._failures = 0
             if is_drained and not self.stopping:
-                return self._poll * random.uniform(0.9, 1.1)  # noqa: S311
+                return self._pause()
         return None
+
+    def _pause(self) -> float:
+        """Return the seconds until the next poll: earlier if a rate permits a job before."""
+        poll = self._poll * random.uniform(0.9, 1.1)  # noqa: S311
+        return poll if self._again_in is None else min(poll, self._again_in)
 
     def _after_failure(self, failures: int) -> float:
         self._failures = failures
@@ -126,6 +134,7 @@ class Claimer:
         self._alarm.reset()
         if self.in_doubt:
             await self.release_unknown()
+        self._again_in = None
         for queue in self._order():
             free = self._free_slots()
             if free <= 0 or self.stopping:
@@ -173,6 +182,8 @@ class Claimer:
     async def _claim(self, queue: str, free: int) -> list[Assignment]:
         asked_at = time.monotonic()
         claimed = await self._store.claim(self._worker_id, queue, self._topics, free)
+        if claimed.again_in is not None:
+            self._again_in = min(self._again_in or math.inf, claimed.again_in)
         events = self._store.events
         if JobsClaimed in events.wanted:
             seconds = time.monotonic() - asked_at

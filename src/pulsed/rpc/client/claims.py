@@ -17,6 +17,7 @@ from pulsed.rpc.messages import columnar
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, METHODS
 from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking
+from pulsed.store.results import Assignments
 from pulsed.store.retrying import dequeue_retry_of, retrying
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ class RemoteClaims:
 
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
-        """Claim up to ``limit`` jobs, in as many batches as that takes."""
-        claimed: list[Assignment] = []
+    ) -> Assignments:
+        """Claim up to ``limit`` jobs, in as many batches as that takes.
+
+        The server offers the queue when a rate permits more, so ``again_in`` is not needed here.
+        """
+        claimed = Assignments()
         while topics and limit > len(claimed):
             most = min(limit - len(claimed), LARGEST_ASSIGNMENT_BATCH)
             batch = await self._claim(worker_id, queue, topics, most)

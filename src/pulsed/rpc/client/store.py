@@ -32,6 +32,7 @@ from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.claims import RemoteClaims
 from pulsed.rpc.client.connection import RemoteOptions, ServerConnection
+from pulsed.rpc.client.controls import RemoteControls
 from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
@@ -46,6 +47,7 @@ from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
 from pulsed.store.results import (
     Accepted,
+    Assignments,
     Audit,
     Backlog,
     Expired,
@@ -72,6 +74,7 @@ class RemoteStore(Store):
         self.schedules = RemoteSchedules(self.connection)
         self.workflows = RemoteWorkflows(self.connection)
         self.rollups = RemoteRollups(self.connection)
+        self.controls = RemoteControls(self.connection)
         self._claims = RemoteClaims(self)
 
     @property
@@ -109,7 +112,7 @@ class RemoteStore(Store):
 
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
+    ) -> Assignments:
         return await self._claims.claim(worker_id, queue, topics, limit)
 
     async def await_jobs(

@@ -59,6 +59,13 @@ class ScheduleState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCHEDULE_STATE_PAUSED: _ClassVar[ScheduleState]
     SCHEDULE_STATE_DONE: _ClassVar[ScheduleState]
     SCHEDULE_STATE_ERROR: _ClassVar[ScheduleState]
+
+class ControlScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTROL_SCOPE_UNSPECIFIED: _ClassVar[ControlScope]
+    CONTROL_SCOPE_QUEUE: _ClassVar[ControlScope]
+    CONTROL_SCOPE_TOPIC: _ClassVar[ControlScope]
+    CONTROL_SCOPE_LIMIT: _ClassVar[ControlScope]
 JOB_STATUS_UNSPECIFIED: JobStatus
 JOB_STATUS_PENDING: JobStatus
 JOB_STATUS_RUNNING: JobStatus
@@ -91,6 +98,10 @@ SCHEDULE_STATE_ACTIVE: ScheduleState
 SCHEDULE_STATE_PAUSED: ScheduleState
 SCHEDULE_STATE_DONE: ScheduleState
 SCHEDULE_STATE_ERROR: ScheduleState
+CONTROL_SCOPE_UNSPECIFIED: ControlScope
+CONTROL_SCOPE_QUEUE: ControlScope
+CONTROL_SCOPE_TOPIC: ControlScope
+CONTROL_SCOPE_LIMIT: ControlScope
 
 class Backoff(_message.Message):
     __slots__ = ("base", "power", "factor", "cap", "jitter")
@@ -1609,6 +1620,145 @@ class ListErrorsResponse(_message.Message):
     errors: _containers.RepeatedCompositeFieldContainer[ErrorRollup]
     cut: bool
     def __init__(self, errors: _Optional[_Iterable[_Union[ErrorRollup, _Mapping]]] = ..., cut: bool = ...) -> None: ...
+
+class ControlName(_message.Message):
+    __slots__ = ("scope", "name", "operator")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    scope: ControlScope
+    name: str
+    operator: Operator
+    def __init__(self, scope: _Optional[_Union[ControlScope, str]] = ..., name: _Optional[str] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+
+class Rate(_message.Message):
+    __slots__ = ("count", "per_seconds", "burst")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    PER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    per_seconds: float
+    burst: int
+    def __init__(self, count: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ...) -> None: ...
+
+class Numbers(_message.Message):
+    __slots__ = ("running", "rate", "age_seconds", "sequential", "weights")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENTIAL_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    rate: Rate
+    age_seconds: float
+    sequential: bool
+    weights: _containers.ScalarMap[str, int]
+    def __init__(self, running: _Optional[int] = ..., rate: _Optional[_Union[Rate, _Mapping]] = ..., age_seconds: _Optional[float] = ..., sequential: bool = ..., weights: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class Control(_message.Message):
+    __slots__ = ("scope", "name", "paused", "paused_at", "paused_by", "declared", "override", "updated_at")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_AT_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    scope: ControlScope
+    name: str
+    paused: bool
+    paused_at: _timestamp_pb2.Timestamp
+    paused_by: str
+    declared: Numbers
+    override: Numbers
+    updated_at: _timestamp_pb2.Timestamp
+    def __init__(self, scope: _Optional[_Union[ControlScope, str]] = ..., name: _Optional[str] = ..., paused: bool = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused_by: _Optional[str] = ..., declared: _Optional[_Union[Numbers, _Mapping]] = ..., override: _Optional[_Union[Numbers, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListControlsRequest(_message.Message):
+    __slots__ = ("scope", "limit", "after_scope", "after_name")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SCOPE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_NAME_FIELD_NUMBER: _ClassVar[int]
+    scope: ControlScope
+    limit: int
+    after_scope: ControlScope
+    after_name: str
+    def __init__(self, scope: _Optional[_Union[ControlScope, str]] = ..., limit: _Optional[int] = ..., after_scope: _Optional[_Union[ControlScope, str]] = ..., after_name: _Optional[str] = ...) -> None: ...
+
+class ListControlsResponse(_message.Message):
+    __slots__ = ("controls", "cut")
+    CONTROLS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    controls: _containers.RepeatedCompositeFieldContainer[Control]
+    cut: bool
+    def __init__(self, controls: _Optional[_Iterable[_Union[Control, _Mapping]]] = ..., cut: bool = ...) -> None: ...
+
+class OverrideControlRequest(_message.Message):
+    __slots__ = ("scope", "name", "numbers", "fields", "operator")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    scope: ControlScope
+    name: str
+    numbers: Numbers
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    operator: Operator
+    def __init__(self, scope: _Optional[_Union[ControlScope, str]] = ..., name: _Optional[str] = ..., numbers: _Optional[_Union[Numbers, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+
+class DeclareControlsRequest(_message.Message):
+    __slots__ = ("scope", "declared")
+    class Declared(_message.Message):
+        __slots__ = ("name", "numbers")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        NUMBERS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        numbers: Numbers
+        def __init__(self, name: _Optional[str] = ..., numbers: _Optional[_Union[Numbers, _Mapping]] = ...) -> None: ...
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    scope: ControlScope
+    declared: _containers.RepeatedCompositeFieldContainer[DeclareControlsRequest.Declared]
+    def __init__(self, scope: _Optional[_Union[ControlScope, str]] = ..., declared: _Optional[_Iterable[_Union[DeclareControlsRequest.Declared, _Mapping]]] = ...) -> None: ...
+
+class DeclareControlsResponse(_message.Message):
+    __slots__ = ("changed", "unchanged")
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    unchanged: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changed: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetRatesRequest(_message.Message):
+    __slots__ = ("scope", "keys")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    scope: ControlScope
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, scope: _Optional[_Union[ControlScope, str]] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetRatesResponse(_message.Message):
+    __slots__ = ("rates",)
+    class Rate(_message.Message):
+        __slots__ = ("key", "tat")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        TAT_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        tat: _timestamp_pb2.Timestamp
+        def __init__(self, key: _Optional[str] = ..., tat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    rates: _containers.RepeatedCompositeFieldContainer[GetRatesResponse.Rate]
+    def __init__(self, rates: _Optional[_Iterable[_Union[GetRatesResponse.Rate, _Mapping]]] = ...) -> None: ...
 
 class WatchdogRequest(_message.Message):
     __slots__ = ("tick_seconds", "grace_seconds", "limit")

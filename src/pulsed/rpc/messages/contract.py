@@ -97,6 +97,14 @@ VERBS = {
     "GetTotals": "read_rollups",
     "ListErrors": "read_errors",
     "FoldStats": "fold_rollups",
+    "GetControl": "get_control",
+    "ListControls": "list_controls",
+    "PauseControl": "pause_control",
+    "ResumeControl": "resume_control",
+    "OverrideControl": "override_control",
+    "ClearControl": "clear_control",
+    "DeclareControls": "declare_controls",
+    "GetRates": "read_rates",
 }
 """The store's verb behind each method, or a phrase if there is none. So an error reads the same
 through a server as it does with a database."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import grpc
 
+from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, JobPlace
 from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.messages.errors import Refusal
@@ -95,6 +96,14 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "GetTotals": READ,
     "ListErrors": READ,
     "FoldStats": ADMIN,
+    "GetControl": READ,
+    "ListControls": READ,
+    "PauseControl": OPERATE,
+    "ResumeControl": OPERATE,
+    "OverrideControl": OPERATE,
+    "ClearControl": OPERATE,
+    "DeclareControls": WORK,
+    "GetRates": READ,
 }
 """The roles that may call each method. No caller may use a method that is missing here."""
 
@@ -162,6 +171,17 @@ class Caller:
         for queue in queues:
             if self.queues is not None and queue not in self.queues:
                 raise denied(f"{self.name} may not use queue {queue!r}.")
+
+    def check_control(self, scope: ControlScope, name: str) -> None:
+        """Refuse a control that would govern jobs outside its topics and queues."""
+        if not self.may_control(scope, name):
+            raise denied(f"{self.name} may not use the control of {scope} {name!r}.")
+
+    def may_control(self, scope: ControlScope, name: str) -> bool:
+        """Whether it may use all jobs that a control governs; a limit's name may be a topic."""
+        if scope is ControlScope.QUEUE:
+            return self.topics is None and self.may_use("", name)
+        return self.queues is None and self.may_use(name, "")
 
     def may_use_all(self, topics: Iterable[str], queues: Iterable[str]) -> bool:
         """Whether it may use all of a worker's topics and queues."""

@@ -24,6 +24,7 @@ from pulsed.model.outcome import Released, Report
 from pulsed.rpc.messages.contract import PART
 from pulsed.rpc.server.wait_list import Grant, Stream, WaitList, owner_of, size_of
 from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.store.results import Assignments
 from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.server")
@@ -209,6 +210,8 @@ class Dispatcher:
         grant.seen[wait_list] = wait_list.news
         self.claims += 1
         found = await self._claim(grant, queue, wanted)
+        if found.again_in is not None:
+            wait_list.hint_in(found.again_in)
         self._take(grant, found)
         wait_list.claimed(grant, full=len(found) == wanted)
 
@@ -232,7 +235,7 @@ class Dispatcher:
             stream.deliver(grant, grant.claimed)
         stream.fail(error)
 
-    async def _claim(self, grant: Grant, queue: str, most: int) -> list[Assignment]:
+    async def _claim(self, grant: Grant, queue: str, most: int) -> Assignments:
         stream, doubts = grant.stream, self._store.doubtful_claims
         try:
             return await self._store.claim(stream.worker_id, queue, stream.topics, most)

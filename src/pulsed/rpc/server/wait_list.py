@@ -104,12 +104,19 @@ class WaitList:
         self._serve = serve
         self._turn: Grant | Stream | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     def hint(self) -> None:
         """Note that jobs may have arrived; the first in line gets the turn, if it is free."""
         self.news += 1
         if self._turn is None:
             self._advance()
+
+    def hint_in(self, seconds: float) -> None:
+        """Hint after so many seconds: then a rate permits a job that is due."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = asyncio.get_running_loop().call_later(seconds, self.hint)
 
     def add(self, stream: Stream, seen: int) -> None:
         """Put a stream in line; after hints since ``seen``, the first in line gets the turn."""

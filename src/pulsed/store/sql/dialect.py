@@ -91,6 +91,8 @@ class Dialect(ABC):
         self.signals = prefix + "pulse_signals"
         self.rollups = prefix + "pulse_rollups"
         self.error_rollups = prefix + "pulse_error_rollups"
+        self.controls = prefix + "pulse_controls"
+        self.rates = prefix + "pulse_rates"
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pulsed.model.attributes import attributes
 from pulsed.model.audit import AuditEntry
+from pulsed.model.control import Control, decoded
 from pulsed.model.fields import CLAIM, ROW, Kind, fields_of
 from pulsed.model.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
 from pulsed.model.schedule import ScheduleRow
@@ -10,6 +12,7 @@ from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import JobOutcome
 from pulsed.store.sql.audit_log import AUDIT_COLUMNS
 from pulsed.store.sql.checkpoints import CHECKPOINT_COLUMNS
+from pulsed.store.sql.controls import CONTROL_COLUMNS
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import FAILURE_COLUMNS, WORKER_COLUMNS
 from pulsed.store.sql.reader import Reader, reader
@@ -47,6 +50,17 @@ assignment = Reader(
     given=("queue", "worker_id"),
     native=frozenset({Kind.UUID}),
     Lease=Lease,
+)
+
+# What governs a queue, a topic or a limit. Its numbers are JSON, which only this reads.
+control = Reader(
+    Control,
+    {
+        column.split()[-1]: attributes(Control)[column.split()[-1]].kind or Kind.TEXT
+        for column in CONTROL_COLUMNS.split(",")
+    },
+    made={name: f"decoded({name})" for name in ("declared", "override")},
+    decoded=decoded,
 )
 
 

@@ -15,7 +15,6 @@ from uuid import UUID
 from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
-    Assignment,
     Failure,
     JobFilter,
     JobPlace,
@@ -33,6 +32,7 @@ from pulsed.store.base import CANCELS, Store
 from pulsed.store.event_bus import Events
 from pulsed.store.results import (
     Accepted,
+    Assignments,
     Audit,
     Backlog,
     Expired,
@@ -44,6 +44,7 @@ from pulsed.store.results import (
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
+from pulsed.store.sql_store.controls import SqlControls
 from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
@@ -110,6 +111,7 @@ class SqlStore(Store):
         self.workflows = SqlWorkflows(self)
         self.schedules = SqlSchedules(self)
         self.rollups = SqlRollups(self)
+        self.controls = SqlControls(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
@@ -193,14 +195,14 @@ class SqlStore(Store):
 
     async def claim(
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
-    ) -> list[Assignment]:
+    ) -> Assignments:
         if not self._schema_is_good:
             await self._make_schema_good()
         wanted = topics_of(tuple(topics))
         floors = self._floors_of(queue, wanted.names)
         verb = claim.claim(self.engine, worker_id, queue, wanted, limit, floors)
 
-        async def attempt() -> list[Assignment]:
+        async def attempt() -> Assignments:
             try:
                 return await self.perform(verb)
             except BaseException:  # whatever the error, the claim may have been committed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pulsed.model.job import Assignment
+from pulsed.store.results import Assignments
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Claim, Engine, by_priority, by_time
@@ -16,12 +16,12 @@ from pulsed.store.verbs.topics import Topics
 
 def claim(
     engine: Engine, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
-) -> Verb[list[Assignment]]:
+) -> Verb[Assignments]:
     """Lease due jobs, best first."""
     wanted = Claim(worker_id, queue, topics)
     tried = False
 
-    def script() -> Script[list[Assignment]]:
+    def script() -> Script[Assignments]:
         nonlocal tried
         if tried:  # and rolled back: what it claimed lies below the floors again
             floors.forget()
@@ -37,7 +37,7 @@ def claim(
             [(others,)] = yield Statement(engine.claiming.others_first, head)
             if others > MANY // 2:
                 walk.was_long()
-        return decode.assignment.all(engine.dialect, claimed, queue, worker_id)
+        return Assignments(decode.assignment.all(engine.dialect, claimed, queue, worker_id))
 
     return Verb("claim", VerbKind.SINGLE, script, claim_lane=True)
 

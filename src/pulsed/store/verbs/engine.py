@@ -15,6 +15,7 @@ from pulsed.store.sql.audit_log import AuditStatements
 from pulsed.store.sql.checkpoints import CheckpointStatements
 from pulsed.store.sql.claiming import ClaimStatements
 from pulsed.store.sql.columns import assigned_columns
+from pulsed.store.sql.controls import ControlStatements
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.expiry import ExpiryStatements
 from pulsed.store.sql.families import FamilyStatements
@@ -103,6 +104,7 @@ class Engine(ABC):
         self.keys = KeyStatements(dialect)
         self.schedules = ScheduleStatements(dialect)
         self.rollups = RollupStatements(dialect)
+        self.controls = ControlStatements(dialect)
 
     @abstractmethod
     def insert(self, jobs: Sequence[NewJob]) -> Script[Iterable[UUID] | None]:

@@ -25,6 +25,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 MOST_QUEUES = 100
 """Queues that one check reads."""
 
+MOST_NOTIFIED = 1_000
+"""Queues whose workers are notified at once, of something that may concern any queue."""
+
 MOST_WAITS = 5_000
 """Jobs that one check scans for lost wake-ups: each costs several look-ups."""
 
@@ -158,6 +161,13 @@ def _together(one: Backlog, other: Backlog) -> Backlog:
         oldest=min(one.oldest, other.oldest),
         at_least=one.at_least or other.at_least,
     )
+
+
+@verb(VerbKind.READ, name="due_queues")
+def busy_queues(engine: Engine) -> Script[set[str]]:
+    """Find queues that have claimable jobs, up to a bound."""
+    found = yield Statement(engine.health.queues, {})
+    return {name for (name,) in found[:MOST_NOTIFIED] if name is not None}
 
 
 @verb(VerbKind.READ)

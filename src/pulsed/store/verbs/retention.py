@@ -15,6 +15,9 @@ from pulsed.store.verbs.audit import trim
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, VerbKind, verb
 
+MOST_RATES = 1_000
+"""Rates that one prune removes."""
+
 
 @verb(VerbKind.SINGLE)
 def take_turn(engine: Engine, length: float) -> Script[bool]:
@@ -51,6 +54,7 @@ def prune(
             yield from remove(status, left)
     if not since:
         yield from trim(engine)
+        yield Statement(engine.controls.prune_rates, {"most": MOST_RATES})
     return Pruned(removed, reached)
 
 
