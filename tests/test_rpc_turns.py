@@ -8,6 +8,7 @@ from uuid import uuid4
 from pulsed.model.job import Status, TopicPolicy
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.wait_list import Grant, Stream
+from pulsed.store.results import Assignments
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.jobs import TOPIC, row, submitted
 from tests.support.raw_streams import raw_client
@@ -25,7 +26,7 @@ class CountingStore:
     async def claim(self, worker_id, queue, topics, limit):
         self.asked.append(queue)
         await asyncio.sleep(0)
-        return []
+        return Assignments()
 
 
 def a_stream(*queues: str, topic: str = TOPIC) -> Stream:

@@ -16,6 +16,7 @@ from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import Report
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.wait_list import OFFER_TIMEOUT, Grant, Stream
+from pulsed.store.results import Assignments
 from tests.support.jobs import TOPIC, a_policy
 
 PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)
@@ -51,7 +52,7 @@ class Jobs:
     def submit(self) -> None:
         self.queues[self.chance.choice(list(self.queues))].append(UUID(int=next(self.numbers)))
 
-    async def claim(self, worker_id: UUID, queue: str, _: Any, most: int) -> list[Assignment]:
+    async def claim(self, worker_id: UUID, queue: str, _: Any, most: int) -> Assignments:
         await self.chance.pause()
         if self.chance.happens(self.failing):
             raise TransientStorageError("away")
@@ -60,7 +61,7 @@ class Jobs:
         self.leases |= {lease.job_id: lease for lease in leases}
         self.meanwhile()
         await self.chance.pause()
-        return [_assignment(lease, queue) for lease in leases]
+        return Assignments(_assignment(lease, queue) for lease in leases)
 
     async def settle_free(self, reports: list[Report]) -> tuple[set[Lease], set[Lease]]:
         await self.chance.pause()
