@@ -45,11 +45,11 @@ class Jobs:
 
     async def aget(self, job_id: JobId) -> Job[Any]:
         """Read one job; raises ``JobNotFound`` if there is none."""
-        return self._job(await read_one(self._store, checked_id(job_id)))
+        return self.of_row(await read_one(self._store, checked_id(job_id)))
 
     async def afind(self, topic: str, key: str) -> Job[Any]:
         """Read the job of a topic that holds a key, or else the latest one that held it."""
-        return self._job(await find_one(self._store, topic, key))
+        return self.of_row(await find_one(self._store, topic, key))
 
     async def alist(
         self, *, limit: int = 100, before: JobId | None = None, **where: Unpack[Filter]
@@ -62,7 +62,7 @@ class Jobs:
         checked_count("limit", limit, 1, LARGEST_LIMIT)
         cursor = None if before is None else checked_id(before)
         rows = await self._store.list_jobs(checked_filter(where), limit=limit, before=cursor)
-        return Page(map(self._job, rows), next=rows.next, is_cut=rows.is_cut)
+        return Page(map(self.of_row, rows), next=rows.next, is_cut=rows.is_cut)
 
     async def acounts(self, **where: Unpack[Filter]) -> Counts:
         """Count jobs by status; every status is a key.
@@ -171,13 +171,14 @@ class Jobs:
         """Yield every job that matches, newest first, reading a page at a time."""
         async for page in pages(self._store, checked_filter(where)):
             for row in page:
-                yield self._job(row)
+                yield self.of_row(row)
 
     @property
     def _store(self) -> Store:
         return self._client.store()
 
-    def _job(self, row: JobRow) -> Job[Any]:
+    def of_row(self, row: JobRow) -> Job[Any]:
+        """Return a row that was read from the store as a ``Job``."""
         return Job(self._client, row)
 
     async def _act(self, act: Act, where: Filter) -> int:
