@@ -133,7 +133,7 @@ def lost_the_database(error: BaseException) -> bool:
         return False
     from pulsed.store.postgres.errors import lost_the_server  # noqa: PLC0415 - only with psycopg
 
-    return lost_the_server(cause)
+    return isinstance(error, InterfaceError) or lost_the_server(cause)  # it is closed, or broke
 
 
 def _losses(job_id: UUID) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.conf import settings
 from django.core import checks
@@ -23,10 +25,10 @@ from pulsed.contrib.django.declared import DECLARED, Declared
 from pulsed.contrib.django.framework import OF_TASKS, Framework
 from pulsed.contrib.django.task_handlers import declare
 from pulsed.contrib.django.task_results import BACKEND_HEADER
-from pulsed.errors import InvalidOption, JobNotFound
+from pulsed.errors import InvalidOption, JobNotFound, StorageError
 from pulsed.handler import checked_options
 from pulsed.handler.keys import key_maker
-from pulsed.handler.options import OF_KEYS
+from pulsed.handler.options import OF_KEYS, checked_id
 from pulsed.model.ids import new_job_id
 
 ON_COMMIT = "enqueue_on_commit"
@@ -117,7 +119,7 @@ class TasksAsJobs:
         job = app.enqueue(task.module_path, payload, **options)
         if job.is_new is False:  # another job holds the key
             return self.get_result(str(job.id))
-        return self._enqueued(task, payload, job.id)
+        return self._enqueued(task, payload, job.id, _stored_at(job))
 
     def _waits_for_commit(self) -> bool:
         return self.options.get(ON_COMMIT, True) and connections[DEFAULT_DB_ALIAS].in_atomic_block
@@ -131,15 +133,18 @@ class TasksAsJobs:
         options["id"] = new_job_id()
         store: partial[Job[Any]] = partial(app.enqueue, task.module_path, payload, **options)
         transaction.on_commit(store)
-        return self._enqueued(task, payload, options["id"])
+        return self._enqueued(task, payload, options["id"], timezone.now())
 
-    def _enqueued(self, task: Any, payload: Mapping[str, Any], job_id: Any) -> Any:
+    def _enqueued(
+        self, task: Any, payload: Mapping[str, Any], job_id: UUID, enqueued_at: datetime
+    ) -> Any:
         result = task_results.of_new_task(self.framework, task, payload, job_id, self.alias)
+        task_results.change(result, enqueued_at=enqueued_at)
         self.framework.enqueued.send(type(self), task_result=result)
         return result
 
     def _options(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of one job: those that its task's handler does not have."""
+        """Return the options of one job: of the backend, the task and this call of it."""
         options = {
             "queue": task.queue_name,
             "priority": int(task.priority),
@@ -180,7 +185,7 @@ class TasksAsJobs:
         from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
 
         try:
-            row = app.jobs.get(result_id).row
+            row = app.jobs.get(checked_id(result_id)).row
             failures = app.jobs.failures(row.id) if task_results.may_have_failed(row) else []
         except (JobNotFound, InvalidOption):
             raise self.framework.does_not_exist(result_id) from None
@@ -193,6 +198,15 @@ class TasksAsJobs:
         if (found := DECLARED.get(topic)) is None:
             raise self.framework.does_not_exist(result_id)
         return found
+
+
+def _stored_at(job: Job[Any]) -> Any:
+    """Return when a job was stored, by the database's clock: as every later read says."""
+    try:
+        job.refresh()
+    except StorageError:  # it is stored all the same
+        return timezone.now()
+    return task_results.as_in_django(job.row.submitted_at)
 
 
 def _aware(moment: Any) -> Any:

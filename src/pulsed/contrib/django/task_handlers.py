@@ -37,7 +37,7 @@ def _plain_handler(topic: str) -> Callable[..., Any]:
         run.send_started()
         try:
             value = run.succeeded(run.call())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if run.is_over(error):
                 run.send_finished()
             raise
@@ -54,7 +54,7 @@ def _async_handler(topic: str) -> Callable[..., Any]:
         await run.asend_started()
         try:
             value = run.succeeded(await run.call())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if run.is_over(error):
                 await run.asend_finished()
             raise

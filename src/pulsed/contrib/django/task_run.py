@@ -45,7 +45,7 @@ class TaskRun:
         )
         return normalized
 
-    def is_over(self, error: Exception) -> bool:
+    def is_over(self, error: BaseException) -> bool:
         """Note what the function raised; returns whether there is no further attempt."""
         if isinstance(error, Snooze) or lost_the_database(error):
             return False

@@ -1,5 +1,6 @@
 """Tasks of every kind."""
 
+import time
 from importlib import import_module
 from typing import Any
 
@@ -72,3 +73,11 @@ def fail_in_its_own_way():
 @task
 async def anothing():
     """Do nothing on the event loop."""
+
+
+@task
+def slow(order_id):
+    """Use the database twice, with a pause in which it may go away."""
+    pack.func(order_id)
+    time.sleep(0.3)
+    pack.func(order_id)
