@@ -166,7 +166,9 @@ class TestIdsByTheirBeginning:
         first, second = str(a_waiting_job(live)), str(a_waiting_job(live))
         result = run("jobs", "show", first[:8], PULSED_URL=url)
         assert result.exit_code == 2
-        assert f"several jobs begin with {first[:8]}, for example {second}" in result.stderr
+        assert f"several jobs begin with {first[:8]}" in result.stderr
+        assert first in result.stderr
+        assert second in result.stderr
 
     @pytest.mark.parametrize("given, code", [("01a1", 2), ("01a1e6zz", 2), (NOBODY[:12], 3)])
     def test_what_names_no_job(self, url, live, given, code):
@@ -252,8 +254,8 @@ class TestActs:
         run_blocking(live.submit(jobs))
         where = ("--payload", "user=7", "--topic", "em*")
         listed = run("jobs", "list", "--ids", *where, PULSED_URL=url).stdout
-        result = run("jobs", "run-now", "--all-matching", "--yes", *where, PULSED_URL=url)
-        assert result.stdout == listed == f"{jobs[0].id}\n"
+        result = run("jobs", "run-now", "--yes", *where, PULSED_URL=url)
+        assert listed == f"{jobs[0].id}\n"
         assert "made due 1 job" in result.stderr
         assert [run.job_id for run in run_blocking(claim(live))] == [jobs[0].id]
         result = run("jobs", "list", "--payload", "user", PULSED_URL=url)
@@ -285,26 +287,27 @@ class TestActs:
     @pytest.mark.parametrize("act", ["retry", "cancel", "delete"])
     def test_an_empty_filter_is_refused(self, url, live, act):
         job_id = a_dead_job(live)
-        result = run("jobs", act, "--all-matching", "--yes", PULSED_URL=url)
+        result = run("jobs", act, "--yes", PULSED_URL=url)
         assert result.exit_code == 2
         assert "without a filter every job would be" in result.stderr
         assert status_of(live, job_id) is Status.DEAD_LETTERED
 
-    @pytest.mark.parametrize("args", [[], ["--status", "dead"], [NOBODY, "--all-matching"]])
+    @pytest.mark.parametrize("args", [[], [NOBODY, "--status", "dead"]])
     def test_what_to_act_on_must_be_said_one_way(self, url, live, args):
         assert run("jobs", "retry", *args, PULSED_URL=url).exit_code == 2
 
     def test_without_a_terminal_nothing_happens_unless_yes_says_so(self, url, live):
         dead = [a_dead_job(live) for _ in range(2)]
         kept = a_dead_job(live, topic="other")
-        args = ("jobs", "retry", "--all-matching", "--topic", "email")
+        args = ("jobs", "retry", "--topic", "email")
         result = run(*args, PULSED_URL=url)
         assert result.exit_code == 2
         assert "this would retry 2 jobs (2 DEAD_LETTERED)" in result.stderr
         assert status_of(live, dead[0]) is Status.DEAD_LETTERED
         result = run(*args, "--yes", PULSED_URL=url)
         assert result.exit_code == 0
-        assert set(result.stdout.split()) == set(map(str, dead))
+        assert "retried 2 jobs" in result.stderr
+        assert {status_of(live, job_id) for job_id in dead} == {Status.PENDING}
         assert status_of(live, kept) is Status.DEAD_LETTERED
 
     @pytest.mark.parametrize(
@@ -315,19 +318,19 @@ class TestActs:
     ):
         monkeypatch.setattr("pulsed.cli.prompt.can_ask", lambda: True)
         dead = a_dead_job(live)
-        args = ("jobs", "retry", "--all-matching", "--status", "dead")
+        args = ("jobs", "retry", "--status", "dead")
         result = run(*args, stdin=answer, PULSED_URL=url)
         assert result.exit_code == code
         assert "Retry 1 job (1 DEAD_LETTERED)?" in result.stderr
         assert status_of(live, dead) == status
 
     def test_nothing_to_ask_about(self, url, live):
-        result = run("jobs", "delete", "--all-matching", "--topic", "none", PULSED_URL=url)
+        result = run("jobs", "delete", "--topic", "none", PULSED_URL=url)
         assert result.exit_code == 0
         assert "no job matches" in result.stderr
 
     def test_jobs_in_the_wrong_state_cannot_be_chosen(self, url, live):
-        args = ("--all-matching", "--status", "running", "--yes")
+        args = ("--status", "running", "--yes")
         result = run("jobs", "delete", *args, PULSED_URL=url)
         assert result.exit_code == 2
         assert "cannot be deleted" in result.stderr

@@ -308,7 +308,7 @@ class TestList:
 
     def test_an_act_on_the_children_of_a_parent(self, url, live):
         family = a_waiting_parent(live, 2)
-        args = ["--all-matching", "--parent", str(family.parent), "--yes"]
+        args = ["--parent", str(family.parent), "--yes"]
         done = run("jobs", "cancel", *args, PULSED_URL=url)
         assert sorted(done.stdout.split()) == sorted(family.ids())
 
@@ -389,7 +389,7 @@ class TestRetry:
 
     def test_many_of_them_from_the_beginning(self, url, live):
         job_id = self.dead(live)
-        args = ["--fresh", "--all-matching", "--status", "dead", "--yes"]
+        args = ["--fresh", "--status", "dead", "--yes"]
         assert run("jobs", "retry", *args, PULSED_URL=url).stdout == f"{job_id}\n"
         assert not run_blocking(live.workflows.history(job_id)).checkpoints
 
@@ -420,7 +420,7 @@ class TestDelete:
     def test_many_of_whom_some_stay(self, url, live):
         family = a_waiting_parent(live, 1)
         a_dead_job(live)
-        args = ["--all-matching", "--topic", "email", "--yes"]
+        args = ["--topic", "email", "--yes"]
         done = run("jobs", "delete", *args, PULSED_URL=url)
         assert "deleted 1 job\n" in done.stderr
         assert "children of jobs that have not ended stay" in done.stderr

@@ -11,10 +11,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from pulsed.client import bulk
 from pulsed.engine.context import Context
+from pulsed.engine.upkeep.bulk import perform_to_end
 from pulsed.errors import JobsLocked, StorageBusy
+from pulsed.model.audit import Operator
 from pulsed.model.backoff import RetryPolicy
+from pulsed.model.bulk import CANCEL, BulkState, SkipReason
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, Lease, Status
 from pulsed.model.outcome import Beat, Failed, Report, Snoozed, Succeeded
@@ -31,6 +33,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import session as postgres_session
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.results import Accepted, Partly
+from pulsed.store.verbs import bulk as verbs
 from tests.support.backends import PostgresBackend
 from tests.support.checkpoints import a_family, a_step, a_wait, statuses, suspended
 from tests.support.clock import Clock
@@ -427,11 +430,17 @@ async def test_an_operator_hears_which_jobs_are_locked_and_the_others_are_done(
 async def test_a_locked_job_does_not_stop_an_act_on_all_that_match(
     store: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(bulk.pages, "__defaults__", (2, None))
+    monkeypatch.setattr(verbs, "BATCH", 2)
     jobs = [a_job() for _ in range(6)]
     await store.submit(jobs)
     stuck = jobs[3].id
-    with holding(postgres_url, rows(stuck)), pytest.raises(JobsLocked, match=str(stuck)):
-        await bulk.act_on_matching(store, bulk.CANCEL, JobFilter(topic=TOPIC))
+    where = JobFilter(topic=TOPIC, status=(Status.PENDING,))
+    begun = await store.bulk.start(new_job_id(), CANCEL, where, by=Operator("ops"))
+    with holding(postgres_url, rows(stuck)):
+        ended = await perform_to_end(store, begun.id)
     found = await store.get([job.id for job in jobs])
     assert [each for each, job in found.items() if job.status is not Status.CANCELLED] == [stuck]
+    assert ended is not None
+    assert (ended.state, ended.done, ended.skipped) == (BulkState.DONE, 5, 1)
+    [skip] = await store.bulk.skips(begun.id)
+    assert (skip.job_id, skip.reason) == (stuck, SkipReason.LOCKED)

@@ -121,7 +121,7 @@ async def test_upkeep_goes_on_where_a_process_died_between_two_levels(backend):
     top, children, grandchildren = await three_levels(store)
     everyone = [top, *children, *grandchildren]
     cascade = store.workflows.cascade
-    store._tell_children = _nothing  # the process is gone as soon as the first level is done
+    store.tell_children = _nothing  # the process is gone as soon as the first level is done
     await store.cancel([top])
     assert (
         await statuses(store, everyone)
@@ -146,7 +146,7 @@ async def test_a_large_family_is_told_in_bounded_batches(backend):
     children = children_of(parent.job_id, 25)
     await store.workflows.add_children(parent.lease, children)
     cascade = store.workflows.cascade
-    store._tell_children = _nothing
+    store.tell_children = _nothing
     await fail(store, parent)
     ids = [child.id for child in children]
     for left in (15, 5, 0):
@@ -183,7 +183,7 @@ async def test_upkeep_does_not_pause_while_there_are_children_to_cancel(store, m
 
 async def test_upkeep_does_not_wait_for_children_that_others_hold(postgres):
     store = postgres.open()
-    store._tell_children = _nothing
+    store.tell_children = _nothing
     parent, (child,) = await a_family(store, 1)
     await fail(store, parent)
     with closing(postgres.connect()) as other, other.transaction():
@@ -334,7 +334,7 @@ async def test_a_parent_that_was_replayed_spares_the_children_it_finds_again(bac
     parent = await running(store)
     await store.workflows.add_children(parent.lease, children_of(parent.job_id, 1))
     cascade = store.workflows.cascade
-    store._tell_children = _nothing
+    store.tell_children = _nothing
     await fail(store, parent)
     await store.replay([parent.job_id])
     assert await cascade() == 0
@@ -406,7 +406,7 @@ async def test_a_parent_is_not_pruned_before_its_children_have_been_told(backend
     parent = await running(store)
     await store.workflows.add_children(parent.lease, children_of(parent.job_id, 2))
     cascade = store.workflows.cascade
-    store._tell_children = _nothing
+    store.tell_children = _nothing
     await fail(store, parent)
     clock.advance(3600)
     assert (await store.prune(EVERY_END, limit=100)).total == 0
@@ -471,9 +471,9 @@ async def test_a_fresh_start_leaves_no_child_of_the_first_untold(backend):
     parent = await running(store)
     children = children_of(parent.job_id, 2)
     await store.workflows.add_children(parent.lease, children)
-    tell, store._tell_children = store._tell_children, _nothing
+    tell, store.tell_children = store.tell_children, _nothing
     await fail(store, parent)
-    store._tell_children = tell
+    store.tell_children = tell
     await store.replay([parent.job_id], fresh=True)
     assert await statuses(store, [child.id for child in children]) == [Status.CANCELLED] * 2
     await store.aclose()

@@ -36,6 +36,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "blocking",
             "connections",
             "controls",
+            "bulk",
             "event_bus",
             "fork",
             "log_throttle",
@@ -88,7 +89,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"monitoring"},
     ],
     "pulsed.web": [
-        {"access", "charts", "live", "redaction", "render", "search", "summary", "works"},
+        {"access", "charts", "live", "performing", "redaction", "render", "search", "summary"},
         {"reasons"},
         {"json_text", "new_job", "runs", "schedule_form", "waterfall"},
         {"guard"},

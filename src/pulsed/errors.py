@@ -41,6 +41,7 @@
     │       ├── SignalTimeout (TimeoutError)
     │       ├── WaitTimeout (TimeoutError)  children or a job took too long
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
+    ├── BulkNotFound (LookupError)        no bulk operation with that id
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     ├── ScheduleChanged                   it was changed concurrently
     ├── DrainLimit                        a test's drain ran too many jobs and did not come to rest
@@ -265,6 +266,10 @@ class CannotSuspend(WorkflowError):
 
     A workflow cannot wait in a plain function, inside a step, or in a task beside the handler.
     """
+
+
+class BulkNotFound(PulsedError, LookupError):
+    """There is no bulk operation with that id."""
 
 
 class ScheduleNotFound(PulsedError, LookupError):

@@ -12,7 +12,9 @@ from uuid import uuid4
 import grpc
 from grpc import aio
 
-from pulsed.model.job import TopicPolicy, WorkerInfo
+from pulsed.model.audit import Operator
+from pulsed.model.bulk import RETRY
+from pulsed.model.job import JobFilter, Status, TopicPolicy, WorkerInfo
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import jobs as convert
@@ -58,7 +60,7 @@ class World:
 
     async def fill(self) -> None:
         """Let both tenants have a waiting job, a running one and a schedule."""
-        self.waiting, self.running, self.schedules = {}, {}, {}
+        self.waiting, self.running, self.schedules, self.bulk = {}, {}, {}, {}
         for tenant in (MINE, OTHERS):
             options: Any = {"topic": tenant, "queue": tenant}
             await submitted(self.store, **options)
@@ -69,6 +71,10 @@ class World:
             spec = a_spec(**options)
             put = await self.store.schedules.put("default", tenant, spec)
             self.schedules[tenant] = put.row
+            where = JobFilter(topic=tenant, queue=tenant, status=(Status.DEAD_LETTERED,))
+            self.bulk[tenant] = await self.store.bulk.start(
+                uuid4(), RETRY, where, by=Operator("ops")
+            )
             await self.store.announce(
                 WorkerInfo(
                     id=self.running[tenant].lease.worker_id,
@@ -86,6 +92,8 @@ class World:
         lease = convert.lease_message(run.lease)
         ids = pb.JobIds(job_ids=[str(waiting)])
         where = pb.JobFilter(topic=tenant, queue=tenant)
+        waiting_jobs = pb.JobFilter(topic=tenant, queue=tenant, statuses=[pb.JOB_STATUS_PENDING])
+        bulk = pb.BulkId(id=str(self.bulk[tenant].id))
         name = pb.ScheduleName(name=tenant)
         spec = convert_schedules.spec_message(a_spec(topic=tenant, queue=tenant, cron="0 9 * * *"))
         worker = pb.Worker(id=str(uuid4()), host="h", queues=[tenant], topics=[tenant])
@@ -148,6 +156,17 @@ class World:
             "CountPrunable": pb.PruneJobsRequest(),
             "Cascade": pb.CascadeRequest(limit=5),
             "ExpireJobs": pb.ExpireJobsRequest(limit=5),
+            "StartBulk": pb.StartBulkRequest(
+                id=str(uuid4()), act=pb.BulkAct(kind=pb.BULK_KIND_CANCEL), where=waiting_jobs
+            ),
+            "AdvanceBulk": pb.AdvanceBulkRequest(performer=str(uuid4()), id=bulk.id),
+            "GetBulk": bulk,
+            "ListBulk": pb.ListBulkRequest(limit=5),
+            "ListBulkSkips": bulk,
+            "StopBulk": bulk,
+            "ChangeJobs": pb.ChangeJobsRequest(
+                job_ids=[str(waiting)], act=pb.BulkAct(kind=pb.BULK_KIND_REPRIORITISE, priority=7)
+            ),
             "RecordStats": _stats(tenant),
             "GetSeries": pb.GetSeriesRequest(since=LONG_AGO, topic=tenant, queue=tenant),
             "GetTotals": pb.GetTotalsRequest(since=LONG_AGO, topic=tenant, queue=tenant),
@@ -200,6 +219,7 @@ class World:
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
             names = ["jobs", "failures", "schedules", "workers", "checkpoints", "signals", "audit"]
             names += ["rollups", "error_rollups", "controls"]
+            names += ["bulk", "bulk_skips", "tags"]
             return [
                 row
                 for name in names

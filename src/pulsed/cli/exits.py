@@ -16,6 +16,7 @@ import click
 from pulsed.cli.plain import harmless
 from pulsed.cli.streams import StdoutError, give_up_stdout, prepare_streams
 from pulsed.errors import (
+    BulkNotFound,
     ConfigError,
     InvalidJob,
     JobCancelled,
@@ -64,6 +65,7 @@ _CODES: tuple[tuple[type[PulsedError], Code], ...] = (
     (InvalidJob, Code.USAGE),
     (JobNotFound, Code.NOT_FOUND),
     (ScheduleNotFound, Code.NOT_FOUND),
+    (BulkNotFound, Code.NOT_FOUND),
     (JobFailed, Code.JOB_FAILED),
     (JobCancelled, Code.JOB_FAILED),
 )

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypedDict
 
-import msgspec
-
 from pulsed.client.one_job import JobId, checked_id
 from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_instant, checked_key, checked_name
@@ -144,18 +142,3 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "holds_key": lambda value: _checked_flag("holds_key", value),
     "outcome": checked_outcome,
 }
-
-
-def chosen_for(where: Mapping[str, Any], allowed: tuple[Status, ...], verb: str) -> JobFilter:
-    """Return the filter of a bulk act: never all jobs, and only statuses that allow it."""
-    chosen = checked_filter(where)
-    if chosen.is_empty:
-        raise InvalidOption(
-            f"Without a condition every job would be {verb}. Say which, for example by status=, "
-            "topic=, queue= or until=."
-        )
-    if wrong := [status for status in chosen.status if status not in allowed]:
-        raise InvalidOption(
-            f"Jobs that are {', '.join(wrong)} cannot be {verb}; only {', '.join(allowed)} can."
-        )
-    return msgspec.structs.replace(chosen, status=chosen.status or allowed)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from pulsed.client.bulk import CANCEL, DELETE, PAGE, RETRY, RUN_NOW, Act, act_on_matching, pages
-from pulsed.client.filter import Filter, StatusFilter, checked_filter, chosen_for
+from pulsed.client.acts import moving, reprioritising, rescheduling
+from pulsed.client.bulk import PAGE, Bulk, BulkOperation, pages
+from pulsed.client.filter import Filter, StatusFilter, checked_filter
 from pulsed.client.job import Client, Job
 from pulsed.client.one_job import (
     JobId,
     cancel_one,
+    change_one,
     checked_id,
     delete_one,
     edit_and_retry_one,
@@ -42,6 +44,8 @@ class Jobs:
     def __init__(self, client: Client, retention: Callable[[], Retention] = Retention) -> None:
         self._client = client
         self._retention = retention
+        self.bulk = Bulk(client.store)
+        """Acts on all jobs that match a filter, which go on without this process."""
 
     async def aget(self, job_id: JobId) -> Job[Any]:
         """Read one job; raises ``JobNotFound`` if there is none."""
@@ -117,21 +121,45 @@ class Jobs:
         """
         return await run_one_now(self._store, checked_id(job_id), operator())
 
+    async def areschedule(
+        self,
+        job_id: JobId,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | float | None = None,
+    ) -> Status:
+        """Give a job that has not started, or that is to be retried, another time."""
+        act = rescheduling(at, delay)
+        return await change_one(self._store, checked_id(job_id), act, operator())
+
+    async def areprioritise(self, job_id: JobId, to: int) -> Status:
+        """Give a job that has not started another priority."""
+        act = reprioritising(to)
+        return await change_one(self._store, checked_id(job_id), act, operator())
+
+    async def amove(self, job_id: JobId, to: str) -> Status:
+        """Move a job that has not started to another queue."""
+        return await change_one(self._store, checked_id(job_id), moving(to), operator())
+
     async def aretry_matching(self, **where: Unpack[Filter]) -> int:
-        """Retry every dead-lettered or cancelled job that matches; returns how many."""
-        return await self._act(RETRY, where)
+        """Retry every dead-lettered or cancelled job that matches; returns how many.
+
+        This, and the three below, is ``bulk.retry(…).wait()``: an operation that workers continue
+        if this process dies.
+        """
+        return await _done(await self.bulk.aretry(**where))
 
     async def acancel_matching(self, **where: Unpack[Filter]) -> int:
         """Cancel unfinished jobs that match; returns how many, including those asked to stop."""
-        return await self._act(CANCEL, where)
+        return await _done(await self.bulk.acancel(**where))
 
     async def adelete_matching(self, **where: Unpack[Filter]) -> int:
         """Remove every matching job that is not running; returns how many."""
-        return await self._act(DELETE, where)
+        return await _done(await self.bulk.adelete(**where))
 
     async def arun_matching_now(self, **where: Unpack[Filter]) -> int:
         """Make every matching job due that waits for its time; returns how many are due."""
-        return await self._act(RUN_NOW, where)
+        return await _done(await self.bulk.arun_now(**where))
 
     async def aprune(
         self, *, older_than: timedelta | float | None = None, status: StatusFilter | None = None
@@ -153,6 +181,9 @@ class Jobs:
     edit_and_retry = blocking(aedit_and_retry)
     delete = blocking(adelete)
     run_now = blocking(arun_now)
+    reschedule = blocking(areschedule)
+    reprioritise = blocking(areprioritise)
+    move = blocking(amove)
     retry_matching = blocking(aretry_matching)
     cancel_matching = blocking(acancel_matching)
     delete_matching = blocking(adelete_matching)
@@ -181,8 +212,10 @@ class Jobs:
         """Return a row that was read from the store as a ``Job``."""
         return Job(self._client, row)
 
-    async def _act(self, act: Act, where: Filter) -> int:
-        return await act_on_matching(self._store, act, chosen_for(where, act.allowed, act.done))
-
     # Last, because from here on the name means this method inside the class.
     list = blocking(alist)
+
+
+async def _done(operation: BulkOperation) -> int:
+    """Perform an operation to its end; returns on how many jobs it was done."""
+    return (await operation.await_()).done

@@ -12,6 +12,7 @@ from pulsed.client.signals import not_found
 from pulsed.errors import DuplicateKey, InvalidOption, InvalidTransition, KeyNotFound
 from pulsed.handler.options import checked_key, checked_name
 from pulsed.model.audit import Operator
+from pulsed.model.bulk import BulkAct
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import LIVING, REPLAYABLE, TERMINAL, is_cancelled
 from pulsed.store.base import Store
@@ -85,6 +86,20 @@ async def run_one_now(store: Store, job_id: UUID, by: Operator | None = None) ->
         raise InvalidTransition(
             f"Job {job_id} is {status}, and does not wait for its time. "
             f"{_INSTEAD_OF_RUNNING.get(status, 'Retry it, or enqueue a new one.')}",
+            job_id=job_id,
+        )
+    return status
+
+
+async def change_one(
+    store: Store, job_id: UUID, act: BulkAct, by: Operator | None = None
+) -> Status:
+    """Reschedule, reprioritise or move a job that has not started."""
+    done, status = _found(job_id, await store.bulk.change([job_id], act, by=by))
+    if not done:
+        raise InvalidTransition(
+            f"Job {job_id} is {status} and cannot be {act.kind.done}; only "
+            f"{', '.join(act.kind.allowed)} jobs can.",
             job_id=job_id,
         )
     return status

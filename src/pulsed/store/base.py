@@ -32,6 +32,7 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
+from pulsed.store.bulk import BulkStore
 from pulsed.store.controls import ControlStore
 from pulsed.store.event_bus import Events
 from pulsed.store.per_loop import PerLoop
@@ -93,6 +94,7 @@ class Store(Submitter):
     workflows: WorkflowStore
     rollups: RollupStore
     controls: ControlStore
+    bulk: BulkStore
 
     events: Events
     """The bus for what happens in this store, and in whatever works with it. A store makes its

@@ -86,4 +86,4 @@ def refuse_in_event_loop(twin: str) -> None:
 
 
 def _blocking_name(twin: str) -> str:
-    return twin.removeprefix("a")
+    return twin.removeprefix("a").rstrip("_")  # of ``await_``: ``await`` is a keyword

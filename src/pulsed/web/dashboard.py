@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from pulsed.app import Pulse
 from pulsed.client.operator import acting_as
-from pulsed.errors import JobNotFound, PulsedError, ScheduleNotFound, StorageError
+from pulsed.errors import BulkNotFound, JobNotFound, PulsedError, ScheduleNotFound, StorageError
 from pulsed.model.audit import Operator
 from pulsed.web.access import Access, Local, Visitor
 from pulsed.web.guard import SAFE_METHODS, Guard, read_form
@@ -49,7 +49,7 @@ def dashboard(
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        await site.works.close()
+        await site.performing.close()
         await hub.close()
 
     routes = [Route(page.path, _endpoint(site, page), methods=[page.method]) for page in PAGES]
@@ -86,7 +86,7 @@ async def _answered(call: PageCall, page: PageRoute) -> Response:
     """Return an endpoint's answer, or a page about what went wrong."""
     try:
         answer = await page.endpoint(call)
-    except (JobNotFound, ScheduleNotFound) as error:
+    except (JobNotFound, ScheduleNotFound, BulkNotFound) as error:
         return await _error_page(call, 404, str(error))
     except StorageError as error:
         return PlainTextResponse(f"The database cannot be reached: {error}\n", 503)

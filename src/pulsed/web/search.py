@@ -180,6 +180,13 @@ def instant(value: str, now: datetime) -> datetime:
         raise NotUnderstood(f"{value} is no time: write 2h, 3d or 2026-11-17.") from None
 
 
+def coming(value: str, now: datetime) -> datetime:
+    """Return a time that was written as ``2h`` from now, or in ISO-8601."""
+    if _AGO.fullmatch(value.lower()):
+        return now + (now - instant(value, now))
+    return instant(value, now)
+
+
 def _id(value: str, _: datetime) -> dict[str, Any]:
     """Return the condition of an id; digits alone are the end of one, as lists show it."""
     digits = value.replace("-", "")

@@ -22,10 +22,10 @@ from pulsed.model.page import Counts
 from pulsed.store.results import Backlog
 from pulsed.web.access import Access, Role, Visitor
 from pulsed.web.guard import cookie
+from pulsed.web.performing import Performing
 from pulsed.web.redaction import Redaction
 from pulsed.web.render import templates
 from pulsed.web.summary import Summary, summary_of
-from pulsed.web.works import Works
 
 Endpoint = Callable[["PageCall"], Awaitable[Response]]
 
@@ -51,7 +51,7 @@ class Site:
     environment: str
     templates: jinja2.Environment = field(default_factory=templates)
     shared: SharedReads = field(default_factory=SharedReads)
-    works: Works = field(default_factory=Works)
+    performing: Performing = field(default_factory=Performing)
 
     # What several pages read: each of it once per tick, however many of them are open.
 

@@ -1,15 +1,17 @@
-"""Acts on jobs: retry, cancel, delete; by id, by ids on stdin, or by a filter and a confirmation.
+"""Acts on jobs: retry, cancel and so on; by id, by ids on stdin, or by a filter and confirmation.
 
 A filter that matches everything is refused, the number of jobs is shown before anything happens,
-and without a terminal to confirm on, ``--yes`` has to say so.
+and without a terminal to confirm on, ``--yes`` has to say so. An act by a filter is a bulk
+operation, which this process performs unless others do.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
 import click
@@ -20,115 +22,167 @@ from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.options.filters import filter_options
 from pulsed.cli.options.job_ids import find_id
 from pulsed.cli.prompt import confirm
+from pulsed.cli.view.bulk_progress import print_end, progress_bar
 from pulsed.cli.view.output import at_least
-from pulsed.client.bulk import (
+from pulsed.cli.view.times import coming, duration
+from pulsed.client.acts import act_on, chosen_for, moving, reprioritising, rescheduling
+from pulsed.client.bulk import PAGE, start_bulk, stop_bulk
+from pulsed.client.one_job import checked_id, key_taken, why_not_deleted
+from pulsed.client.operator import operator
+from pulsed.engine.upkeep.bulk import perform_to_end
+from pulsed.model.bulk import (
     CANCEL,
     DELETE,
-    PAGE,
     RETRY,
     RETRY_FRESH,
     RUN_NOW,
-    Act,
-    act_on_matching,
+    BulkAct,
+    BulkKind,
+    BulkRow,
+    BulkState,
 )
-from pulsed.client.filter import chosen_for
-from pulsed.client.one_job import checked_id, why_not_deleted
-from pulsed.client.operator import operator
 from pulsed.model.job import JobFilter, Status
+from pulsed.model.lifecycle import REPLAYABLE
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.wording import counted
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 OTHERWISE = {
-    RETRY.verb: "only dead-lettered and cancelled jobs can be retried",
-    CANCEL.verb: "it has ended already",
-    RUN_NOW.verb: "it does not wait for its time",
+    BulkKind.RETRY: "only dead-lettered and cancelled jobs can be retried",
+    BulkKind.CANCEL: "it has ended already",
+    BulkKind.RUN_NOW: "it does not wait for its time",
 }
 """What to say about a job it could not be done to."""
 
-FRESH = click.option(
-    "--fresh", is_flag=True, help="Let workflows begin again, instead of going on from their steps."
-)
+NOT_STARTED = "only jobs that have not started can be changed"
 
 
-def _command(act: Act, short: str, text: str, example: str) -> click.Command:
-    name = act.verb.replace(" ", "-")
+def _command(
+    kind: BulkKind,
+    short: str,
+    text: str,
+    example: str,
+    made: Callable[..., BulkAct],
+    *options: Callable[[Any], Any],
+) -> click.Command:
+    """Return the command of an act, which ``made`` makes from its own ``options``."""
+    name = kind.verb.replace(" ", "-")
 
     @click.command(name, short_help=short, help=f"{text}\n\n\b\nExamples:\n{example}")
     @click.argument("ids", metavar="[ID…|-]", nargs=-1)
-    @click.option("--all-matching", is_flag=True, help="All jobs that the filters below match.")
     @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    @click.option(
+        "--detach", is_flag=True, help="With a filter: leave the work to workers, and return."
+    )
     @filter_options
     @database_options
     def command(
         database: Database,
         ids: tuple[str, ...],
         where: Mapping[str, Any],
-        all_matching: bool,  # noqa: FBT001
         yes: bool,  # noqa: FBT001
-        fresh: bool = False,  # noqa: FBT001, FBT002
+        detach: bool,  # noqa: FBT001
+        **arguments: Any,
     ) -> int:
-        _check_choice(act, ids, where, all_matching=all_matching)
-        wanted = RETRY_FRESH if fresh else act
-        chosen = chosen_for(where, act.allowed, act.done) if all_matching else None
+        _check_choice(kind, ids, where)
+        act = made(**arguments)
+        chosen = None if ids else chosen_for(where, kind)
         with database.store() as store:
             if chosen is not None:
-                return _act_on_matching(store, wanted, chosen, yes=yes)
-            return _act_on_ids(store, wanted, _given(store, ids))
+                return _act_on_matching(store, act, chosen, yes=yes, detach=detach)
+            return _act_on_ids(store, act, _given(store, ids))
 
-    return FRESH(command) if act is RETRY else command
+    for option in reversed(options):
+        option(command)
+    return command
 
 
 retry = _command(
-    RETRY,
+    BulkKind.RETRY,
     "Send dead-lettered or cancelled jobs back to work.",
     "Send dead-lettered or cancelled jobs back to work, with fresh attempts. A workflow "
     "continues from its stored steps, unless --fresh is given.",
     "  pulsed jobs retry 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
     "  pulsed jobs list --status dead --ids | pulsed jobs retry -\n"
-    "  pulsed jobs retry --all-matching --status dead --topic send_email",
-)
+    "  pulsed jobs retry --status dead --topic send_email",
+    lambda *, fresh: RETRY_FRESH if fresh else RETRY,
+    click.option(
+        "--fresh", is_flag=True,
+        help="Let workflows begin again, instead of going on from their steps.",
+    ),
+)  # fmt: skip
 cancel = _command(
-    CANCEL,
+    BulkKind.CANCEL,
     "Cancel waiting jobs, ask running ones to stop.",
     "Cancel waiting jobs, and ask running ones to stop.",
     "  pulsed jobs cancel 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
-    "  pulsed jobs cancel --all-matching --tag campaign-7 --yes",
+    "  pulsed jobs cancel --tag campaign-7 --yes",
+    lambda: CANCEL,
 )
 run_now = _command(
-    RUN_NOW,
+    BulkKind.RUN_NOW,
     "Let jobs start now that wait for their time.",
     "Let delayed jobs, retries and sleeping workflows start now. A job that waits for a signal, "
     "for another job or for its children goes on waiting.",
     "  pulsed jobs run-now 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
-    "  pulsed jobs run-now --all-matching --status retrying --topic send_email",
+    "  pulsed jobs run-now --status retrying --topic send_email",
+    lambda: RUN_NOW,
 )
 delete = _command(
-    DELETE,
+    BulkKind.DELETE,
     "Delete jobs that are not running.",
     "Delete jobs that are not running, with their results and failures.",
     "  pulsed jobs delete 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69\n"
-    "  pulsed jobs delete --all-matching --status succeeded --until 30d",
+    "  pulsed jobs delete --status succeeded --until 30d",
+    lambda: DELETE,
 )
 
 
-def _check_choice(
-    act: Act, ids: Sequence[str], where: Mapping[str, Any], *, all_matching: bool
-) -> None:
-    if all_matching and ids:
-        raise CommandError("give ids or --all-matching, not both.", Code.USAGE)
-    if all_matching and not where:
+def _rescheduling(*, at: datetime | None, delay: float | None, now: bool) -> BulkAct:
+    if [at is not None, delay is not None, now].count(True) != 1:
+        raise CommandError("when? Give one of --at, --delay and --now.", Code.USAGE)
+    return RUN_NOW if now else rescheduling(at, delay)
+
+
+reschedule = _command(
+    BulkKind.RESCHEDULE,
+    "Give jobs another time.",
+    "Give jobs another time that have not started, or that are to be retried.",
+    "  pulsed jobs reschedule 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 --at 2026-12-01T08:00Z\n"
+    "  pulsed jobs reschedule --status retrying --topic send_email --delay 1h",
+    _rescheduling,
+    click.option("--at", type=coming, metavar="TIME", help="ISO-8601, or 2h from now."),
+    click.option("--delay", type=duration, metavar="TIME", help="So long after now."),
+    click.option("--now", is_flag=True, help="At once, as run-now does."),
+)
+reprioritise = _command(
+    BulkKind.REPRIORITISE,
+    "Give jobs another priority.",
+    "Give jobs that have not started another priority.",
+    "  pulsed jobs reprioritise --topic send_email --to 50",
+    lambda *, to: reprioritising(to),
+    click.option("--to", type=int, required=True, help="-100 to 100; higher runs first."),
+)
+move = _command(
+    BulkKind.MOVE,
+    "Move jobs to another queue.",
+    "Move jobs that have not started to another queue.",
+    "  pulsed jobs move --queue default --topic send_email --to mail",
+    lambda *, to: moving(to),
+    click.option("--to", metavar="QUEUE", required=True, help="The new queue."),
+)
+COMMANDS = (retry, cancel, run_now, delete, reschedule, reprioritise, move)
+
+
+def _check_choice(kind: BulkKind, ids: Sequence[str], where: Mapping[str, Any]) -> None:
+    if where and ids:
+        raise CommandError("give ids or filters, not both.", Code.USAGE)
+    if not where and not ids:
         raise CommandError(
-            f"without a filter every job would be {act.done}. Say which ones, for example with "
-            "--status, --topic, --queue, --tag or --until.",
-            Code.USAGE,
-        )
-    if not all_matching and where:
-        raise CommandError("filters need --all-matching beside them.", Code.USAGE)
-    if not all_matching and not ids:
-        raise CommandError(
-            f"which jobs? Give their ids, - for ids on stdin, or --all-matching and a filter "
-            f"(see pulsed jobs {act.verb.replace(' ', '-')} --help).",
+            f"which jobs? Give their ids, - for ids on stdin, or filters such as --status and "
+            f"--topic: without a filter every job would be {kind.done}.",
             Code.USAGE,
         )
 
@@ -140,12 +194,15 @@ def _given(store: Store, ids: Sequence[str]) -> Iterator[UUID]:
     return iter([find_id(store, given) for given in ids])
 
 
-def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
+# -- by id ----------------------------------------------------------------------------------------
+
+
+def _act_on_ids(store: Store, act: BulkAct, ids: Iterator[UUID]) -> int:
     """Act on ids, batch by batch; the worst thing that happened to one of them is the answer."""
     worst = Code.OK
     done = ResultPrinter(act)
     while batch := list(itertools.islice(ids, PAGE)):
-        answers = run_blocking(act.perform(store, batch, operator()))
+        answers = run_blocking(act_on(store, act, batch, operator()))
         for job_id in dict.fromkeys(batch):
             code = _tell(store, act, job_id, answers.get(job_id))
             worst = max(worst, code)
@@ -158,7 +215,7 @@ def _act_on_ids(store: Store, act: Act, ids: Iterator[UUID]) -> int:
 class ResultPrinter:
     """Prints the ids that something was done to, and counts them."""
 
-    def __init__(self, act: Act) -> None:
+    def __init__(self, act: BulkAct) -> None:
         self._act = act
         self._total = 0
         self._asked = 0
@@ -175,45 +232,65 @@ class ResultPrinter:
         """Print how many there were."""
         ended = self._total - self._asked
         if ended or not self._asked:
-            say(f"{self._act.done} {counted(ended, 'job')}")
+            say(f"{self._act.kind.done} {counted(ended, 'job')}")
         if self._asked:
             say(f"asked {counted(self._asked, 'running job')} to stop")
 
 
-def _tell(store: Store, act: Act, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
+def _tell(store: Store, act: BulkAct, job_id: UUID, answer: tuple[bool, Status] | None) -> Code:
     if answer is None:
         say(f"there is no job {job_id}")
         return Code.NOT_FOUND
     done, status = answer
     if not done:
-        say(f"job {job_id} is {status}: {_why_not(store, act, job_id)}")
+        say(f"job {job_id} is {status}: {_why_not(store, act, job_id, status)}")
         return Code.FAILURE
     return Code.OK
 
 
-def _why_not(store: Store, act: Act, job_id: UUID) -> str:
+def _why_not(store: Store, act: BulkAct, job_id: UUID, status: Status) -> str:
     if act is DELETE:
         why = run_blocking(why_not_deleted(store, job_id))
         return why[0].lower() + why[1:].rstrip(".")
-    return OTHERWISE[act.verb]
+    if act.kind is BulkKind.RETRY and status in REPLAYABLE:
+        return str(run_blocking(key_taken(store, job_id)))
+    return OTHERWISE.get(act.kind, NOT_STARTED)
 
 
-def _act_on_matching(store: Store, act: Act, chosen: JobFilter, *, yes: bool) -> int:
+# -- by a filter ----------------------------------------------------------------------------------
+
+
+def _act_on_matching(
+    store: Store, act: BulkAct, chosen: JobFilter, *, yes: bool, detach: bool
+) -> int:
     # What is submitted while the question is on the screen is not part of it.
     limit = chosen.until or run_blocking(store.now())
     chosen = msgspec.structs.replace(chosen, until=limit)
     counts = run_blocking(store.counts(chosen))
     total = sum(counts.values())
     if not total and not counts.at_least:
-        say(f"no job matches that could be {act.done}")
+        say(f"no job matches that could be {act.kind.done}")
         return Code.OK
     parts = ", ".join(f"{at_least(counts, s)} {s}" for s in counts if counts[s])
     more = "at least " if counts.at_least else ""
-    question = f"{act.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
+    question = f"{act.kind.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
-    done = ResultPrinter(act)
-    number = run_blocking(act_on_matching(store, act, chosen, done.add))
-    done.print_total()
-    if act is DELETE and number < total:
-        say("children of jobs that have not ended stay, and so do jobs with such children")
-    return Code.OK
+    row = run_blocking(start_bulk(store, act, chosen))
+    print(row.id)
+    if detach:
+        say(f"workers do it: see how far with `pulsed bulk show {row.id}`")
+        return Code.OK
+    return _perform(store, row)
+
+
+def _perform(store: Store, row: BulkRow) -> int:
+    """Perform an operation; Ctrl-C stops it, while a lost terminal leaves it to the workers."""
+    try:
+        with progress_bar(row) as tell:
+            ended = run_blocking(perform_to_end(store, row.id, tell)) or row
+    except KeyboardInterrupt:
+        ended = run_blocking(stop_bulk(store, row.id))
+        print_end(ended, ())
+        raise
+    print_end(ended, run_blocking(store.bulk.skips(row.id)) if ended.skipped else ())
+    return Code.OK if ended.state is BulkState.DONE else Code.FAILURE

@@ -60,7 +60,7 @@ examples:
   pulsed jobs list --status dead --since 2h
   pulsed jobs list --topic send_email --error timeout --json | jq .payload
   pulsed jobs list --status dead --ids | pulsed jobs retry -
-  pulsed jobs retry --all-matching --status dead --topic send_email
+  pulsed jobs retry --status dead --topic send_email
   pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
   pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 approved true
 
@@ -199,10 +199,8 @@ def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -
 
 
 jobs.add_command(watch)
-jobs.add_command(acts.retry)
-jobs.add_command(acts.cancel)
-jobs.add_command(acts.run_now)
-jobs.add_command(acts.delete)
+for _act in acts.COMMANDS:
+    jobs.add_command(_act)
 jobs.add_command(prune)
 jobs.add_command(signal)
 

@@ -14,6 +14,9 @@ from pulsed.store.blocking import run_blocking
 SHORTEST_PREFIX = 6
 """Digits. Ids begin with a timestamp: a shorter prefix would match the jobs of hours."""
 
+LISTED = 10
+"""Jobs that are named if a prefix is ambiguous."""
+
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}", re.IGNORECASE)
 
 
@@ -27,14 +30,14 @@ def find_id(store: Store, given: str) -> UUID:
             f"{given!r} is too short: give at least {SHORTEST_PREFIX} digits of the id.", Code.USAGE
         )
     beyond = UUID(int=min(int(digits.ljust(32, "f"), 16) + 1, 2**128 - 1))
-    newest = run_blocking(store.list_jobs(JobFilter(), limit=2, before=beyond))
+    newest = run_blocking(store.list_jobs(JobFilter(), limit=LISTED + 1, before=beyond))
     found = [job.id for job in newest if job.id.hex.startswith(digits)]
     if not found:
         raise CommandError(f"there is no job whose id begins with {given}", Code.NOT_FOUND)
     if len(found) > 1:
+        more = "\n  …" if len(found) > LISTED else ""
+        ids = "".join(f"\n  {job_id}" for job_id in found[:LISTED])
         raise CommandError(
-            f"several jobs begin with {given}, for example {found[0]} and {found[1]}: give more "
-            "digits",
-            Code.USAGE,
+            f"several jobs begin with {given}; give more digits of the one:{ids}{more}", Code.USAGE
         )
     return found[0]

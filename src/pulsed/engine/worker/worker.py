@@ -28,6 +28,7 @@ from pulsed.engine.context import Context
 from pulsed.engine.database_clock import DatabaseClock
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.engine.stats import StatsRecorder
+from pulsed.engine.upkeep.bulk import BulkPerformer
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
@@ -237,6 +238,8 @@ class Worker:
             background.append(firing)
         pruner = Pruner(self.store, self.options.retention)
         background.append(asyncio.create_task(pruner.run(), name="pulsed-prune"))
+        bulk = BulkPerformer(self.store)
+        background.append(asyncio.create_task(bulk.run(), name="pulsed-bulk"))
         if self._recorder is not None:
             self._recorder.start()
             background.append(asyncio.create_task(self._recorder.run(), name="pulsed-stats"))

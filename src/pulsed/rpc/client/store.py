@@ -30,6 +30,7 @@ from pulsed.model.job import (
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, Page
 from pulsed.rpc.address import ServerAddress
+from pulsed.rpc.client.bulk import RemoteBulk
 from pulsed.rpc.client.claims import RemoteClaims
 from pulsed.rpc.client.connection import RemoteOptions, ServerConnection
 from pulsed.rpc.client.controls import RemoteControls
@@ -75,6 +76,7 @@ class RemoteStore(Store):
         self.workflows = RemoteWorkflows(self.connection)
         self.rollups = RemoteRollups(self.connection)
         self.controls = RemoteControls(self.connection)
+        self.bulk = RemoteBulk(self.connection)
         self._claims = RemoteClaims(self)
 
     @property

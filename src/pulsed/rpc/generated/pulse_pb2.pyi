@@ -60,6 +60,25 @@ class ScheduleState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCHEDULE_STATE_DONE: _ClassVar[ScheduleState]
     SCHEDULE_STATE_ERROR: _ClassVar[ScheduleState]
 
+class BulkKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BULK_KIND_UNSPECIFIED: _ClassVar[BulkKind]
+    BULK_KIND_RETRY: _ClassVar[BulkKind]
+    BULK_KIND_CANCEL: _ClassVar[BulkKind]
+    BULK_KIND_DELETE: _ClassVar[BulkKind]
+    BULK_KIND_RUN_NOW: _ClassVar[BulkKind]
+    BULK_KIND_RESCHEDULE: _ClassVar[BulkKind]
+    BULK_KIND_REPRIORITISE: _ClassVar[BulkKind]
+    BULK_KIND_MOVE: _ClassVar[BulkKind]
+
+class BulkState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BULK_STATE_UNSPECIFIED: _ClassVar[BulkState]
+    BULK_STATE_RUNNING: _ClassVar[BulkState]
+    BULK_STATE_DONE: _ClassVar[BulkState]
+    BULK_STATE_STOPPED: _ClassVar[BulkState]
+    BULK_STATE_FAILED: _ClassVar[BulkState]
+
 class ControlScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CONTROL_SCOPE_UNSPECIFIED: _ClassVar[ControlScope]
@@ -98,6 +117,19 @@ SCHEDULE_STATE_ACTIVE: ScheduleState
 SCHEDULE_STATE_PAUSED: ScheduleState
 SCHEDULE_STATE_DONE: ScheduleState
 SCHEDULE_STATE_ERROR: ScheduleState
+BULK_KIND_UNSPECIFIED: BulkKind
+BULK_KIND_RETRY: BulkKind
+BULK_KIND_CANCEL: BulkKind
+BULK_KIND_DELETE: BulkKind
+BULK_KIND_RUN_NOW: BulkKind
+BULK_KIND_RESCHEDULE: BulkKind
+BULK_KIND_REPRIORITISE: BulkKind
+BULK_KIND_MOVE: BulkKind
+BULK_STATE_UNSPECIFIED: BulkState
+BULK_STATE_RUNNING: BulkState
+BULK_STATE_DONE: BulkState
+BULK_STATE_STOPPED: BulkState
+BULK_STATE_FAILED: BulkState
 CONTROL_SCOPE_UNSPECIFIED: ControlScope
 CONTROL_SCOPE_QUEUE: ControlScope
 CONTROL_SCOPE_TOPIC: ControlScope
@@ -1472,6 +1504,149 @@ class ListScheduleFiresResponse(_message.Message):
     fires: _containers.RepeatedCompositeFieldContainer[ListScheduleFiresResponse.Fire]
     cut: bool
     def __init__(self, fires: _Optional[_Iterable[_Union[ListScheduleFiresResponse.Fire, _Mapping]]] = ..., cut: bool = ...) -> None: ...
+
+class BulkAct(_message.Message):
+    __slots__ = ("kind", "fresh", "at", "delay_seconds", "priority", "queue")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    kind: BulkKind
+    fresh: bool
+    at: _timestamp_pb2.Timestamp
+    delay_seconds: float
+    priority: int
+    queue: str
+    def __init__(self, kind: _Optional[_Union[BulkKind, str]] = ..., fresh: bool = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_seconds: _Optional[float] = ..., priority: _Optional[int] = ..., queue: _Optional[str] = ...) -> None: ...
+
+class StartBulkRequest(_message.Message):
+    __slots__ = ("id", "act", "where", "operator", "conditions")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    act: BulkAct
+    where: JobFilter
+    operator: Operator
+    conditions: int
+    def __init__(self, id: _Optional[str] = ..., act: _Optional[_Union[BulkAct, _Mapping]] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ..., conditions: _Optional[int] = ...) -> None: ...
+
+class Bulk(_message.Message):
+    __slots__ = ("id", "kind", "arguments", "filter", "actor", "role", "claimed", "state", "cursor", "done", "skipped", "total", "at_least", "started_at", "updated_at", "ended_at", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: BulkKind
+    arguments: str
+    filter: str
+    actor: str
+    role: str
+    claimed: str
+    state: BulkState
+    cursor: str
+    done: int
+    skipped: int
+    total: int
+    at_least: bool
+    started_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    error: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[BulkKind, str]] = ..., arguments: _Optional[str] = ..., filter: _Optional[str] = ..., actor: _Optional[str] = ..., role: _Optional[str] = ..., claimed: _Optional[str] = ..., state: _Optional[_Union[BulkState, str]] = ..., cursor: _Optional[str] = ..., done: _Optional[int] = ..., skipped: _Optional[int] = ..., total: _Optional[int] = ..., at_least: bool = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+
+class MaybeBulk(_message.Message):
+    __slots__ = ("bulk",)
+    BULK_FIELD_NUMBER: _ClassVar[int]
+    bulk: Bulk
+    def __init__(self, bulk: _Optional[_Union[Bulk, _Mapping]] = ...) -> None: ...
+
+class BulkId(_message.Message):
+    __slots__ = ("id", "operator")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    operator: Operator
+    def __init__(self, id: _Optional[str] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+
+class AdvanceBulkRequest(_message.Message):
+    __slots__ = ("performer", "id")
+    PERFORMER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    performer: str
+    id: str
+    def __init__(self, performer: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class ListBulkRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class ListBulkResponse(_message.Message):
+    __slots__ = ("operations",)
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    operations: _containers.RepeatedCompositeFieldContainer[Bulk]
+    def __init__(self, operations: _Optional[_Iterable[_Union[Bulk, _Mapping]]] = ...) -> None: ...
+
+class ListBulkSkipsResponse(_message.Message):
+    __slots__ = ("skips",)
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REASON_UNSPECIFIED: _ClassVar[ListBulkSkipsResponse.Reason]
+        REASON_STATUS: _ClassVar[ListBulkSkipsResponse.Reason]
+        REASON_KEY: _ClassVar[ListBulkSkipsResponse.Reason]
+        REASON_FAMILY: _ClassVar[ListBulkSkipsResponse.Reason]
+        REASON_LOCKED: _ClassVar[ListBulkSkipsResponse.Reason]
+        REASON_CHANGED: _ClassVar[ListBulkSkipsResponse.Reason]
+    REASON_UNSPECIFIED: ListBulkSkipsResponse.Reason
+    REASON_STATUS: ListBulkSkipsResponse.Reason
+    REASON_KEY: ListBulkSkipsResponse.Reason
+    REASON_FAMILY: ListBulkSkipsResponse.Reason
+    REASON_LOCKED: ListBulkSkipsResponse.Reason
+    REASON_CHANGED: ListBulkSkipsResponse.Reason
+    class Skip(_message.Message):
+        __slots__ = ("job_id", "status", "reason", "holder")
+        JOB_ID_FIELD_NUMBER: _ClassVar[int]
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        HOLDER_FIELD_NUMBER: _ClassVar[int]
+        job_id: str
+        status: JobStatus
+        reason: ListBulkSkipsResponse.Reason
+        holder: str
+        def __init__(self, job_id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., reason: _Optional[_Union[ListBulkSkipsResponse.Reason, str]] = ..., holder: _Optional[str] = ...) -> None: ...
+    SKIPS_FIELD_NUMBER: _ClassVar[int]
+    skips: _containers.RepeatedCompositeFieldContainer[ListBulkSkipsResponse.Skip]
+    def __init__(self, skips: _Optional[_Iterable[_Union[ListBulkSkipsResponse.Skip, _Mapping]]] = ...) -> None: ...
+
+class ChangeJobsRequest(_message.Message):
+    __slots__ = ("job_ids", "act", "operator")
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    act: BulkAct
+    operator: Operator
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., act: _Optional[_Union[BulkAct, _Mapping]] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class Histogram(_message.Message):
     __slots__ = ("counts", "seconds")

@@ -22,6 +22,7 @@ from grpc_health.v1.health import aio as health
 from pulsed.engine.load import LoadReader
 from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.submissions import SubmissionRecorder
+from pulsed.engine.upkeep.bulk import BulkPerformer
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
@@ -190,7 +191,8 @@ class Server:
             self.dispatcher.on_schedules = self._scheduler.wake
             pruner = Pruner(self.store, self.options.retention)
             upkeep = Watchdog(self.store, tick=self.options.tick, on_ended=self._recovered)
-            loops += [self._scheduler.run(), upkeep.run(), pruner.run()]
+            bulk = BulkPerformer(self.store)
+            loops += [self._scheduler.run(), upkeep.run(), pruner.run(), bulk.run()]
             if self.options.stats:
                 loops.append(self._recorder.run())
         self._tasks = [asyncio.create_task(loop) for loop in loops]

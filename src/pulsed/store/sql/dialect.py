@@ -93,6 +93,9 @@ class Dialect(ABC):
         self.error_rollups = prefix + "pulse_error_rollups"
         self.controls = prefix + "pulse_controls"
         self.rates = prefix + "pulse_rates"
+        self.bulk = prefix + "pulse_bulk"
+        self.bulk_skips = prefix + "pulse_bulk_skips"
+        self.tags = prefix + "pulse_tags"
         self.migrations = prefix + "pulse_migrations"
         self.schema = schema
 

@@ -61,6 +61,22 @@ class OperatorStatements(StatementGroup):
             RETURNING id, queue"""
 
     @prepared(JOB)
+    def change_jobs(self, d: Dialect) -> str:
+        """Change when, where or how soon jobs start that have not.
+
+        A job that is due moves to the end of those that are: claims do not scan what is before the
+        point that they have reached. A WAITING job keeps its time, which is a deadline.
+        """
+        due = f"{d.greatest}({d.now}, coalesce(:at::timestamptz, j.next_run_at))"
+        return f"""UPDATE {self.jobs} SET queue = coalesce(:queue::text, j.queue),
+                priority = coalesce(:priority::int, j.priority),
+                next_run_at = {due}, updated_at = {d.now}
+            FROM {d.rows_of(JOB, lock="wait")}
+            WHERE {self.this_job} AND (j.status IN ('PENDING', 'RETRYING')
+                OR (j.status = 'WAITING' AND :at::timestamptz IS NULL))
+            RETURNING id, queue"""
+
+    @prepared(JOB)
     def dueness(self, d: Dialect) -> str:
         """Read the status of jobs, and whether they may start now."""
         return f"""SELECT j.id, j.status, j.{IS_CLAIMABLE} AND j.next_run_at <= {d.now}

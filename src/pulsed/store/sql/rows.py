@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulsed.model.attributes import attributes
 from pulsed.model.audit import AuditEntry
+from pulsed.model.bulk import BulkRow, Skip
 from pulsed.model.control import Control, decoded
 from pulsed.model.fields import CLAIM, ROW, Kind, fields_of
 from pulsed.model.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
@@ -11,6 +12,7 @@ from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import JobOutcome
 from pulsed.store.sql.audit_log import AUDIT_COLUMNS
+from pulsed.store.sql.bulk import BULK_COLUMNS, SKIP_COLUMNS
 from pulsed.store.sql.checkpoints import CHECKPOINT_COLUMNS
 from pulsed.store.sql.controls import CONTROL_COLUMNS
 from pulsed.store.sql.dialect import Dialect
@@ -21,6 +23,8 @@ from pulsed.store.sql.statement import Row
 from pulsed.store.sql.waiting import OUTCOME_COLUMNS
 
 audit_entry = reader(AuditEntry, AUDIT_COLUMNS)
+bulk = reader(BulkRow, BULK_COLUMNS)
+skip = reader(Skip, SKIP_COLUMNS)
 checkpoint = reader(Checkpoint, CHECKPOINT_COLUMNS)
 job_outcome = reader(JobOutcome, OUTCOME_COLUMNS)
 failure = reader(Failure, FAILURE_COLUMNS)

@@ -12,9 +12,9 @@ from pulsed.model.lifecycle import CLAIMABLE
 from pulsed.model.outcome import EXPIRED
 from pulsed.store.sql.columns import JOB_COLUMNS
 from pulsed.store.sql.dialect import Dialect, ValueKind
-from pulsed.store.sql.jobs import words
+from pulsed.store.sql.jobs import JOB, words
 from pulsed.store.sql.prepared import StatementGroup, prepared
-from pulsed.store.sql.statement import Sql, Statement
+from pulsed.store.sql.statement import Sql, Statement, one_column
 
 _DEAD = (Status.DEAD_LETTERED,)
 _RUNNING = (Status.RUNNING,)
@@ -44,6 +44,11 @@ class SearchStatements(StatementGroup):
         """Whether there is an id from this one on."""
         return f"SELECT 1 FROM {d.jobs} WHERE id >= :first::uuid ORDER BY id LIMIT 1"
 
+    @prepared()
+    def newest_id(self, d: Dialect) -> str:
+        """Read the highest id."""
+        return f"SELECT id FROM {d.jobs} ORDER BY id DESC LIMIT 1"
+
     def filtered(self, where: JobFilter) -> FilteredJobs:
         """Return the queries of one filter."""
         return FilteredJobs(self.dialect, where)
@@ -63,10 +68,18 @@ class FilteredJobs:
         """An index has little more than the matching jobs, but not in the order of ids."""
         if is_running:
             self._conditions.append("lease_until IS NOT NULL")
+        self._by_tag = where.tag is not None and not self.has_own_index
+        """The index of tags has just the jobs with this one, in the order of ids."""
+        self._id = "t.job_id" if self._by_tag else "id"
         self._lowest, self._highest = _ids_with(where.id_prefix)
-        self._in_turn = _condition_of_index(where)
+        self._in_turn = None if self._by_tag else _condition_of_index(where)
         """The condition of an index that has just these jobs, in the order of ids."""
-        self.is_exact = where in (JobFilter(), JobFilter(status=_DEAD), JobFilter(outcome=EXPIRED))
+        self.is_exact = where in (
+            JobFilter(),
+            JobFilter(status=_DEAD),
+            JobFilter(outcome=EXPIRED),
+            JobFilter(tag=where.tag),
+        )
         """Every job that a scan by id visits matches."""
 
     def id_after(self, start: UUID | None, skipped: int) -> Statement:
@@ -74,25 +87,47 @@ class FilteredJobs:
         conditions, params = self._range(start, None)
         if self._in_turn is not None:
             conditions.append(self._in_turn)
+        table = self._d.jobs
+        if self._by_tag:
+            table = f"{self._d.tags} AS t"
+            conditions.append("t.tag = :tag::text")
+            params["tag"] = self._params["tag"]
         sql = self._d.sql(
-            f"""SELECT id FROM {self._d.jobs} WHERE {_all(conditions)}
-            ORDER BY id DESC LIMIT 1 OFFSET :skipped::int"""
+            f"""SELECT {self._id} FROM {table} WHERE {_all(conditions)}
+            ORDER BY {self._id} DESC LIMIT 1 OFFSET :skipped::int"""
         )
         return Statement(sql, params | {"skipped": skipped})
 
     def page(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
         """Return the query of matching jobs: it finds their ids first, for a row may be large."""
-        conditions, params = self._range(start, floor)
-        matching = f"FROM {self._table} WHERE {_all(conditions + self._conditions)}"
-        ids = f"SELECT id {matching}"
-        if self.has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
-            ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
-        among = self._d.id_among("id", f"{ids} ORDER BY id DESC LIMIT :most::int")
+        ids, params = self._ids(start, floor)
         sql = self._d.sql(
             f"""SELECT {JOB_COLUMNS} FROM {self._d.jobs} AS j {self._d.by_id}
-            WHERE {among} ORDER BY id DESC"""
+            WHERE {self._d.id_among("id", ids)} ORDER BY id DESC"""
         )
-        return Statement(sql, self._params | params | {"most": limit})
+        return Statement(sql, params | {"most": limit})
+
+    def ids(self, start: UUID | None, floor: UUID | None, limit: int) -> Statement:
+        """Return the query of the ids of matching jobs."""
+        ids, params = self._ids(start, floor)
+        return Statement(self._d.sql(ids), params | {"most": limit})
+
+    def still_match(self, ids: Sequence[UUID]) -> Statement:
+        """Return the query of those jobs, of some, that match now."""
+        among = self._d.id_among("id", f"SELECT r.job_id FROM {self._d.rows_of(JOB)}")
+        sql = self._d.sql(
+            f"""SELECT id FROM {self._d.jobs} AS j {self._d.by_id}
+            WHERE {_all([among, *self._conditions])}""",
+            JOB,
+        )
+        return Statement(sql, self._params, one_column(ids))
+
+    def _ids(self, start: UUID | None, floor: UUID | None) -> tuple[str, dict[str, Any]]:
+        conditions, params = self._range(start, floor)
+        ids = f"SELECT {self._id} FROM {self._table} WHERE {_all(conditions + self._matching)}"
+        if self.has_own_index:  # with an ORDER BY here the planner would scan the ids of all jobs
+            ids = f"WITH matching AS MATERIALIZED ({ids}) SELECT id FROM matching"
+        return f"{ids} ORDER BY {self._id} DESC LIMIT :most::int", self._params | params
 
     def count(self, start: UUID | None, floor: UUID | None) -> Statement:
         """Return the query that counts matching jobs by status and whether they are due."""
@@ -100,27 +135,38 @@ class FilteredJobs:
         sql = self._d.sql(
             f"""SELECT status, next_run_at <= {self._d.now} AS is_due, count(*)
             FROM {self._table}
-            WHERE {_all(conditions + self._conditions)} GROUP BY status, is_due"""
+            WHERE {_all(conditions + self._matching)} GROUP BY status, is_due"""
         )
         return Statement(sql, self._params | params)
 
     @property
+    def _matching(self) -> list[str]:
+        """The conditions, worded for the relation that is scanned."""
+        if not self._by_tag:
+            return self._conditions
+        others = [each for each in self._conditions if each != _tagged(self._d)]
+        return ["t.tag = :tag::text", *others]
+
+    @property
     def _table(self) -> str:
+        if self._by_tag:
+            found = self._d.same_id("j.id", "t.job_id")
+            return f"{self._d.tags} AS t JOIN {self._d.jobs} AS j {self._d.by_id} ON {found}"
         by_id = "" if self.has_own_index or self._in_turn else self._d.by_id
         return f"{self._d.jobs} AS j {by_id}"
 
     def _range(self, start: UUID | None, floor: UUID | None) -> tuple[list[str], dict[str, Any]]:
         conditions, params = [], {}
         if start is not None:
-            conditions.append("id < :before::uuid")
+            conditions.append(f"{self._id} < :before::uuid")
             params["before"] = start
         if self._highest is not None:
-            conditions.append("id <= :highest::uuid")
+            conditions.append(f"{self._id} <= :highest::uuid")
             params["highest"] = self._highest
         if floor is None:
             floor = self._lowest
         if floor is not None:
-            conditions.append("id >= :floor::uuid")
+            conditions.append(f"{self._id} >= :floor::uuid")
             params["floor"] = floor
         return conditions, params
 
@@ -165,13 +211,16 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
         params |= values
     add("submitted_at >= :since::timestamptz", "since", where.since)
     add("submitted_at < :until::timestamptz", "until", where.until)
-    tagged = f"EXISTS (SELECT 1 FROM {d.elements('tags')} WHERE e.value = :tag::text)"
-    add(f"tags IS NOT NULL AND {tagged}", "tag", where.tag)
+    add(_tagged(d), "tag", where.tag)
     pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
     # The database lowers both sides, because it may know fewer letters than Python does.
     like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
     add(f"{like} ESCAPE '~'", "pattern", pattern)
     return conditions, params
+
+
+def _tagged(d: Dialect) -> str:
+    return f"EXISTS (SELECT 1 FROM {d.tags} AS g WHERE g.job_id = j.id AND g.tag = :tag::text)"
 
 
 def _payload_condition(d: Dialect, letter: str, field: PayloadField) -> tuple[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ JobsLocked, which names those that were left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from pulsed.model.lifecycle import is_cancelled
 from pulsed.store.base import CANCELS
 from pulsed.store.verbs import locked, operators
 from pulsed.store.verbs.audit import ActResult
+from pulsed.store.verbs.operators import Acted
 from pulsed.store.verbs.script import Verb
 
 if TYPE_CHECKING:
@@ -50,17 +51,17 @@ async def cancel(store: SqlStore, ids: Sequence[UUID], by: Operator | None) -> d
 async def change(
     store: SqlStore,
     ids: Sequence[UUID],
-    act: Callable[[Sequence[UUID]], Verb[tuple[operators.Answers, Collection[str]]]],
+    act: Callable[[Sequence[UUID]], Verb[Acted]],
     by: Operator | None,
     name: str,
 ) -> operators.Answers:
     """Act on jobs, and announce the queues of those that became due."""
     if not ids:
         return {}
-    (answers, queues), left = await _act_on(store, ids, act, by, name, lambda done: _done(done[0]))
-    await store.hint_some(queues)
+    acted, left = await _act_on(store, ids, act, by, name, lambda done: _done(done.answers))
+    await store.hint_some(acted.queues)
     _check_locked(left, len(ids))
-    return answers
+    return acted.answers
 
 
 async def _act_on(

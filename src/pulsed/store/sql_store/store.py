@@ -44,6 +44,7 @@ from pulsed.store.results import (
 from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
+from pulsed.store.sql_store.bulk import SqlBulk
 from pulsed.store.sql_store.controls import SqlControls
 from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
@@ -112,6 +113,7 @@ class SqlStore(Store):
         self.schedules = SqlSchedules(self)
         self.rollups = SqlRollups(self)
         self.controls = SqlControls(self)
+        self.bulk = SqlBulk(self)
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
@@ -244,9 +246,9 @@ class SqlStore(Store):
         """
         await self.hint_some(told.queues)
         if told.cascades:
-            await self._tell_children()
+            await self.tell_children()
 
-    async def _tell_children(self) -> None:
+    async def tell_children(self) -> None:
         """Cancel the children of ended parents, skipping rows that another session has locked."""
         for _ in range(MOST_ROUNDS):
             if not (await self.cascade_once(CASCADE)).told:
@@ -324,7 +326,7 @@ class SqlStore(Store):
         self, ids: Sequence[UUID], *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         if ids and fresh:
-            await self._tell_children()  # the old children; the replay creates new ones
+            await self.tell_children()  # the old children; the replay creates new ones
         replay = partial(operators.replay, self.engine, fresh=fresh)
         return await acts.change(self, ids, replay, by, "retry jobs")
 
@@ -332,7 +334,7 @@ class SqlStore(Store):
         self, job_id: UUID, payload: str, *, fresh: bool = False, by: Operator | None = None
     ) -> dict[UUID, tuple[bool, Status]]:
         if fresh:
-            await self._tell_children()
+            await self.tell_children()
         replay = partial(operators.replay, self.engine, fresh=fresh, payload=payload)
         return await acts.change(self, [job_id], replay, by, "edit and retry job")
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.sql.audit_log import AuditStatements
+from pulsed.store.sql.bulk import BulkStatements
 from pulsed.store.sql.checkpoints import CheckpointStatements
 from pulsed.store.sql.claiming import ClaimStatements
 from pulsed.store.sql.columns import assigned_columns
@@ -34,6 +35,7 @@ from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.signals import SignalStatements
 from pulsed.store.sql.statement import Row, Rows
 from pulsed.store.sql.submission import SubmitStatements
+from pulsed.store.sql.tags import TagStatements
 from pulsed.store.sql.tokens import TokenStatements
 from pulsed.store.sql.waiting import WaitStatements
 from pulsed.store.verbs.floors import Walk
@@ -95,6 +97,8 @@ class Engine(ABC):
         self.searching = SearchStatements(dialect)
         self.health = HealthStatements(dialect)
         self.audit_log = AuditStatements(dialect)
+        self.bulk = BulkStatements(dialect)
+        self.tags = TagStatements(dialect)
         self.tokens = TokenStatements(dialect)
         self.checkpoints = CheckpointStatements(dialect)
         self.waiting = WaitStatements(dialect)

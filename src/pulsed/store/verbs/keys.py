@@ -186,18 +186,24 @@ def _duplicate(job: NewJob, conflict: Conflict) -> DuplicateKey:
 # -- replaying ------------------------------------------------------------------------------------
 
 
-def without_taken_keys(engine: Engine, jobs: list[tuple[Any]]) -> Script[list[tuple[Any]]]:
+def without_taken_keys(
+    engine: Engine, jobs: list[tuple[Any]], holders: dict[UUID, UUID]
+) -> Script[list[tuple[Any]]]:
     """Return the jobs that can be replayed: those without a key, or whose key is free.
 
-    Of several that need the same key, the first one gets it.
+    Of several that need the same key, the first one gets it. ``holders`` gets the jobs that cannot,
+    each with the one that holds its key.
     """
     to_uuid = engine.dialect.uuid
-    taken = set[Key]()
+    taken = dict[Key, UUID]()
     refused = set[UUID]()
     for job_id, topic, key, holder in (yield Statement(engine.keys.replayed_keys, {}, jobs)):
-        if holder is not None or (topic, key) in taken:
+        its_holder = taken.get((topic, key)) if holder is None else to_uuid(holder)
+        if its_holder is None:
+            taken[topic, key] = to_uuid(job_id)
+        else:
             refused.add(to_uuid(job_id))
-        taken.add((topic, key))
+            holders[to_uuid(job_id)] = its_holder
     if not refused:
         return jobs
     ids = [job_id if isinstance(job_id, UUID) else to_uuid(job_id) for (job_id,) in jobs]

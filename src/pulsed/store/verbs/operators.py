@@ -1,24 +1,36 @@
-"""What operators do to jobs: cancel, retry, delete."""
+"""What operators do to jobs: cancel, retry, delete, change when and where they run."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from pulsed.model.bulk import BulkAct
 from pulsed.model.job import Status
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.effects import Effects, effects, wake_waiters
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.keys import without_taken_keys
+from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.retention import forget
 from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
-T = TypeVar("T")
-
 Answers: TypeAlias = dict[UUID, tuple[bool, Status]]
 """Whether each job was changed, and its status now."""
+
+
+class Acted(NamedTuple):
+    """What an act did."""
+
+    answers: Answers
+    queues: Collection[str]
+    """With jobs that may be due now."""
+    holders: Mapping[UUID, UUID] = MappingProxyType({})
+    """Of jobs that were left alone because of their keys: the jobs that hold these."""
 
 
 @verb(VerbKind.TRANSACTION, short_lock_wait=True)
@@ -34,21 +46,22 @@ def cancel(engine: Engine, ids: Sequence[UUID]) -> Script[tuple[dict[UUID, Statu
 
 def replay(
     engine: Engine, ids: Sequence[UUID], *, fresh: bool, payload: str | None = None
-) -> Verb[tuple[Answers, Collection[str]]]:
+) -> Verb[Acted]:
     """Send unsuccessful jobs and their failed children back to PENDING, with fresh attempts.
 
-    Failed steps run again; with ``fresh`` all steps do, and stored children are left alone. Returns
-    whether this call replayed each job, its status, and the queues with jobs due again. A
-    ``payload`` replaces that of the jobs, but not that of their children.
+    Failed steps run again; with ``fresh`` all steps do, and stored children are left alone. A job
+    whose key another one holds stays as it is. A ``payload`` replaces that of the jobs, but not
+    that of their children.
     """
     act = uuid.uuid4()
     params = {"act": act, "fresh": int(fresh)}
 
-    def script() -> Script[tuple[Answers, Collection[str]]]:
+    def script() -> Script[Acted]:
         queues: set[str] = set()
+        holders: dict[UUID, UUID] = {}
 
         def back_to_pending(some: list[tuple[Any]]) -> Script[list[tuple[Any]]]:
-            free = yield from without_taken_keys(engine, some)
+            free = yield from without_taken_keys(engine, some, holders)
             replayed = yield Statement(engine.operators.replay, params, free)
             queues.update(queue for _, queue in replayed)
             return one_column(job_id for job_id, _ in replayed)
@@ -68,17 +81,14 @@ def replay(
         for job_id, status, outcome, actor in standing:
             mine = outcome == "REPLAYED" and engine.dialect.uuid(actor) == act
             answers[engine.dialect.uuid(job_id)] = (mine, Status(status))
-        return answers, queues
+        return Acted(answers, queues, holders)
 
     return Verb("replay", VerbKind.TRANSACTION, script, short_lock_wait=True)
 
 
 @verb(VerbKind.TRANSACTION, short_lock_wait=True)
-def expedite(engine: Engine, ids: Sequence[UUID]) -> Script[tuple[Answers, Collection[str]]]:
-    """Make jobs due that wait for their time.
-
-    Returns whether each job is due now, its status, and the queues of those that were not before.
-    """
+def expedite(engine: Engine, ids: Sequence[UUID]) -> Script[Acted]:
+    """Make jobs due that wait for their time; the answer is whether each is due now."""
     moved = yield Statement(engine.operators.expedite, {}, one_column(ids))
     jobs = one_column(job_id for job_id, _ in moved)
     if jobs:
@@ -88,10 +98,31 @@ def expedite(engine: Engine, ids: Sequence[UUID]) -> Script[tuple[Answers, Colle
         engine.dialect.uuid(job_id): (bool(is_due), Status(status))
         for job_id, status, is_due in standing
     }
-    return answers, {queue for _, queue in moved}
+    return Acted(answers, {queue for _, queue in moved})
 
 
-def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collection[str]]]:
+@verb(VerbKind.TRANSACTION, short_lock_wait=True, name="change_jobs")
+def change(engine: Engine, ids: Sequence[UUID], act: BulkAct) -> Script[Acted]:
+    """Reschedule, reprioritise or move jobs that have not started.
+
+    The same change again is the same, so a retry answers as the try that it repeats.
+    """
+    at = act.at
+    if act.delay is not None:
+        at = (yield from clock(engine)) + timedelta(seconds=act.delay)
+    changed = {"at": at, "priority": act.priority, "queue": act.queue}
+    moved = yield Statement(engine.operators.change_jobs, changed, one_column(ids))
+    standing = yield Statement(engine.operators.standing, {}, one_column(ids))
+    to_uuid = engine.dialect.uuid
+    done = {to_uuid(job_id) for job_id, _ in moved}
+    answers = {
+        key: (key in done, Status(status))
+        for key, status in ((to_uuid(job_id), status) for job_id, status, *_ in standing)
+    }
+    return Acted(answers, {queue for _, queue in moved})
+
+
+def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[Acted]:
     """Remove jobs that are not running and that no other job needs; wake jobs that wait for them.
 
     A retry remembers the jobs that an earlier try saw: one that is gone since then was removed by
@@ -100,7 +131,7 @@ def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collectio
     seen: dict[UUID, Status] = {}
     to_uuid = engine.dialect.uuid
 
-    def script() -> Script[tuple[Answers, Collection[str]]]:
+    def script() -> Script[Acted]:
         standing = yield Statement(engine.operators.standing, {}, one_column(ids))
         there = {to_uuid(job_id): Status(status) for job_id, status, *_ in standing}
         seen.update(there)
@@ -109,6 +140,6 @@ def delete(engine: Engine, ids: Sequence[UUID]) -> Verb[tuple[Answers, Collectio
         woken = yield from wake_waiters(engine, [job_id for job_id, watched in gone if watched])
         left = there.keys() - {to_uuid(job_id) for job_id, _ in gone}
         answers = {job_id: (job_id not in left, status) for job_id, status in seen.items()}
-        return answers, woken
+        return Acted(answers, woken)
 
     return Verb("delete", VerbKind.TRANSACTION, script, short_lock_wait=True)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from pulsed.model.bulk import KEPT_OPERATIONS, KEPT_SECONDS
 from pulsed.model.job import Status
 from pulsed.model.page import SEARCHED, Counts
 from pulsed.model.timetable import EPOCH
 from pulsed.store.results import Pruned
 from pulsed.store.sql.statement import Statement, one_column
-from pulsed.store.verbs.audit import trim
+from pulsed.store.verbs.audit import REMOVED_AT_ONCE, trim
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, VerbKind, verb
 
@@ -55,6 +56,7 @@ def prune(
     if not since:
         yield from trim(engine)
         yield Statement(engine.controls.prune_rates, {"most": MOST_RATES})
+        yield from trim_bulk(engine)
     return Pruned(removed, reached)
 
 
@@ -68,12 +70,21 @@ def prunable(engine: Engine, ages: Mapping[Status, float]) -> Script[Counts]:
     return Counts(found.items(), (each for each in found if found[each] == SEARCHED))
 
 
+def trim_bulk(engine: Engine) -> Script[None]:
+    """Remove a batch of the bulk operations that ended too long ago, or are too many."""
+    bounds = {"age": KEPT_SECONDS, "kept": KEPT_OPERATIONS - 1, "most": REMOVED_AT_ONCE}
+    gone = yield Statement(engine.bulk.trim_bulk, bounds)
+    if gone:
+        yield Statement(engine.bulk.forget_skips, {}, one_column(bulk_id for (bulk_id,) in gone))
+
+
 def forget(engine: Engine, removed: list[Any]) -> Script[None]:
-    """Remove the failures, checkpoints and signals of deleted jobs."""
+    """Remove the failures, checkpoints, signals and tags of deleted jobs."""
     if removed:
         for statement in (
             engine.retention.delete_failures,
             engine.checkpoints.forget_steps,
             engine.signals.forget_signals,
+            engine.tags.forget_tags,
         ):
             yield Statement(statement, {}, one_column(removed))

@@ -45,6 +45,17 @@ def list_jobs(
     return Page(jobs, next=floor, is_cut=floor is not None)
 
 
+def matching_ids(
+    engine: Engine, where: JobFilter, limit: int, before: UUID | None
+) -> Script[tuple[list[UUID], UUID | None]]:
+    """Read the ids of a page of jobs, newest first, and where the next page begins, if at all."""
+    search = engine.searching.filtered(where)
+    start, floor = yield from _bounds(engine, search, where, before)
+    found = yield search.ids(start, floor, limit)
+    ids = [engine.dialect.uuid(job_id) for (job_id,) in found]
+    return ids, ids[-1] if len(ids) == limit else floor
+
+
 def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
     """Count jobs by status."""
     if where == JobFilter(status=where.status):

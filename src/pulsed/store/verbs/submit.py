@@ -10,6 +10,7 @@ from pulsed.model.job import NewJob
 from pulsed.model.keys import OnDuplicate
 from pulsed.store.results import Submitted
 from pulsed.store.sql.insertion import insertion
+from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs import keys
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.keys import Stored
@@ -35,7 +36,8 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
             maybe_stored = frozenset(every) - existing
         return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
-    kind = VerbKind.TRANSACTION if has_a_key(jobs) else VerbKind.SINGLE
+    is_more = has_a_key(jobs) or has_a_tag(jobs)
+    kind = VerbKind.TRANSACTION if is_more else VerbKind.SINGLE
     return Verb("submit", kind, script)
 
 
@@ -57,13 +59,34 @@ def store_children(engine: Engine, jobs: Sequence[NewJob]) -> Script[int]:
 
 def _store(engine: Engine, jobs: Sequence[NewJob]) -> Script[Stored]:
     if has_a_key(jobs):
-        return (yield from keys.store(engine, jobs, insert))
-    return Stored((yield from insert(engine, jobs)))
+        stored = yield from keys.store(engine, jobs, insert)
+    else:
+        stored = Stored((yield from insert(engine, jobs)))
+    if stored.replaced or has_a_tag(jobs):
+        yield from _write_tags(engine, jobs, stored)
+    return stored
+
+
+def _write_tags(engine: Engine, jobs: Sequence[NewJob], stored: Stored) -> Script[None]:
+    """Write the tags of new jobs, and of those whose options were replaced."""
+    known = stored.found | stored.holders.keys()
+    tags = {job.id: job.tags for place, job in enumerate(jobs) if place not in known}
+    replaced = {stored.holders[place]: jobs[place].tags for place in sorted(stored.replaced)}
+    if replaced:
+        yield Statement(engine.tags.forget_tags, {}, one_column(replaced))
+    rows = [(job_id, tag) for job_id, its in (tags | replaced).items() for tag in its]
+    if rows:
+        yield Statement(engine.tags.insert_tags, {}, rows)
 
 
 def has_a_key(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a key."""
     return any(job.key is not None for job in jobs)
+
+
+def has_a_tag(jobs: Sequence[NewJob]) -> bool:
+    """Whether one of the jobs has a tag."""
+    return any(job.tags for job in jobs)
 
 
 def insert(engine: Engine, jobs: Sequence[NewJob]) -> Script[frozenset[int]]:

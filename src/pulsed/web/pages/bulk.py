@@ -9,36 +9,42 @@ from datetime import datetime
 import msgspec
 from starlette.responses import Response
 
-from pulsed.client.bulk import CANCEL, DELETE, RETRY, RUN_NOW, Act
+from pulsed.client.acts import moving, reprioritising, rescheduling
+from pulsed.client.bulk import read_bulk, start_bulk, stop_bulk
+from pulsed.client.one_job import checked_id
 from pulsed.errors import InvalidOption
+from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct, BulkKind, BulkRow
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import bound_of
 from pulsed.web.access import Role
 from pulsed.web.pages.jobs import search_of
-from pulsed.web.search import Search, in_words
+from pulsed.web.search import NotUnderstood, Search, coming, in_words
 from pulsed.web.site import PageCall
-from pulsed.web.works import Work, new_id
 from pulsed.wording import counted
 
-ACTS = {"retry": RETRY, "run-now": RUN_NOW, "cancel": CANCEL, "delete": DELETE}
-ROLES = {"delete": Role.ADMIN}
+KINDS = {kind.verb.replace(" ", "-"): kind for kind in BulkKind}
+OPERATED = (BulkKind.RETRY, BulkKind.RUN_NOW, BulkKind.CANCEL)
+"""What an operator may do; the others are for admins."""
+MOST_SHOWN = 100
+"""Operations in the list, and skipped jobs of one."""
 
 
 async def preview(call: PageCall) -> Response:
     """Show how many jobs an act would change, and ask whether to do it."""
     name = call.query.get("act", "")
-    act = ACTS.get(name)
-    if act is None or not call.visitor.may(ROLES.get(name, Role.OPERATOR)):
+    kind = KINDS.get(name)
+    needed = Role.OPERATOR if kind in OPERATED else Role.ADMIN
+    if kind is None or not call.visitor.may(needed):
         raise InvalidOption(f"You cannot do {name!r:.40} to all jobs that match.")
     now = await call.app.store.now()
     search = search_of(call, call.query.get("q", ""), now)
-    where = _chosen(search, act, now)
+    where = _chosen(search, kind, now)
     counts, _ = await asyncio.gather(call.app.store.counts(where), call.site.summary())
     return await call.page(
         "bulk.html",
         q=search.text,
         name=name,
-        act=act,
+        kind=kind,
         what=in_words(where, now),
         counts={status: number for status, number in counts.items() if number},
         total=sum(counts.values()),
@@ -49,7 +55,7 @@ async def preview(call: PageCall) -> Response:
     )
 
 
-def _chosen(search: Search, act: Act, until: datetime) -> JobFilter:
+def _chosen(search: Search, kind: BulkKind, until: datetime) -> JobFilter:
     """Return the jobs of an act: of the search, and in a status that allows it.
 
     What is submitted after the preview is not part of it.
@@ -58,58 +64,99 @@ def _chosen(search: Search, act: Act, until: datetime) -> JobFilter:
         raise InvalidOption(f"The search is not clear, so nothing is done: {search.problems[0]}")
     if search.where.is_empty:
         raise InvalidOption(
-            f"Without a search every job would be {act.done}. Narrow it down first, for example "
+            f"Without a search every job would be {kind.done}. Narrow it down first, for example "
             "by status:, topic: or until:."
         )
     wanted = search.where.status or tuple(Status)
-    allowed = tuple(status for status in act.allowed if status in wanted)
+    allowed = tuple(status for status in kind.allowed if status in wanted)
     if not allowed:
         raise InvalidOption(
-            f"Jobs that are {', '.join(wanted)} cannot be {act.done}; only "
-            f"{', '.join(act.allowed)} can."
+            f"Jobs that are {', '.join(wanted)} cannot be {kind.done}; only "
+            f"{', '.join(kind.allowed)} can."
         )
     until = min(until, search.where.until) if search.where.until else until
     return msgspec.structs.replace(search.where, status=allowed, until=until)
 
 
-def _perform(name: str) -> Callable[[PageCall], Awaitable[Response]]:
-    act = ACTS[name]
+def _perform(
+    kind: BulkKind, made: Callable[[str, datetime], BulkAct]
+) -> Callable[[PageCall], Awaitable[Response]]:
+    """Return the page that starts an act, which ``made`` makes of the form's value."""
 
     async def start(call: PageCall) -> Response:
         now = await call.app.store.now()
         until = _instant(call.given("until"))
         search = search_of(call, call.given("q"), until)
-        where = _chosen(search, act, min(until, now))
+        where = _chosen(search, kind, min(until, now))
         expected = call.given("expected")
-        if act is DELETE and call.given("typed").replace(",", "").strip() != expected:
+        if kind is BulkKind.DELETE and call.given("typed").replace(",", "").strip() != expected:
             raise InvalidOption(f"Type {expected} to confirm. Nothing was deleted.")
-        work = Work(
-            id=new_id(),
-            act=act,
-            what=in_words(where, now),
-            expected=int(expected) if expected.isdecimal() and len(expected) < 10 else 0,
-            is_at_least=bool(call.given("at_least")),
-        )
-        call.site.works.start(call.app.store, act, where, work)
-        text = f"{act.verb.capitalize()}: started on {counted(work.expected, 'job')}."
-        return call.done(text, call.url_path(f"/bulk/{work.id}", q=search.text))
+        row = await start_bulk(call.app.store, made(call.given("to"), now), where)
+        call.site.performing.start(call.app.store, row.id)
+        more = "at least " if row.is_at_least else ""
+        text = f"{kind.verb.capitalize()}: started on {more}{counted(row.total, 'job')}."
+        return call.done(text, call.url_path(f"/bulk/{row.id}", q=search.text))
 
     return start
 
 
-retry = _perform("retry")
-run_now = _perform("run-now")
-cancel = _perform("cancel")
-delete = _perform("delete")
+def _rescheduling(given: str, now: datetime) -> BulkAct:
+    try:
+        return rescheduling(coming(given, now), None)
+    except NotUnderstood as error:
+        raise InvalidOption(str(error)) from None
+
+
+def _reprioritising(given: str, _: datetime) -> BulkAct:
+    try:
+        return reprioritising(int(given[:10]))
+    except ValueError:
+        raise InvalidOption(f"{given!r:.40} is no priority: write a number.") from None
+
+
+retry = _perform(BulkKind.RETRY, lambda *_: RETRY)
+run_now = _perform(BulkKind.RUN_NOW, lambda *_: RUN_NOW)
+cancel = _perform(BulkKind.CANCEL, lambda *_: CANCEL)
+delete = _perform(BulkKind.DELETE, lambda *_: DELETE)
+reschedule = _perform(BulkKind.RESCHEDULE, _rescheduling)
+reprioritise = _perform(BulkKind.REPRIORITISE, _reprioritising)
+move = _perform(BulkKind.MOVE, lambda given, _: moving(given))
 
 
 async def show(call: PageCall) -> Response:
-    """Show how far an act is."""
-    work = call.site.works.get(call.path("name"))
-    q = call.query.get("q", "")
-    if work is None:
-        raise InvalidOption("This act is not known here: the dashboard was restarted since.")
-    return await call.page("bulk_progress.html", q=q, work=work)
+    """Show how far an operation is; one that nobody performs goes on in this process."""
+    store = call.app.store
+    row = await read_bulk(store, checked_id(call.path("id")))
+    if not row.has_ended:
+        call.site.performing.start(store, row.id)
+    skips = await store.bulk.skips(row.id) if row.skipped else ()
+    return await call.page(
+        "bulk_progress.html",
+        q=call.query.get("q", ""),
+        row=row,
+        what=_words(row),
+        skips=skips[:MOST_SHOWN],
+    )
+
+
+async def stop(call: PageCall) -> Response:
+    """End an operation."""
+    row = await stop_bulk(call.app.store, checked_id(call.path("id")))
+    text = f"{row.kind.verb.capitalize()}: {row.state.lower()} after {counted(row.done, 'job')}."
+    return call.done(text, call.url_path(f"/bulk/{row.id}", q=call.given("q")))
+
+
+async def operations(call: PageCall) -> Response:
+    """List the latest operations."""
+    rows = await call.app.store.bulk.list(limit=MOST_SHOWN)
+    return await call.page("operations.html", rows=[(row, _words(row)) for row in rows])
+
+
+def _words(row: BulkRow) -> str:
+    try:
+        return in_words(row.where, row.started_at)
+    except InvalidOption as error:
+        return str(error)
 
 
 def _instant(text: str) -> datetime:

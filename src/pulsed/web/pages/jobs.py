@@ -11,10 +11,11 @@ from uuid import UUID
 
 from starlette.responses import JSONResponse, Response
 
-from pulsed.client.bulk import CANCEL, DELETE, RETRY, RUN_NOW, Act
+from pulsed.client.acts import act_on
 from pulsed.client.one_job import checked_id
 from pulsed.client.operator import operator
 from pulsed.errors import InvalidOption
+from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
 from pulsed.model.page import Counts, Page, bound_of
 from pulsed.web import search as searching
@@ -103,6 +104,7 @@ async def show(call: PageCall) -> Response:
         newer=_newer(trail, before),
         refresh=_refresh(call, page, shown),
         acts=_acts_for(call),
+        bulk_acts=_acts_for(call) + (BULK_ACTS if call.visitor.may(Role.ADMIN) else []),
     )
 
 
@@ -287,6 +289,14 @@ def _acts_for(call: PageCall) -> list[tuple[str, str, str]]:
     return [(path, label, look) for _, path, label, look in acts]
 
 
+BULK_ACTS = [
+    ("reschedule", "Reschedule", ""),
+    ("reprioritise", "Reprioritise", ""),
+    ("move", "Move", ""),
+]
+"""Acts of an admin on all that match; each asks for a value first."""
+
+
 def _selected(call: PageCall) -> list[UUID]:
     ids = [checked_id(given) for given in call.form.get("id", [])]
     if not ids:
@@ -296,12 +306,12 @@ def _selected(call: PageCall) -> list[UUID]:
     return ids
 
 
-def _act(act: Act) -> Callable[[PageCall], Awaitable[Response]]:
+def _act(act: BulkAct) -> Callable[[PageCall], Awaitable[Response]]:
     async def perform(call: PageCall) -> Response:
         ids = _selected(call)
-        answers = await act.perform(call.app.store, ids, operator())
+        answers = await act_on(call.app.store, act, ids, operator())
         done = sum(was_done for was_done, _ in answers.values())
-        text = f"{act.done.capitalize()}: {counted(done, 'job')}."
+        text = f"{act.kind.done.capitalize()}: {counted(done, 'job')}."
         if left := len(ids) - done:
             text += f" {counted(left, 'job')} could not be: {_why(act)}."
         return call.done(text, call.back("/jobs"), is_error=not done)
@@ -309,9 +319,9 @@ def _act(act: Act) -> Callable[[PageCall], Awaitable[Response]]:
     return perform
 
 
-def _why(act: Act) -> str:
+def _why(act: BulkAct) -> str:
     return {
-        RETRY: "only dead and cancelled jobs can be retried",
+        RETRY: "only dead and cancelled jobs can be retried, and only if their key is free",
         CANCEL: "they have ended",
         RUN_NOW: "they do not wait for their time",
     }.get(act, "they are running, or other jobs need them")

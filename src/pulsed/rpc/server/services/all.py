@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsed.rpc.server.services.backend import Backend
+from pulsed.rpc.server.services.bulk import BulkService
 from pulsed.rpc.server.services.controls import ControlService
 from pulsed.rpc.server.services.jobs import JobService
 from pulsed.rpc.server.services.schedules import ScheduleService
@@ -18,6 +19,7 @@ SERVICES = (
     WorkService,
     WorkflowService,
     ScheduleService,
+    BulkService,
     StatsService,
     ControlService,
     UpkeepService,
