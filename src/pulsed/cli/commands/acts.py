@@ -150,7 +150,7 @@ reschedule = _command(
     BulkKind.RESCHEDULE,
     "Give jobs another time.",
     "Give jobs another time that have not started, or that are to be retried.",
-    "  pulsed jobs reschedule 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 --at 2026-12-01T08:00Z\n"
+    "  pulsed jobs reschedule 0197a8c2-7d4e-7c31 --at 2026-12-01T08:00Z\n"
     "  pulsed jobs reschedule --status retrying --topic send_email --delay 1h",
     _rescheduling,
     click.option("--at", type=coming, metavar="TIME", help="ISO-8601, or 2h from now."),
