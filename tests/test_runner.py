@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from pulsed.engine.context import Context
-from pulsed.engine.worker.run import Run, StopReason
+from pulsed.engine.worker.run import Run, StopReason, call
 from pulsed.engine.worker.runs import Runner
 from pulsed.errors import Snooze
 from pulsed.handler import Handler
 from pulsed.model.job import Assignment, Lease
-from pulsed.model.outcome import Cancelled, Failed, Outcome, Succeeded
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Succeeded
 from tests.support.clock import Clock
 from tests.support.jobs import ALICE
 from tests.support.workers import until
@@ -319,3 +319,22 @@ async def test_a_slot_is_free_before_its_report_is_on_the_way():
     await runner.until_idle()
     runner.close()
     assert heard == ["free with 1 left", "report", "free with 0 left", "report"]
+
+
+@pytest.mark.parametrize(
+    "why, outcome",
+    [
+        (StopReason.LOST, None),
+        (StopReason.CANCELLED, Cancelled()),
+        (StopReason.TIMED_OUT, Failed("timed out after 3 s")),
+        (StopReason.ABORTED, Released()),
+    ],
+)
+def test_a_check_ends_the_run_as_the_reason_demands(why: StopReason, outcome: object):
+    def long(ctx: Context) -> None:
+        ctx.check()
+        it.tell_to_stop(why)
+        ctx.check()
+
+    it = a_run(long, timeout=3.0)
+    assert call(it) == outcome

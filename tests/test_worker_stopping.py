@@ -15,7 +15,7 @@ from pulsed.engine.context import Context
 from pulsed.engine.worker import runs as runner
 from pulsed.engine.worker.run import StopReason
 from pulsed.engine.worker.worker import Exit
-from pulsed.errors import StorageError
+from pulsed.errors import RunStopped, StorageError
 from pulsed.model.job import Assignment, Status
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql_store.store import SqlStore
@@ -132,6 +132,45 @@ async def test_a_thread_that_overstays_keeps_its_slot_not_its_job(store: SqlStor
         assert it.worker.describe().stuck == 0
     assert told == [True]
     assert (await row(store, first)).result is None
+
+
+async def test_a_plain_handler_that_checks_ends_soon_after_its_job_is_cancelled(store: SqlStore):
+    begun = threading.Event()
+    cleaned: list[str] = []
+
+    def long(ctx: Context) -> None:
+        try:
+            while True:
+                begun.set()
+                ctx.check()
+                with contextlib.suppress(Exception):
+                    ctx.check()  # what survives any error must not survive this
+                time.sleep(0.001)
+        except RunStopped as stopped:
+            cleaned.append(str(stopped))
+            raise
+
+    job_id = await submit(store, "long")
+    async with working(store, long) as it:
+        await until(begun.is_set)
+        await store.cancel([job_id])
+        job = await finished(store, job_id)
+        await until(lambda: it.worker.describe().running == 0)
+    assert job.status is Status.CANCELLED
+    assert cleaned == [f"job {job_id} (long): the job was cancelled"]
+
+
+async def test_an_async_handler_may_check_between_two_awaits(store: SqlStore):
+    async def computing(ctx: Context) -> None:
+        while True:
+            ctx.check()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+    job_id = await submit_with(store, "computing", {"max_attempts": 1, "timeout": 0.05})
+    async with working(store, computing):
+        job = await finished(store, job_id)
+    assert (job.status, job.last_error) == (Status.DEAD_LETTERED, "timed out after 0.05 s")
 
 
 async def test_a_worker_with_half_its_slots_stuck_drains_and_exits(store: SqlStore):

@@ -52,6 +52,8 @@
     ├── RetryAfter(seconds)             fail now, run again after this long
     ├── NoRetry(reason)                 fail now, dead-letter at once
     └── Snooze(seconds)                 not an attempt: run again after this long
+
+    RunStopped (BaseException)          raised by ``ctx.check()`` in a run that was told to stop
 """
 
 from __future__ import annotations
@@ -319,6 +321,13 @@ class Snooze(Directive):
     def __init__(self, seconds: float) -> None:
         self.seconds = checked_seconds("Snooze(seconds)", seconds)
         super().__init__(f"snoozed for {self.seconds:g} s")
+
+
+class RunStopped(BaseException):
+    """Raised by ``ctx.check()``: the run was told to stop.
+
+    Let it pass. It is no ``Exception``, so that code which survives any error does not catch it.
+    """
 
 
 def checked_seconds(

@@ -26,7 +26,7 @@ from pulsed.engine.workflow.flow import Workflow
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.steps import StepOptions
 from pulsed.engine.workflow.waits import Followed
-from pulsed.errors import CannotSuspend, LeaseLost, RunEnded
+from pulsed.errors import CannotSuspend, LeaseLost, RunEnded, RunStopped
 from pulsed.handler import Call, HandlerContext
 from pulsed.handler.payload import encode_untyped
 from pulsed.model.backoff import RetryPolicy
@@ -68,7 +68,8 @@ class Context(HandlerContext):
         self._assignment = assignment
         self._store = store
         self._workflows = workflows
-        self._cancelled = False
+        self._stopped: str | None = None
+        """Why the run was told to stop; set by the run."""
 
     @functools.cached_property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -136,9 +137,18 @@ class Context(HandlerContext):
         """Whether your handler should stop: cancelled, timed out, handed back, or its lease lost.
 
         Async handlers are cancelled. A plain function runs in a thread, which cannot be stopped
-        from outside: if yours takes long, check this from time to time, and raise.
+        from outside: if yours takes long, call ``check()`` from time to time.
         """
-        return self._cancelled
+        return self._stopped is not None
+
+    def check(self) -> None:
+        """Raise ``RunStopped`` if your handler should stop; call it in long loops.
+
+        Let it pass: it ends the run as the reason demands. ``except Exception`` does not catch it,
+        ``finally`` and ``with`` clean up as usual.
+        """
+        if self._stopped is not None:
+            raise RunStopped(f"job {self.job_id} ({self.topic}): {self._stopped}")
 
     async def aprogress(self, value: Any) -> None:
         """Store your progress (any JSON value); other processes read it as ``job.progress``.

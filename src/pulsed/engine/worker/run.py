@@ -26,7 +26,7 @@ from pulsed.engine.error_text import describe, message, trace
 from pulsed.engine.workflow.calling import awaiting
 from pulsed.engine.workflow.flow import Workflow
 from pulsed.engine.workflow.suspension import Suspension, is_suspension
-from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, Snooze, WorkflowError
+from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, RunStopped, Snooze, WorkflowError
 from pulsed.handler import Handler, clean_text
 from pulsed.model.job import Assignment
 from pulsed.model.outcome import (
@@ -108,7 +108,7 @@ class Run:
         """
         if self.stop is None:
             self.stop = why
-            self.context._cancelled = True  # noqa: SLF001 - the context is the run's own
+            self.context._stopped = why.value  # noqa: SLF001 - the context is the run's own
             if self.task is not None:
                 self.task.cancel()
 
@@ -303,7 +303,7 @@ def _after_return(run: Run, value: Any) -> Outcome | None:
 
 def _after_error(run: Run, error: BaseException) -> Outcome | None:
     flow = _ended_flow(run)
-    if isinstance(error, asyncio.CancelledError) and run.stop is not None:
+    if isinstance(error, asyncio.CancelledError | RunStopped) and run.stop is not None:
         return outcome_of_stop(run)
     if run.stop in (StopReason.LOST, StopReason.ABORTED):
         return outcome_of_stop(run)  # its error comes from being interrupted
