@@ -376,7 +376,7 @@ class TestClaims:
         """The offer reaches the worker before it has processed the batch."""
         worker_id = uuid4()
         await listening.claim(worker_id, "default", POLICIES, 1)
-        stream = listening.connection.here().streams[worker_id]
+        stream = listening.connection.here().streams_of(worker_id)[0]
         answer = asyncio.get_running_loop().create_future()
         stream._asked[7] = claims.Asked(stream._call, ["default"], 2, answer)
         stream._receive("", stream._call, pb.StreamJobsResponse(batch=pb.Batch(grant_id=7)))

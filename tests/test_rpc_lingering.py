@@ -373,7 +373,7 @@ def counted(monkeypatch, owner, name):
 
 def lingers(far, worker):
     """Whether a worker may be handed jobs, or is about to let that happen."""
-    return worker._claimer._was_busy or far.connection.here().streams[worker.id]._asked
+    return worker._claimer._was_busy or far.connection.here().streams_of(worker.id)[0]._asked
 
 
 class TestWorkers:

@@ -45,10 +45,10 @@ class Running:
 
 
 @pytest.fixture
-def running():
+async def running():
     it = Running()
     yield it
-    it.runner.close()
+    await it.runner.close()
 
 
 def a_run(fn: Any, number: int = 1, *, timeout: float | None = None) -> Run:
@@ -317,7 +317,7 @@ async def test_a_slot_is_free_before_its_report_is_on_the_way():
 
     runner.start(some_runs(quick, 2))
     await runner.until_idle()
-    runner.close()
+    await runner.close()
     assert heard == ["free with 1 left", "report", "free with 0 left", "report"]
 
 

@@ -45,6 +45,7 @@ from pulsed.store.open import URL_VARIABLE, StoreSettings
 if TYPE_CHECKING:
     from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
+    from pulsed.engine.worker.processes.messages import Origin
     from pulsed.engine.worker.worker import Exit, Worker, WorkerParts
 
 L = TypeVar("L", bound=Callable[..., Any])
@@ -317,7 +318,14 @@ class Pulse(CodeAround):
             "lifespan": self._lifespan,
             "declare": self._write_schedules if declared else None,
             "arounds": self._arounds,
+            "origin": self._origin,
         }
+
+    def _origin(self) -> Origin:
+        """Return where the processes of this app's jobs find it."""
+        from pulsed.engine.worker.processes.origin import locate  # noqa: PLC0415 - nor this
+
+        return locate(self, self.url)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:

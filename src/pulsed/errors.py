@@ -42,6 +42,7 @@
     │       ├── WaitTimeout (TimeoutError)  children or a job took too long
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── BulkNotFound (LookupError)        no bulk operation with that id
+    ├── ProcessDied                       the process of a job has ended without a report
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     ├── ScheduleChanged                   it was changed concurrently
     ├── DrainLimit                        a test's drain ran too many jobs and did not come to rest
@@ -272,6 +273,10 @@ class CannotSuspend(WorkflowError):
 
 class BulkNotFound(PulsedError, LookupError):
     """There is no bulk operation with that id."""
+
+
+class ProcessDied(PulsedError):
+    """The process of a job ended without a report: it crashed, was killed, or could not start."""
 
 
 class ScheduleNotFound(PulsedError, LookupError):

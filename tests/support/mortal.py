@@ -100,7 +100,7 @@ class Process:
         context = Context(assignment, self.store, workflows)
         runner.start([Run(assignment, self._registry.get(assignment.topic), context)])
         outcome = await ended
-        runner.close()
+        await runner.close()
         return outcome
 
     async def _performing(self, verb: Verb[Any]) -> Any:

@@ -156,11 +156,13 @@ class Context(HandlerContext):
         Raises ``LeaseLost`` if the run no longer holds its lease.
         """
         self._check_run("progress")
-        text = encode_untyped("The progress", value)
-        if not await self._store.set_progress(self._assignment.lease, text):
+        if not await self._store_progress(encode_untyped("The progress", value)):
             raise LeaseLost.of(self.job_id, self.topic)
 
     progress = blocking(aprogress)
+
+    async def _store_progress(self, text: str) -> bool:
+        return await self._store.set_progress(self._assignment.lease, text)
 
     # -- workflows ------------------------------------------------------------------------------
     #

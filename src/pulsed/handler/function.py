@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, Generic, TypeVar, Unpack
@@ -13,8 +14,11 @@ from pulsed.handler.codec import Codec, Parameter
 from pulsed.handler.keys import key_maker
 from pulsed.handler.options import (
     EXPIRY,
+    LEAST_MEMORY,
+    MOST_MEMORY,
     OF_KEYS,
     HandlerOptions,
+    checked_count,
     checked_name,
     checked_options,
     refuse_options_of_one_job,
@@ -24,7 +28,7 @@ from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
 
 R_co = TypeVar("R_co", covariant=True)
 
-_OWN = ("topic", "determinism", "keep_steps", "key")
+_OWN = ("topic", "determinism", "keep_steps", "key", "executor", "memory_limit")
 """Options of the handler that no job has."""
 
 
@@ -46,6 +50,8 @@ class Handler(Generic[R_co]):
             settings = checked_options({k: v for k, v in options.items() if k not in _OWN})
             self._key = self._checked_key(options.get("key"))
             self.determinism = _checked_determinism(options.get("determinism", "strict"))
+            self.in_process = _checked_executor(options.get("executor", "worker")) == "process"
+            self.memory_limit = _checked_memory(options.get("memory_limit"), self.in_process)
         except InvalidOption as error:
             raise InvalidHandler(f"{describe(fn)} cannot be a handler. {error}") from error
         self.queue: str = settings.pop("queue", DEFAULT_QUEUE)
@@ -162,6 +168,22 @@ def _checked_determinism(value: Any) -> str:
     if value not in ("strict", "warn"):
         raise InvalidOption(f"determinism must be 'strict' or 'warn', not {value!r}.")
     return str(value)
+
+
+def _checked_executor(value: Any) -> str:
+    if value not in ("worker", "process"):
+        raise InvalidOption(f"executor must be 'worker' or 'process', not {value!r}.")
+    if value == "process" and os.name != "posix":
+        raise InvalidOption("executor='process' needs Linux, macOS or another POSIX system.")
+    return str(value)
+
+
+def _checked_memory(value: Any, in_process: bool) -> int | None:  # noqa: FBT001 - private
+    if value is None:
+        return None
+    if not in_process:
+        raise InvalidOption("memory_limit= is for executor='process': threads share their memory.")
+    return checked_count("memory_limit", value, LEAST_MEMORY, MOST_MEMORY)
 
 
 def _policy(topic: str, settings: Mapping[str, Any]) -> TopicPolicy:

@@ -39,6 +39,10 @@ EXPIRY: tuple[str, ...] = ("expires", "expires_at")
 SHORTEST_PERIOD = 0.001
 """Seconds for which a job may hold its key, or may wait before it expires."""
 
+LEAST_MEMORY = 32 * 2**20
+"""Bytes; with less, not even an interpreter starts."""
+MOST_MEMORY = 2**62
+
 _FORBIDDEN_IN_KEYS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FORBIDDEN_IN_HEADERS = re.compile("[\x00\ud800-\udfff]")
 
@@ -101,6 +105,11 @@ class HandlerOptions(TypedDict, total=False):
     the arguments, such as ``lambda invoice_id: ...``; None means no key."""
     key_for: Literal["start", "end"] | float | timedelta
     on_duplicate: Literal["return", "raise", "replace"]
+    executor: Literal["worker", "process"]
+    """Where the handler runs. ``worker``: on the worker's event loop, or in a thread if it is
+    plain. ``process``: in a process of its own, which can be killed and may crash."""
+    memory_limit: int
+    """Bytes that a process may use while it runs the handler; only with ``executor="process"``."""
     keep_steps: bool
     """Whether a job that succeeds keeps its checkpoints for inspection, until retention."""
 

@@ -12,7 +12,7 @@ from pulsed.model.job import Assignment, Lease
 from pulsed.model.step import Checkpoint, Wait
 
 
-class Succeeded(msgspec.Struct, frozen=True):
+class Succeeded(msgspec.Struct, frozen=True, tag=True):
     """The handler returned; ``result`` is its value as JSON text."""
 
     result: str | None = None
@@ -20,7 +20,7 @@ class Succeeded(msgspec.Struct, frozen=True):
     """Delete the job's checkpoints with the success; only workflows have any."""
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, tag=True):
     """The handler raised. ``delay`` overrules the backoff; ``final`` dead-letters the job."""
 
     error: str
@@ -29,19 +29,19 @@ class Failed(msgspec.Struct, frozen=True):
     final: bool = False
 
 
-class Snoozed(msgspec.Struct, frozen=True):
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """Run again later; the attempt is given back."""
 
     delay: float
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class Cancelled(msgspec.Struct, frozen=True, tag=True):
     """The run stopped at a request to cancel."""
 
     reason: str = "cancelled on request"
 
 
-class Released(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True, tag=True):
     """The worker hands the job back unfinished; the attempt is given back."""
 
 

@@ -67,6 +67,7 @@ class DrainingWorker(Worker):
         **parts: Unpack[WorkerParts],
     ) -> None:
         parts["store"] = process.store
+        parts["origin"] = None  # handlers with executor="process" run in this process, too
         super().__init__(**parts, threads=threads)
         self._process = process
         self._drained = drained

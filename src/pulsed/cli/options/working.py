@@ -56,6 +56,28 @@ _OPTIONS = (
         help="How many jobs run at once.",
     ),
     click.option(
+        "--job-processes",
+        type=click.IntRange(1, 1_000),
+        metavar="N",
+        help='Processes for jobs with executor="process" [default: one for each processor].',
+    ),
+    click.option(
+        "--jobs-per-process",
+        type=click.IntRange(1, 1_000_000),
+        metavar="N",
+        default=100,
+        show_default=True,
+        help="Jobs after which such a process is replaced.",
+    ),
+    click.option(
+        "--kill-after",
+        type=duration,
+        metavar="TIME",
+        default="5s",
+        show_default=True,
+        help="Time that a job in such a process has to stop; then the process is killed.",
+    ),
+    click.option(
         "--poll",
         type=duration,
         metavar="TIME",

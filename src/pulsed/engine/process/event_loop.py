@@ -11,8 +11,13 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run ``main`` as ``asyncio.run`` does, on uvloop where that is installed."""
-    with asyncio.Runner(loop_factory=_uvloop()) as runner:
+    with new_runner() as runner:
         return runner.run(main)
+
+
+def new_runner() -> asyncio.Runner:
+    """Return a runner on uvloop, where that is installed."""
+    return asyncio.Runner(loop_factory=_uvloop())
 
 
 async def ends_first(wanted: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> bool:

@@ -15,6 +15,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from pulsed.engine.forever import Alarm, forever
@@ -46,8 +47,21 @@ FAILING_AFTER = 3
 CLAIM_BACKOFF = RetryPolicy(initial=0.5, max=10.0, jitter=0.2)
 
 
+class SlotGroup(NamedTuple):
+    """Topics that share slots, which jobs of other topics do not take."""
+
+    topics: Sequence[TopicPolicy]
+    slots: int
+    free_slots: Callable[[], int]
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether so many slots are free that a claim is worth its cost."""
+        return self.free_slots() >= max(1, self.slots // 4)
+
+
 class Claimer:
-    """Decides when to claim, from which queue, and how much."""
+    """Decides when to claim, from which queue, for which group, and how much."""
 
     def __init__(
         self,
@@ -56,20 +70,16 @@ class Claimer:
         leases: Leases,
         *,
         queues: Sequence[str] | Mapping[str, float],
-        topics: Sequence[TopicPolicy],
-        slots: int,
+        groups: Sequence[SlotGroup],
         poll: float,
-        free_slots: Callable[[], int],
         start: Callable[[list[Assignment], float], None],
     ) -> None:
         self._store = store
         self._worker_id = worker_id
         self._leases = leases
         self._queues = queues
-        self._topics = topics
-        self._enough = max(1, slots // 4)
+        self._groups = groups
         self._poll = poll
-        self._free_slots = free_slots
         self._start = start
         self._alarm = Alarm()
         self._slot_freed = asyncio.Event()
@@ -79,8 +89,11 @@ class Claimer:
         self._was_busy = False
         self._again_in: float | None = None
         """Seconds after which a rate permits a job that is due in one of the queues."""
-        shortest = min((topic.lease for topic in topics), default=0.0)
-        self._linger_at_most = min(LINGER, shortest * LINGER_SHARE)
+        self._awaits_slot = False
+        """Whether a group had no free slot, so that one which becomes free is reason to claim."""
+        seconds = [topic.lease for group in groups for topic in group.topics]
+        self._longest_lease = max(seconds, default=30.0)
+        self._linger_at_most = min(LINGER, min(seconds, default=0.0) * LINGER_SHARE)
         self.stopping = False
 
     def wake(self) -> None:
@@ -90,6 +103,8 @@ class Claimer:
     def slot_freed(self) -> None:
         """Note that a run has ended, so there may be a free slot."""
         self._slot_freed.set()
+        if self._awaits_slot:
+            self._alarm.ring()
 
     def stop(self) -> None:
         """Claim nothing more."""
@@ -135,24 +150,36 @@ class Claimer:
         if self.in_doubt:
             await self.release_unknown()
         self._again_in = None
+        self._awaits_slot = False
+        groups, is_drained = list(self._groups), True
         for queue in self._order():
-            free = self._free_slots()
-            if free <= 0 or self.stopping:
+            for group in list(groups):
+                if self.stopping:
+                    return False
+                free = group.free_slots()
+                if free > 0 and await self._begin(self._claim(queue, group, free)) < free:
+                    continue
+                # It is full, or it was given as many as asked for, and there may be more.
+                groups.remove(group)
+                self._awaits_slot = True
+                is_drained = is_drained and free <= 0
+            if not groups:
                 return False
-            claimed = await self._begin(self._claim(queue, free))
-            if claimed == free:  # as many as asked for: there may be more
-                return False
-        return True
+        return is_drained
 
     async def linger(self) -> bool:
-        """Wait shortly for pushed jobs, if there have just been some; True if any came."""
-        most = min(self._free_slots(), LINGER_FOR)
+        """Wait shortly for pushed jobs, if there have just been some; True if any came.
+
+        Not with several groups: jobs of one could not be claimed while another waits.
+        """
+        group = self._groups[0]
+        most = min(group.free_slots(), LINGER_FOR) if len(self._groups) == 1 else 0
         if self.stopping or self.in_doubt or most <= 0 or not self._was_busy:
             return False
         self._was_busy = False
         queues, seconds = self._order(), self._linger_at_most
         awaiting = self._store.await_jobs(
-            self._worker_id, queues, self._topics, most, seconds=seconds
+            self._worker_id, queues, group.topics, most, seconds=seconds
         )
         return await self._begin(awaiting) > 0
 
@@ -179,9 +206,9 @@ class Claimer:
             await self._store.settle_free([Report(lease, Released()) for lease in unknown])
         return unknown
 
-    async def _claim(self, queue: str, free: int) -> list[Assignment]:
+    async def _claim(self, queue: str, group: SlotGroup, free: int) -> list[Assignment]:
         asked_at = time.monotonic()
-        claimed = await self._store.claim(self._worker_id, queue, self._topics, free)
+        claimed = await self._store.claim(self._worker_id, queue, group.topics, free)
         if claimed.again_in is not None:
             self._again_in = min(self._again_in or math.inf, claimed.again_in)
         events = self._store.events
@@ -201,8 +228,8 @@ class Claimer:
         finally:
             if self._store.doubtful_claims != self._doubts:
                 self._doubts = self._store.doubtful_claims
-                longest = max((topic.lease for topic in self._topics), default=30.0)
-                self._in_doubt_until = time.monotonic() + max(longest, 2 * self._poll)
+                longest = max(self._longest_lease, 2 * self._poll)
+                self._in_doubt_until = time.monotonic() + longest
         if claimed:
             self._was_busy = True
             self._start(claimed, asked_at)
@@ -210,14 +237,14 @@ class Claimer:
 
     async def _wait_for_slots(self) -> None:
         """Wait for a free slot, and up to ``GATHER`` seconds for more of them."""
-        while self._free_slots() <= 0 and not self.stopping:
+        while not any(group.free_slots() > 0 for group in self._groups) and not self.stopping:
             self._slot_freed.clear()
             if not self.in_doubt:
                 await self._slot_freed.wait()
             elif not await self._within(self._poll, self._slot_freed):
                 await self.release_unknown()
         until = time.monotonic() + GATHER
-        while self._free_slots() < self._enough and not self.stopping:
+        while not any(group.has_enough for group in self._groups) and not self.stopping:
             self._slot_freed.clear()
             if not await self._within(until - time.monotonic(), self._slot_freed):
                 break

@@ -98,7 +98,7 @@ def _failed(run: Run, outcome: Failed) -> None:
     if not log.isEnabledFor(logging.ERROR if dead else logging.WARNING):
         return
     error = outcome.error.partition("\n")[0][:LONGEST_ERROR]
-    line = "" if run.error is None else handler_line(run.error, run.handler.fn)
+    line = run.error_line if run.error is None else handler_line(run.error, run.handler.fn)
     where = f" ({line})" if line else ""
     extra = run.log_fields() | {"duration_ms": run.milliseconds(), "error": outcome.error}
     if dead:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict, get_args
 
 from pulsed.errors import InvalidOption
 from pulsed.handler import Registry
+from pulsed.handler.options import checked_count
 from pulsed.model.backoff import RetryPolicy, dequeue_retry, storage_retry
 from pulsed.model.job import DEFAULT_QUEUE
 from pulsed.model.retention import Retention
 from pulsed.store.retrying import OwnRetry
+from pulsed.wording import counted
 
 JobLogging = Literal["all", "limited", "failures"]
 """Which ends of jobs are logged: all, only some successes a second, or failures only."""
@@ -37,6 +40,9 @@ class WorkerSettings(TypedDict, total=False):
     retry_attempts: int
     dequeue_retry: RetryPolicy
     job_log: JobLogging
+    job_processes: int | None
+    jobs_per_process: int
+    kill_after: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +84,33 @@ class WorkerOptions:
 
     job_log: JobLogging = "limited"
     """Which ends of jobs are logged."""
+    job_processes: int | None = None
+    """How many jobs of handlers with ``executor="process"`` run at a time, each in a process of its
+    own, beside the others. None: one for each processor."""
+    jobs_per_process: int = 100
+    """Jobs after which such a process is replaced."""
+    kill_after: float = 5.0
+    """Seconds that a job in such a process has to stop before the process is killed."""
+
+    @property
+    def most_processes(self) -> int:
+        """How many job processes there may be."""
+        return self.job_processes or os.cpu_count() or 1
+
+    def slots(self, registry: Registry) -> int:
+        """Return how many jobs of these handlers may run at a time."""
+        apart = {handler.in_process for handler in registry}
+        return self.concurrency * (False in apart) + self.most_processes * (True in apart)
 
     def __post_init__(self) -> None:
         _ = self.own_retry  # raises here if a policy is invalid
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
             raise InvalidOption(f"concurrency must be 1..10000, not {self.concurrency!r}.")
+        for name, most in (("job_processes", 1_000), ("jobs_per_process", 1_000_000)):
+            if (value := getattr(self, name)) is not None:
+                checked_count(name, value, 1, most)
+        if not 0 <= self.kill_after <= 3600:
+            raise InvalidOption("kill_after must be 0..3600 seconds.")
         for name in ("poll", "tick"):
             if not 0.001 <= getattr(self, name) <= 3600:
                 raise InvalidOption(f"{name} must be 0.001..3600 seconds.")
@@ -106,7 +134,10 @@ class WorkerOptions:
     def uses_threads(self, registry: Registry) -> bool:
         """Whether the worker serves plain functions, which run in threads."""
         queues = self.served_queues(registry)
-        return any(handler.queue in queues and not handler.is_async for handler in registry)
+        return any(
+            handler.queue in queues and not handler.is_async and not handler.in_process
+            for handler in registry
+        )
 
     def summary(self, registry: Registry) -> str:
         """Return what a worker with these handlers does, for its start-up line."""
@@ -114,9 +145,11 @@ class WorkerOptions:
         topics = _some([h.topic for h in registry if h.queue in served])
         others = _some([f"{h.topic} (queue {h.queue})" for h in registry if h.queue not in served])
         elsewhere = f"; left to workers of other queues: {others}" if others else ""
-        slots, threads = self.concurrency, ""
+        slots, threads = self.slots(registry), ""
         if self.uses_threads(registry):
-            threads = f"; up to {slots} threads for plain def handlers"
+            threads = f"; up to {self.concurrency} threads for plain def handlers"
+        if any(handler.in_process for handler in registry):
+            threads += f"; up to {counted(self.most_processes, 'job process', 'job processes')}"
         return f"queues {_some(list(served))}; {slots} slots; topics {topics}{elsewhere}{threads}"
 
 

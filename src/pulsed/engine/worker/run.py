@@ -59,6 +59,7 @@ class Run:
         "context",
         "ended",
         "error",
+        "error_line",
         "error_type",
         "handler",
         "lease",
@@ -95,6 +96,8 @@ class Run:
         # For its events; set by ``run_events`` if there are subscribers.
         self.claimed_at: datetime | None = None
         self.error_type = ""
+        self.error_line = ""
+        """The handler's line that raised the error, if it was raised in another process."""
 
     @property
     def starts_on_loop(self) -> bool:

@@ -189,6 +189,8 @@ def _is_dead_letter(outcome: Failed, run: Run) -> bool:
 
 def _error_type(run: Run) -> str:
     """Return the class of a run's error; some runs fail without one that was raised."""
+    if run.error_type:  # from another process
+        return run.error_type
     if run.error is not None:
         return type_name(type(run.error))
     if run.stop is StopReason.TIMED_OUT:

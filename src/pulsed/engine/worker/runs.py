@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
+from pulsed.engine.worker.processes.pool import ProcessPool
 from pulsed.engine.worker.run import (
     Run,
     StopReason,
@@ -61,7 +62,11 @@ class Runner:
         self._threads = threads or HandlerThreads()
         self._idle = asyncio.Event()
         self._ready: deque[Run] = deque()
+        self.processes: ProcessPool | None = None
+        """Runs the handlers with ``executor="process"``; the worker sets it if there are any."""
         self.runs: set[Run] = set()
+        self.in_processes: set[Run] = set()
+        """Those of the runs that have, or wait for, a process of their own."""
         self.stuck: set[Run] = set()
         """Runs whose handler does not stop: reported, but their slot stays taken."""
 
@@ -71,7 +76,9 @@ class Runner:
         now = asyncio.get_running_loop().time()
         for run in runs:
             self.runs.add(run)
-            if run.starts_on_loop:
+            if run.handler.in_process and self.processes is not None:
+                self._start_in_process(run, self.processes)
+            elif run.starts_on_loop:
                 self._ready.append(run)
             else:
                 plain.append(functools.partial(self._call, run))
@@ -91,11 +98,14 @@ class Runner:
             await self._idle.wait()
 
     def stop_run(self, run: Run, why: StopReason) -> None:
-        """Stop a run; if its handler does not obey, its slot is stuck."""
+        """Stop a run; if its handler does not obey, its process is killed, or its slot is stuck."""
         run.tell_to_stop(why)
         if run.timer is not None:
             run.timer.cancel()
-        if run.handler.is_async:
+        if run in self.in_processes:
+            if why is StopReason.LOST:  # also if it was told to stop before, and has time left
+                self.give_up_on(run)
+        elif run.handler.is_async:
             run.timer = asyncio.get_running_loop().call_later(
                 UNSTOPPABLE_AFTER, self.give_up_on, run
             )
@@ -103,7 +113,13 @@ class Runner:
             self.give_up_on(run)
 
     def give_up_on(self, run: Run) -> None:
-        """Report a run whose handler cannot be stopped; its slot stays taken until it returns."""
+        """Report a run whose handler cannot be stopped; its slot stays taken until it returns.
+
+        A process can be stopped: it is killed, and reported when it has ended.
+        """
+        if self.processes is not None and run in self.in_processes:
+            self.processes.kill(run)
+            return
         self._report(run, outcome_of_stop(run))
         if run in self.runs and run not in self.stuck:
             self.stuck.add(run)
@@ -111,8 +127,10 @@ class Runner:
             log.error("%s does not stop; its slot is stuck", run, extra=run.log_fields())
             self._on_stuck()
 
-    def close(self) -> None:
-        """Release threads, and the tasks that ``asyncio.run`` would wait for in vain."""
+    async def close(self) -> None:
+        """End processes, release threads, and the tasks that ``asyncio.run`` would wait for."""
+        if self.processes is not None:
+            await self.processes.close()
         self._threads.close()
         for run in self.stuck:
             if run.task is not None:
@@ -137,6 +155,19 @@ class Runner:
 
         self._threads.put([in_thread])
         return (await ended)()
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def _start_in_process(self, run: Run, processes: ProcessPool) -> None:
+        self.in_processes.add(run)
+        # Not create_task, as below.
+        run.task = asyncio.Task(self._in_process(run, processes), loop=asyncio.get_running_loop())
+
+    async def _in_process(self, run: Run, processes: ProcessPool) -> None:
+        self._end(run, await processes.run(run, self._begun_in_process))
+
+    def _begun_in_process(self, run: Run) -> None:
+        self._arm(run, asyncio.get_running_loop().time())
 
     # -- async handlers ---------------------------------------------------------------------------
 
@@ -186,6 +217,7 @@ class Runner:
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:
         self.runs.discard(run)
+        self.in_processes.discard(run)
         self.stuck.discard(run)
         # First the slot, then the report: the loop that is woken first goes first. The worker
         # waits for the next claim, so that should be in flight while reports are written.

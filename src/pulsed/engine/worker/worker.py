@@ -34,12 +34,15 @@ from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.engine.upkeep.watchdog import Watchdog
 from pulsed.engine.worker import drain
 from pulsed.engine.worker.cancel_watch import CancelWatch
-from pulsed.engine.worker.claimer import Claimer
+from pulsed.engine.worker.claimer import Claimer, SlotGroup
 from pulsed.engine.worker.drain import Drain
 from pulsed.engine.worker.job_log import JobLog
 from pulsed.engine.worker.leases import Fence, Leases
 from pulsed.engine.worker.loop_watch import LoopWatch
 from pulsed.engine.worker.options import WorkerOptions
+from pulsed.engine.worker.processes.messages import Origin
+from pulsed.engine.worker.processes.origin import refuse_while_loading
+from pulsed.engine.worker.processes.pool import ProcessOptions, ProcessPool
 from pulsed.engine.worker.run import Run, StopReason
 from pulsed.engine.worker.run_events import RunEvents
 from pulsed.engine.worker.runs import Runner
@@ -79,6 +82,7 @@ class WorkerParts(TypedDict):
     lifespan: Callable[[], AbstractAsyncContextManager[Any]]
     declare: Callable[[], Awaitable[None]] | None
     arounds: Arounds
+    origin: Callable[[], Origin] | None
 
 
 class Worker:
@@ -94,6 +98,7 @@ class Worker:
         declare: Callable[[], Awaitable[None]] | None = None,
         arounds: Arounds | None = None,
         threads: HandlerThreads | None = None,
+        origin: Callable[[], Origin] | None = None,
     ) -> None:
         self.id: UUID = uuid.uuid4()
         self.store = store
@@ -101,6 +106,7 @@ class Worker:
         self.options = options or WorkerOptions()
         self._lifespan = lifespan or contextlib.nullcontext
         self._declare = declare
+        self._origin = origin
         self._arounds = arounds or Arounds()
         self._around_runs = RunArounds(self._arounds.runs)
         self._runner = Runner(
@@ -137,12 +143,14 @@ class Worker:
             raise
 
     async def _run(self, *, handle_signals: bool) -> Exit:
+        refuse_while_loading()
         use_own_retry(self.options.own_retry)  # for the tasks and threads that start here
         self.registry.resolve_all()
         if not len(self.registry):
             raise ConfigError(
                 "This worker has no handlers. Declare jobs with @app.job in a module it imports."
             )
+        self._runner.processes = self._process_pool()
         await self._check_database()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -163,6 +171,14 @@ class Worker:
         self._stop_asked.set()
         if abort:
             self._abort_asked.set()
+
+    def _process_pool(self) -> ProcessPool | None:
+        """Return the processes for handlers that want one; without an app, they run here."""
+        if self._origin is None or not any(handler.in_process for handler in self.registry):
+            return None
+        options = self.options
+        how = ProcessOptions(options.jobs_per_process, options.kill_after)
+        return ProcessPool(self._origin(), self.store, how)
 
     async def _check_database(self) -> None:
         """Raise on a permanent error; a database that is only unreachable is waited for."""
@@ -185,7 +201,7 @@ class Worker:
         finally:
             watch.stop()
             self._leases.stop()
-            self._runner.close()
+            await self._runner.close()
             self._job_log.close()
         log.info("worker %s ended: %s", self.id, self._exit.name.lower())
 
@@ -205,10 +221,8 @@ class Worker:
             self.id,
             self._leases,
             queues=self.queues,
-            topics=self.registry.policies(),
-            slots=options.concurrency,
+            groups=self._groups(),
             poll=options.poll,
-            free_slots=self._free_slots,
             start=self._start,
         )
         self._claims_fail = self._claimer.is_failing
@@ -277,12 +291,31 @@ class Worker:
 
     # -- runs -----------------------------------------------------------------------------------
 
+    def _groups(self) -> list[SlotGroup]:
+        """Return the groups to claim for: jobs in processes do not take the slots of others."""
+        handlers = list(self.registry)
+        uses_processes = self._runner.processes is not None
+        here = [each.policy for each in handlers if not (uses_processes and each.in_process)]
+        apart = [each.policy for each in handlers if uses_processes and each.in_process]
+        groups = [
+            SlotGroup(here, self.options.concurrency, self._free_slots),
+            SlotGroup(apart, self.options.most_processes, self._free_processes),
+        ]
+        return [group for group in groups if group.topics]
+
     def _free_slots(self) -> int:
+        here = len(self._runner.runs) - len(self._runner.in_processes)
+        return self.options.concurrency - here if self._may_claim() else 0
+
+    def _free_processes(self) -> int:
+        in_processes = len(self._runner.in_processes)
+        return self.options.most_processes - in_processes if self._may_claim() else 0
+
+    def _may_claim(self) -> bool:
         if self._stop_asked.is_set():
-            return 0
-        if self._settler.backlog > self.options.concurrency + MOST_UNREPORTED:
-            return 0  # backpressure: the database accepts no reports
-        return self.options.concurrency - len(self._runner.runs)
+            return False
+        # Backpressure: the database accepts no reports.
+        return self._settler.backlog <= self.options.concurrency + MOST_UNREPORTED
 
     def _start(self, assignments: list[Assignment], asked_at: float) -> None:
         for lost in self._leases.add(assignments, asked_at):
@@ -384,7 +417,7 @@ class Worker:
             pid=os.getpid(),
             queues=tuple(self.queues),
             topics=tuple(handler.topic for handler in self.registry),
-            slots=self.options.concurrency,
+            slots=self.options.slots(self.registry),
             running=len(self._runner.runs),
             stuck=len(self._runner.stuck),
             state=self._state(),

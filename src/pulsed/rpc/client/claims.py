@@ -58,7 +58,7 @@ class RemoteClaims:
             with self._doubting() as host:
                 if is_blocking() or not self._connection.here().wakes:
                     return await self._claim_alone(host, worker_id, queue, topics, limit)
-                return await self._stream_of(worker_id).claim(queue, topics, limit)
+                return await self._stream_of(worker_id, topics).claim(queue, topics, limit)
 
         policy = dequeue_retry_of(self._connection.options)
         events = self._connection.events
@@ -76,24 +76,21 @@ class RemoteClaims:
         """Let a grant stand at the server for so many seconds; returns the jobs that arrive."""
         try:
             with self._doubting():
-                stream = self._stream_of(worker_id)
+                stream = self._stream_of(worker_id, topics)
                 batch = await stream.await_jobs(queues, topics, limit, seconds)
         except TransientStorageError:  # if it persists, the next claim raises it
             return []
         return self._assignments(batch, worker_id)
 
     def withdraw(self, worker_id: UUID) -> None:
-        """Have the worker's standing grant answered now."""
-        if (stream := self._connection.here().streams.get(worker_id)) is not None:
+        """Have the worker's standing grants answered now."""
+        for stream in self._connection.here().streams_of(worker_id):
             stream.withdraw()
 
     async def retire(self, worker_id: UUID) -> None:
-        """End the worker's stream."""
-        if (
-            not is_blocking()
-            and (stream := self._connection.here().streams.pop(worker_id, None)) is not None
-        ):
-            await stream.close()
+        """End the worker's streams."""
+        if not is_blocking():
+            await self._connection.here().close_streams_of(worker_id)
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncIterator[Listener]:
@@ -135,16 +132,17 @@ class RemoteClaims:
                 return claim_blocking(self._connection.blocking.call(host, STREAM_JOBS), *asked)
         return await claim_once(self._connection.here().channels.call(host, STREAM_JOBS), *asked)
 
-    def _stream_of(self, worker_id: UUID) -> ClaimStream:
+    def _stream_of(self, worker_id: UUID, topics: Sequence[TopicPolicy]) -> ClaimStream:
         side = self._connection.here()
-        if worker_id not in side.streams:
+        key = worker_id, tuple(topic.topic for topic in topics)
+        if key not in side.streams:
 
             def connect() -> tuple[str, Any]:
                 host = self._connection.endpoints.current
                 call = side.channels.call(host, STREAM_JOBS)
                 return host, call(metadata=self._connection.metadata)
 
-            side.streams[worker_id] = ClaimStream(
+            side.streams[key] = ClaimStream(
                 worker_id,
                 connect,
                 self._connection.endpoints.leave,
@@ -152,7 +150,7 @@ class RemoteClaims:
                 seconds=LONGEST_GRANT,
                 on_change=lambda connected: self._store.publish_listening(connected=connected),
             )
-        return side.streams[worker_id]
+        return side.streams[key]
 
 
 class StreamListener(Listener):

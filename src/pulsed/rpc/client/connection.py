@@ -157,13 +157,23 @@ class LoopSide:
 
     def __init__(self, channels: Channels) -> None:
         self.channels = channels
-        self.streams: dict[UUID, ClaimStream] = {}
+        self.streams: dict[tuple[UUID, tuple[str, ...]], ClaimStream] = {}
+        """By worker and topics: one that claims for several groups has a stream for each."""
         self.wakes: list[Callable[[], None]] = []
 
     def wake(self) -> None:
         """Notify the workers of this loop that jobs may have arrived."""
         for wake in list(self.wakes):
             wake()
+
+    def streams_of(self, worker_id: UUID) -> list[ClaimStream]:
+        """Return the streams of a worker."""
+        return [stream for (owner, _), stream in self.streams.items() if owner == worker_id]
+
+    async def close_streams_of(self, worker_id: UUID) -> None:
+        """End the streams of a worker."""
+        for key in [key for key in self.streams if key[0] == worker_id]:
+            await self.streams.pop(key).close()
 
     async def close_streams(self) -> None:
         """End the workers' streams."""

@@ -1,0 +1,1 @@
+"""Processes that run the jobs of handlers with ``executor="process"``."""

@@ -1,0 +1,201 @@
+"""A job process as its worker sees it: started, given a run, told to stop, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pulsed.engine.worker.processes import logs
+from pulsed.engine.worker.processes.messages import (
+    LARGEST_FRAME,
+    LENGTH,
+    Ended,
+    Hello,
+    Leave,
+    LogLine,
+    Origin,
+    ProgressStored,
+    Ready,
+    ReportProgress,
+    RunJob,
+    Stop,
+    Unusable,
+    frame,
+    read_from_process,
+)
+from pulsed.engine.worker.run import Run, StopReason
+from pulsed.errors import ProcessDied, StorageError
+from pulsed.store.base import Store
+
+log = logging.getLogger("pulsed.worker")
+
+LAST_WORDS = 0.1
+"""Seconds to read what a process sent before it died, if its socket stays open: a handler may have
+forked, and the copy has the socket, too."""
+
+COMMAND = (
+    "import sys; sys.path.insert(0, sys.argv[3]); "
+    "from pulsed.engine.worker.processes.main import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+OURS = str(Path(__file__).parents[4])
+"""The folder that has pulsed in it."""
+
+
+class ChildProcess:
+    """One job process. For use in the event loop's thread only."""
+
+    def __init__(self, store: Store, on_death: Callable[[ChildProcess], None]) -> None:
+        self._store = store
+        self._on_death = on_death
+        self._run: Run | None = None
+        self._answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = _spawned(theirs.fileno())
+        self.jobs = 0
+        """How many runs it has been given."""
+        self.died = asyncio.Event()
+
+    async def load(self, origin: Origin) -> None:
+        """Wait until the process has loaded the app; raises ``ProcessDied`` if it cannot."""
+        loop = asyncio.get_running_loop()
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)
+        self._reading = asyncio.create_task(self._read(reader))
+        threading.Thread(target=self._wait, args=[loop], name="pulsed-wait", daemon=True).start()
+        self._send(Hello(origin, logs.lowest_level()))
+        try:
+            await self._answer
+        except ProcessDied:
+            self.kill()
+            raise
+
+    def begin(self, run: Run, memory_limit: int | None) -> asyncio.Future[Ended]:
+        """Run a job; the future has its end, or ``ProcessDied``."""
+        self.jobs += 1
+        self._run = run
+        self._answer = asyncio.get_running_loop().create_future()
+        if self.died.is_set():
+            self._answer.set_exception(ProcessDied(self._how_it_died()))
+        self._send(RunJob(run.assignment, memory_limit))
+        return self._answer
+
+    def end(self) -> None:
+        """Forget the run that is over."""
+        self._run = None
+
+    def stop(self, why: StopReason) -> None:
+        """Tell the run to stop."""
+        self._send(Stop(why.name))
+
+    def leave(self) -> None:
+        """Let the process end by itself."""
+        self._send(Leave())
+        self._writer.close()
+
+    def kill(self) -> None:
+        """Kill the process, and the programs that its handlers have started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    # -- what it sends ----------------------------------------------------------------------------
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                if size > LARGEST_FRAME:
+                    log.error("process %d sent %d bytes at once; killing it", self.pid, size)
+                    self.kill()
+                    return
+                self._heard(read_from_process(await reader.readexactly(size)))
+
+    def _heard(self, message: Any) -> None:
+        match message:
+            case Ready() | Ended():
+                if not self._answer.done():
+                    self._answer.set_result(message)
+            case Unusable(error):
+                if not self._answer.done():
+                    self._answer.set_exception(ProcessDied(error))
+            case LogLine():
+                logs.write(message, {} if self._run is None else self._run.log_fields())
+            case ReportProgress() if self._run is not None:
+                task = asyncio.create_task(self._store_progress(self._run, message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case _:
+                pass
+
+    async def _store_progress(self, run: Run, progress: ReportProgress) -> None:
+        try:
+            is_held = await self._store.set_progress(run.lease, progress.text)
+        except StorageError as error:
+            self._send(ProgressStored(progress.number, is_held=True, error=str(error)))
+        else:
+            self._send(ProgressStored(progress.number, is_held))
+
+    def _send(self, message: Any) -> None:
+        if not self.died.is_set():
+            self._writer.write(frame(message))
+
+    # -- its death --------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Reap the process, in a thread: none stays behind as a zombie."""
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._reaped)
+
+    def _reaped(self) -> None:
+        self.died.set()
+        self._on_death(self)
+        task = asyncio.create_task(self._end_after_last_words())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end_after_last_words(self) -> None:
+        await asyncio.wait([self._reading], timeout=LAST_WORDS)
+        self._reading.cancel()
+        self._writer.close()
+        if not self._answer.done():
+            self._answer.set_exception(ProcessDied(self._how_it_died()))
+
+    def _how_it_died(self) -> str:
+        code = self._process.returncode
+        if code >= 0:
+            return f"its process exited with code {code}"
+        why = "; the system may have run out of memory" if -code == signal.SIGKILL else ""
+        return f"its process was killed by signal {-code} ({_signal_name(-code)}){why}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _spawned(descriptor: int) -> subprocess.Popen[bytes]:
+    """Start the process, in a session of its own: the terminal's Ctrl-C is for the worker."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(descriptor), str(os.getpid()), OURS],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[descriptor],
+        start_new_session=True,
+    )
