@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,7 +28,6 @@ from tests.support.workers import (
     NEVER,
     Working,
     finished,
-    in_status,
     result,
     row,
     submit,
@@ -39,7 +39,7 @@ from tests.support.workers import (
 @asynccontextmanager
 async def working(store: Store, **options: Any) -> AsyncIterator[Working]:
     """A worker of the app's handlers; drained at the end of the block."""
-    given = {"poll": 0.02, "tick": NEVER, "concurrency": 10, "job_processes": 1} | options
+    given = {"poll": 0.5, "tick": NEVER, "concurrency": 10, "job_processes": 1} | options
     origin = locate(app, "sqlite:///:memory:")
     worker = Worker(
         store,
@@ -134,8 +134,12 @@ async def test_a_crash_fails_its_own_job_and_no_other(near: Store, tmp_path: Pat
             assert (job.status, job.attempts) == (Status.DEAD_LETTERED, 1)
             assert job.last_error == error
         snoozed = await submit(store, "crash", how="snooze")
-        await in_status(store, snoozed, Status.PENDING, Status.RETRYING)
-        assert (await row(store, snoozed)).attempts == 0
+
+        async def has_snoozed() -> bool:
+            job = await row(store, snoozed)
+            return job.attempts == 0 and job.next_run_at > job.submitted_at + timedelta(seconds=30)
+
+        await until(has_snoozed)
         assert (await row(store, neighbour)).status is Status.RUNNING
         assert is_alive(pid)
         await store.cancel([neighbour])

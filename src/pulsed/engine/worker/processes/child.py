@@ -146,7 +146,7 @@ class ChildProcess:
             self._send(ProgressStored(progress.number, is_held))
 
     def _send(self, message: Any) -> None:
-        if not self.died.is_set():
+        if not self._writer.is_closing():
             self._writer.write(frame(message))
 
     # -- its death --------------------------------------------------------------------------------
@@ -163,8 +163,6 @@ class ChildProcess:
             loop.call_soon_threadsafe(self._reaped)
 
     def _reaped(self) -> None:
-        self.died.set()
-        self._on_death(self)
         task = asyncio.create_task(self._end_after_last_words())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -173,6 +171,8 @@ class ChildProcess:
         await asyncio.wait([self._reading], timeout=LAST_WORDS)
         self._reading.cancel()
         self._writer.close()
+        self.died.set()
+        self._on_death(self)
         if not self._answer.done():
             self._answer.set_exception(ProcessDied(self._how_it_died()))
 
