@@ -19,7 +19,6 @@ from pulsed.engine.worker.processes import logs
 from pulsed.engine.worker.processes.messages import (
     LARGEST_FRAME,
     LENGTH,
-    Ended,
     Hello,
     Leave,
     LogLine,
@@ -28,6 +27,7 @@ from pulsed.engine.worker.processes.messages import (
     Ready,
     ReportProgress,
     RunJob,
+    RunOver,
     Stop,
     Unusable,
     frame,
@@ -80,7 +80,7 @@ class ChildProcess:
             self.kill()
             raise
 
-    def begin(self, run: Run, memory_limit: int | None) -> asyncio.Future[Ended]:
+    def begin(self, run: Run, memory_limit: int | None) -> asyncio.Future[RunOver]:
         """Run a job; the future has its end, or ``ProcessDied``."""
         self.jobs += 1
         self._run = run
@@ -122,7 +122,7 @@ class ChildProcess:
 
     def _heard(self, message: Any) -> None:
         match message:
-            case Ready() | Ended():
+            case Ready() | RunOver():
                 if not self._answer.done():
                     self._answer.set_result(message)
             case Unusable(error):

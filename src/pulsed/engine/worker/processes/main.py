@@ -28,13 +28,13 @@ from pulsed.engine.worker.processes.context import ProcessContext
 from pulsed.engine.worker.processes.logs import forward_logs
 from pulsed.engine.worker.processes.messages import (
     LENGTH,
-    Ended,
     Hello,
     Leave,
     ProgressStored,
     Ready,
     ReportProgress,
     RunJob,
+    RunOver,
     Stop,
     Unusable,
     frame,
@@ -137,12 +137,12 @@ class JobProcess:
 
     # -- runs -------------------------------------------------------------------------------------
 
-    def _ended(self, job: RunJob) -> Ended:
+    def _ended(self, job: RunJob) -> RunOver:
         """Run a job, and return how it ended."""
         try:
             run = self._made(job)
         except PulsedError as error:  # the code here has no such handler
-            return Ended(Failed(clean_text(str(error)), final=True))
+            return RunOver(Failed(clean_text(str(error)), final=True))
         self._run = run
         try:
             with _limited_memory(job.memory_limit):
@@ -151,9 +151,9 @@ class JobProcess:
             self._run = None
         assert not isinstance(outcome, Waiting)  # its context refuses to wait
         if run.error is None:
-            return Ended(outcome)
+            return RunOver(outcome)
         line = handler_line(run.error, run.handler.fn)
-        return Ended(outcome, type_name(type(run.error)), line)
+        return RunOver(outcome, type_name(type(run.error)), line)
 
     def _made(self, job: RunJob) -> Run:
         handler = self._app.registry.get(job.assignment.topic)

@@ -81,7 +81,7 @@ class Unusable(msgspec.Struct, tag=True, frozen=True):
     error: str
 
 
-class Ended(msgspec.Struct, tag=True, frozen=True):
+class RunOver(msgspec.Struct, tag=True, frozen=True):
     """The run is over; ``outcome`` None: its lease was lost."""
 
     outcome: Ending | None
@@ -113,7 +113,7 @@ class LogLine(msgspec.Struct, tag=True, frozen=True):
 
 
 FromWorker: TypeAlias = Hello | RunJob | Stop | ProgressStored | Leave
-FromProcess: TypeAlias = Ready | Unusable | Ended | ReportProgress | LogLine
+FromProcess: TypeAlias = Ready | Unusable | RunOver | ReportProgress | LogLine
 
 _encoder = msgspec.msgpack.Encoder()
 read_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pulsed.engine.error_text import type_name
 from pulsed.engine.worker.processes.child import ChildProcess
-from pulsed.engine.worker.processes.messages import Ended, Origin
+from pulsed.engine.worker.processes.messages import Origin, RunOver
 from pulsed.engine.worker.run import Run, StopReason, outcome_of_stop
 from pulsed.errors import ProcessDied
 from pulsed.handler import clean_text
@@ -108,7 +108,9 @@ class ProcessPool:
             await self._stopped(child, run, answer)
         return _outcome(run, answer)
 
-    async def _stopped(self, child: ChildProcess, run: Run, answer: asyncio.Future[Ended]) -> None:
+    async def _stopped(
+        self, child: ChildProcess, run: Run, answer: asyncio.Future[RunOver]
+    ) -> None:
         """Wait until a run that is to stop has ended; after a grace period, kill its process.
 
         If its lease is lost, at once: another worker may run the job by now.
@@ -165,7 +167,7 @@ class ProcessPool:
             timer.cancel()
 
 
-def _outcome(run: Run, answer: asyncio.Future[Ended]) -> Outcome | None:
+def _outcome(run: Run, answer: asyncio.Future[RunOver]) -> Outcome | None:
     """Return the outcome of a run from what its process has said, or from its death."""
     error = answer.exception()
     if error is not None:
