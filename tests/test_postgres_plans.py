@@ -42,6 +42,9 @@ PLANS = {
     "others_first": [DUE],
     "claim": [DUE, DUE, DUE, BY_ID],
     "claim_suspect": [DUE, DUE, SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
+    "claim_governed": [DUE, DUE, DUE, BY_ID],
+    "claim_aged": [DUE, DUE, DUE, BY_ID, BY_ID],
+    "queue_usage": [HELD],
     "beat": [BY_ID, BY_ID],
     "still_held": [BY_ID],
     "settle": [BY_ID, BY_ID],
@@ -463,3 +466,14 @@ def test_what_is_left_of_a_schedule_is_looked_up_for_each_that_is_done(planner, 
     assert is_as_expected(scans, [("pulse_jobs_occurrence", "schedule_id = ")]), scans
     limits = [node for node in plan if node["Node Type"] == "Limit"]
     assert [node.get("Parent Relationship") for node in limits] == ["InitPlan"]
+
+
+def test_without_controls_a_claim_pays_two_probes_of_their_index(planner):
+    """One finds nothing that governs the queue, before a job is read; one, no paused topic."""
+    plan = explain(planner, sql_of(ENGINE, "claim"))
+    probes = [node for node in plan if node.get("Relation Name") == "pulse_controls"]
+    of_queue, of_topics = sorted(node["Index Cond"] for node in probes)
+    assert of_queue.startswith("((scope = 'queue'::text) AND (name = $")
+    assert of_topics == "(scope = 'topic'::text)"
+    assert all(node["Parent Relationship"] in ("InitPlan", "SubPlan") for node in probes)
+    assert [node["One-Time Filter"] for node in plan if "One-Time Filter" in node]

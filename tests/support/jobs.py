@@ -11,6 +11,7 @@ from pulsed.model.job import Assignment, JobFilter, JobRow, Lease, NewJob, Statu
 from pulsed.model.outcome import Outcome, Report
 from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.results import Assignments
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.script import Script, Verb, VerbKind
@@ -51,7 +52,7 @@ async def claim(
     queue: str = "default",
     topics: Sequence[TopicPolicy] = POLICIES,
     limit: int = 10,
-) -> list[Assignment]:
+) -> Assignments:
     """Claim as a worker would."""
     return await store.claim(worker, queue, topics, limit)
 

@@ -6,8 +6,9 @@ one JSON text in the database, which only Python reads: a claim decides by them 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ SHORTEST_AGE = 0.001
 """Seconds after which a waiting job's priority rises by one."""
 LONGEST_WEIGHED = 255
 """Characters of the value that a weight is for."""
+HIGHEST_PRIORITY = 100
+"""The priority that a job reaches at most by waiting."""
 MOST_CONTROLS = 10_000
 """Controls in one database."""
 
@@ -61,7 +64,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether starts have to be counted, so that claims have to take turns."""
+        """Whether starts have to be counted."""
         return self.running is not None or self.rate is not None
 
 
@@ -104,6 +107,19 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def is_neutral(self) -> bool:
         """Whether it governs nothing, so that it needs no row."""
         return not self.paused and self.declared is None and self.override is None
+
+
+class Ageing(NamedTuple):
+    """How the priorities of a queue's jobs rise while they wait, as of one instant."""
+
+    seconds: float
+    """Of waiting, that raise a priority by one."""
+    now: datetime
+
+    def priority(self, priority: int, due_at: datetime) -> int:
+        """Return the priority of a job that has been due since an instant."""
+        waited = (self.now - due_at) / timedelta(seconds=self.seconds)
+        return min(HIGHEST_PRIORITY, priority + max(0, math.floor(waited)))
 
 
 def encoded(numbers: Numbers | None) -> str | None:

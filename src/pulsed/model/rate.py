@@ -21,6 +21,8 @@ SHORTEST_PER, LONGEST_PER = 0.001, 366 * 86_400.0
 """The shortest and the longest time that a rate counts in, in seconds."""
 FASTEST = 100_000
 """Starts a second: an instant is exact to a microsecond."""
+ROUNDED = 2e-6
+"""Seconds by which an instant may be rounded up."""
 COME_BACK = 0.1
 """Seconds whose permits a burst covers, if it is not given: workers claim more often than that."""
 
@@ -82,8 +84,8 @@ class Rate(msgspec.Struct, frozen=True):
     def _ahead(self, tat: datetime | None, now: datetime) -> float:
         """Return by how many seconds the starts so far are ahead of even spacing.
 
-        They cannot be by more than a burst, unless the clock was set back.
+        They cannot be by more than a burst. If they seem to be, the clock was set back, or the rate
+        was another one: then it begins anew.
         """
-        if tat is None:
-            return 0.0
-        return min(max(0.0, (tat - now).total_seconds()), self.at_once * self.interval)
+        ahead = 0.0 if tat is None else (tat - now).total_seconds()
+        return ahead if 0 < ahead <= self.at_once * self.interval + ROUNDED else 0.0

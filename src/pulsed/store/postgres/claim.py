@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pulsed.store.postgres.statements import PostgresClaimStatements
-from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.statement import Sql, Statement
 from pulsed.store.verbs.engine import Claim, Claimed, by_priority, by_time
 from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
 
 HIGHEST, LOWEST = 100, -100
 """The range of priorities."""
+
+
+def _statement(s: PostgresClaimStatements, claim: Claim, *, suspects: bool) -> Sql:
+    if not claim.is_governed:
+        return s.claim_suspect if suspects else s.claim
+    if suspects:
+        return s.claim_governed_suspect
+    return s.claim_governed if claim.ageing is None else s.claim_aged
 
 
 def claim_due(
@@ -26,8 +34,9 @@ def claim_due(
         "below": [*visited, LOWEST - 1],
         "most": limit,
     }
-    sql = s.claim_suspect if suspects else s.claim
-    claimed = list((yield Statement(sql, params, levels)))
+    if claim.ageing is not None and not suspects:
+        params |= {"age": claim.ageing.seconds, "highest": HIGHEST}
+    claimed = list((yield Statement(_statement(s, claim, suspects=suspects), params, levels)))
     claimed.sort(key=by_time)
     claimed.sort(key=by_priority, reverse=True)
     visited += set(map(by_priority, claimed)).difference(visited)

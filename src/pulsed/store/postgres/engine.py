@@ -87,6 +87,13 @@ class PostgresEngine(Engine):
         slots = sorted({crc32("\0".join(key).encode()) % KEY_LOCKS for key in keys})
         yield Statement(self.submission.lock_keys, {"slots": slots})
 
+    def lock_queue(self, queue: str) -> Script[None]:
+        slot = crc32(queue.encode()) - 2**31  # the range of an int
+        yield Statement(self.submission.lock_queue, {"slot": slot})
+
+    def claims_in_flight(self) -> Script[set[Any]]:
+        return {row[0] for row in (yield Statement(self.claiming.in_flight, {}))}
+
     def lock_families(self, ids: Iterable[Any]) -> Script[None]:
         yield Statement(self.families.lock_families, {}, one_column(ids))
 

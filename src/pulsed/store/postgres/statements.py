@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from pulsed.store.sql.claiming import ClaimStatements, assigned, lease_grant
+from pulsed.store.sql.claiming import (
+    ClaimStatements,
+    assigned,
+    is_free,
+    is_unpaused,
+    lease_grant,
+)
 from pulsed.store.sql.columns import TOPIC
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import (
@@ -24,8 +30,15 @@ from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.statement import Sql
 from pulsed.store.sql.submission import MOST_FORMS, SubmitStatements, batch_of
 
+OWN_TOPICS = "SELECT t_topic FROM topics"
+"""The topics of a claim that are not paused."""
+
 KEY_LOCK = 0x706B6579
 """The first half of the advisory locks on keys: ``pkey`` in ASCII."""
+
+
+QUEUE_LOCK = 0x70717565
+"""The first half of the advisory locks on queues: ``pque`` in ASCII."""
 
 
 class PostgresClaimStatements(ClaimStatements):
@@ -39,27 +52,77 @@ class PostgresClaimStatements(ClaimStatements):
 
     @prepared(LEVEL)
     def claim(self, d: Dialect) -> str:
-        """Claim due jobs of all priorities."""
-        return self._claim(d, suspects=False)
+        """Claim due jobs of all priorities, unless a control governs the queue."""
+        return self._claim(d, self._best(suspects=False, guard=f"WHERE {is_free(d)}"))
 
     @prepared(LEVEL)
     def claim_suspect(self, d: Dialect) -> str:
-        """Claim due suspects."""
-        return self._claim(d, suspects=True)
+        """Claim due suspects, unless a control governs the queue."""
+        return self._claim(d, self._best(suspects=True, guard=f"WHERE {is_free(d)}"))
 
-    def _claim(self, d: Dialect, *, suspects: bool) -> str:
-        """Return the claim.
+    @prepared(LEVEL)
+    def claim_governed(self, d: Dialect) -> str:
+        """Claim due jobs of a queue whose control permits so many."""
+        return self._claim(d, self._best(suspects=False))
+
+    @prepared(LEVEL)
+    def claim_governed_suspect(self, d: Dialect) -> str:
+        """Claim due suspects of a queue whose control permits them."""
+        return self._claim(d, self._best(suspects=True))
+
+    @prepared(LEVEL)
+    def claim_aged(self, d: Dialect) -> str:
+        """Claim due jobs whose priority has risen while they waited, the highest first.
+
+        Within one priority the oldest is the best. So the best of all are among the first of each.
+        They are locked once they are chosen; the lock of the queue keeps other claims away.
+        """
+        columns = "id AS due_id, topic AS due_topic, next_run_at AS due_at"
+        due = self.due(
+            columns, OWN_TOPICS, "l_priority", "l_from", "l_id", suspects=False, lock=False
+        )
+        steps = f"floor(extract(epoch FROM {d.now} - due_at) / :age::float8::numeric)"
+        best = f"""SELECT due_id FROM levels CROSS JOIN LATERAL ({due}) AS due
+            ORDER BY least(:highest::int, l_priority + {steps}) DESC, l_priority DESC, due_at,
+                due_id LIMIT :most::int"""
+        return self._claim(
+            d,
+            f"""SELECT id AS picked_id, topic AS picked_topic FROM {d.jobs} AS b
+            WHERE {d.id_among("b.id", best)} AND b.status NOT IN {NOT_CLAIMABLE}
+            {d.skip_locked}""",
+        )
+
+    @prepared()
+    def in_flight(self, d: Dialect) -> str:
+        """Read the transactions of pulsed's sessions that may be claiming now.
+
+        A claim locks the table of jobs before it takes its snapshot, and until it has committed.
+        So one that has not seen what is committed by now is among these.
+        """
+        return f"""SELECT DISTINCT l.pid || '/' || l.virtualtransaction
+            FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+            WHERE l.locktype = 'relation' AND l.relation = '{d.jobs}'::regclass
+              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
+              AND a.application_name ~ '/(claim|sync)$'"""
+
+    def _best(self, *, suspects: bool, guard: str = "") -> str:
+        """Return the best due jobs, locked, one priority after the other."""
+        columns = "id AS picked_id, topic AS picked_topic"
+        due = self.due(columns, OWN_TOPICS, "l_priority", "l_from", "l_id", suspects=suspects)
+        return f"""SELECT due.picked_id, due.picked_topic FROM levels
+            CROSS JOIN LATERAL ({due}) AS due {guard} LIMIT :most::int"""
+
+    def _claim(self, d: Dialect, picked: str) -> str:
+        """Return the claim of picked jobs.
 
         Only the policies of picked topics are joined with the jobs, because that join is a nested
         loop, too.
         """
-        columns = "id AS picked_id, topic AS picked_topic"
-        own_topics = "SELECT t_topic FROM topics"
-        due = self.due(columns, own_topics, "l_priority", "l_from", "l_id", suspects=suspects)
-        return f"""WITH RECURSIVE topics AS MATERIALIZED ({d.records(":topics", TOPIC)}),
+        unpaused = f"{d.records(':topics', TOPIC)} WHERE {is_unpaused(d, 't_topic')}"
+        return f"""WITH RECURSIVE topics AS MATERIALIZED ({unpaused}),
                 {self._visited(d)},
-                picked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic FROM levels
-                    CROSS JOIN LATERAL ({due}) AS due LIMIT :most::int),
+                picked AS MATERIALIZED ({picked}),
                 policies AS MATERIALIZED (SELECT * FROM topics
                     WHERE (t_topic IN (SELECT picked_topic FROM picked)) IS TRUE)
             UPDATE {self.jobs} SET {lease_grant(d)}
@@ -123,6 +186,11 @@ class PostgresSubmitStatements(SubmitStatements):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.report = lru_cache(MOST_FORMS)(self._report)
+
+    @prepared()
+    def lock_queue(self, d: Dialect) -> str:  # noqa: ARG002
+        """Take the advisory lock of a queue that a control governs."""
+        return f"SELECT pg_advisory_xact_lock({QUEUE_LOCK}, :slot::int)::text"
 
     @prepared()
     def lock_keys(self, d: Dialect) -> str:  # noqa: ARG002

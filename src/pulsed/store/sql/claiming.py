@@ -22,11 +22,13 @@ class ClaimStatements(StatementGroup):
     def levels(self, d: Dialect) -> str:
         """Read the priorities in use, highest first, by a skip scan.
 
-        Each row also says whether there are suspects among the queue's jobs.
+        Each row also says whether there are suspects among the queue's jobs, and whether a control
+        governs the queue.
         """
         return f"""WITH RECURSIVE {levels(d)}
             SELECT priority, EXISTS (SELECT 1 FROM {d.jobs} {d.by_suspicion}
-                WHERE queue = :queue::text AND {SUSPECTED} AND status NOT IN {NOT_CLAIMABLE})
+                WHERE queue = :queue::text AND {SUSPECTED} AND status NOT IN {NOT_CLAIMABLE}),
+                NOT {is_free(d)}
             FROM levels"""
 
     @prepared()
@@ -47,6 +49,7 @@ class ClaimStatements(StatementGroup):
         last: str,
         *,
         suspects: bool,
+        lock: bool = True,
     ) -> str:
         """Return the due jobs of one priority, best first: one range of the claim index.
 
@@ -60,7 +63,7 @@ class ClaimStatements(StatementGroup):
               AND (next_run_at, id) > ({floor}, {last})
               AND next_run_at <= {d.now} AND (topic IN ({topics})) IS TRUE
               AND {is_startable(d)}
-            ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked}"""
+            ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked if lock else ""}"""
 
     def _candidates(self, *, suspects: bool) -> tuple[str, str]:
         """Return where a claim finds its jobs: a table and a condition.
@@ -81,6 +84,21 @@ class ClaimStatements(StatementGroup):
         d = self.dialect
         ago = f"{d.now} - {d.seconds(claimed)}", f"{d.now} - {d.seconds(walked)}"
         return f"{d.greatest}({d.least}({at}, {ago[0]}), {ago[1]})"
+
+
+def is_free(d: Dialect) -> str:
+    """Return whether no control governs the queue: one probe of an index that is mostly empty.
+
+    It is part of the statement that claims. So a claim that has not seen a control is in flight
+    when the control is stored, and ``pause`` can wait for it.
+    """
+    return f"""NOT EXISTS (SELECT 1 FROM {d.controls}
+        WHERE scope = 'queue' AND name = :queue::text)"""
+
+
+def is_unpaused(d: Dialect, topic: str) -> str:
+    """Return whether a topic is not paused; there is a row only for those that are."""
+    return f"{topic} NOT IN (SELECT name FROM {d.controls} WHERE scope = 'topic' AND paused)"
 
 
 def levels(d: Dialect) -> str:

@@ -19,19 +19,19 @@ class ControlStatements(StatementGroup):
     """Controls: read, written and removed; and rates."""
 
     @prepared()
-    def read(self, d: Dialect) -> str:
+    def read_control(self, d: Dialect) -> str:
         """Read a control."""
         return f"""SELECT {CONTROL_COLUMNS} FROM {d.controls}
             WHERE scope = :scope::text AND name = :name::text"""
 
     @prepared()
-    def get(self, d: Dialect) -> str:
+    def lock_control(self, d: Dialect) -> str:
         """Read a control that is about to be changed, and lock it."""
         return f"""SELECT {CONTROL_COLUMNS} FROM {d.controls}
             WHERE scope = :scope::text AND name = :name::text {d.for_update}"""
 
     @prepared()
-    def list(self, d: Dialect) -> str:
+    def list_controls(self, d: Dialect) -> str:
         """Read a page of controls, in the order of the primary key."""
         return f"""SELECT {CONTROL_COLUMNS} FROM {d.controls}
             WHERE (scope, name) > (:after_scope::text, :after_name::text)
@@ -39,12 +39,12 @@ class ControlStatements(StatementGroup):
             ORDER BY scope, name LIMIT :most::int"""
 
     @prepared()
-    def count(self, d: Dialect) -> str:
+    def count_controls(self, d: Dialect) -> str:
         """Count the controls, up to a bound."""
         return f"SELECT count(*) FROM (SELECT 1 FROM {d.controls} LIMIT :most::int) AS found"
 
     @prepared()
-    def put(self, d: Dialect) -> str:
+    def put_control(self, d: Dialect) -> str:
         """Write a control."""
         return f"""INSERT INTO {d.controls} AS c (scope, name, paused, paused_at, paused_by,
                 declared, override, updated_at)
@@ -59,9 +59,21 @@ class ControlStatements(StatementGroup):
             RETURNING {CONTROL_COLUMNS}"""
 
     @prepared()
-    def remove(self, d: Dialect) -> str:
+    def remove_control(self, d: Dialect) -> str:
         """Remove a control that governs nothing any more."""
         return f"DELETE FROM {d.controls} WHERE scope = :scope::text AND name = :name::text"
+
+    @prepared()
+    def queue_usage(self, d: Dialect) -> str:
+        """Read what a queue uses of its numbers: running jobs up to a bound, its rate, the time.
+
+        There are at most as many leases as workers have slots.
+        """
+        return f"""SELECT (SELECT count(*) FROM (SELECT 1 FROM {d.jobs}
+                    WHERE lease_until IS NOT NULL AND queue = :name::text
+                    LIMIT :most::int) AS leased),
+                (SELECT tat FROM {d.rates} WHERE scope = 'queue' AND key = :name::text),
+                {d.clock}"""
 
     @prepared(RATE_KEY)
     def read_rates(self, d: Dialect) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulsed.model.audit import Operator
 from pulsed.model.control import Control, ControlKey, ControlScope, Numbers, described
+from pulsed.store.blocking import pause
 from pulsed.store.controls import CONTROL_PAGE, ControlStore
 from pulsed.store.verbs import controls, reads
 from pulsed.store.verbs.audit import ActResult
@@ -16,6 +19,14 @@ from pulsed.store.verbs.script import Verb
 
 if TYPE_CHECKING:
     from pulsed.store.sql_store.store import SqlStore
+
+
+log = logging.getLogger("pulsed.store")
+
+CHECK_EVERY = 0.003
+"""Seconds between two checks whether claims are still in flight; most take less."""
+LONGEST_CLAIM = 10.0
+"""Seconds after which a claim in flight is not waited for any more: its session is stuck."""
 
 
 class SqlControls(ControlStore):
@@ -72,6 +83,8 @@ class SqlControls(ControlStore):
         for name, effect in effects.items():
             if effect == "changed":
                 await self._wake(ControlKey(scope, name))
+        if "changed" in effects.values():
+            await self._outlast_claims()
         return effects
 
     async def rates(self, scope: ControlScope, keys: Sequence[str]) -> dict[str, datetime]:
@@ -86,8 +99,24 @@ class SqlControls(ControlStore):
             return ActResult(int(changed.is_new), detail)
 
         changed = await self._store.act(verb, by, f"{act} {key.scope}", done)
+        if changed.is_new and not changed.control.is_neutral:
+            await self._outlast_claims()
         await self._wake(key)
         return changed.control
+
+    async def _outlast_claims(self) -> None:
+        """Wait until the claims have ended that may not have seen what was just stored."""
+        left = await self._store.run(controls.claims_in_flight(self._store.engine))
+        give_up_at = time.monotonic() + LONGEST_CLAIM
+        while left and time.monotonic() < give_up_at:
+            await pause(CHECK_EVERY)
+            found = await self._store.run(controls.claims_in_flight(self._store.engine))
+            left &= found
+        if left:
+            log.warning(
+                "a claim has been in flight for %g s: it may still start jobs that it found before",
+                LONGEST_CLAIM,
+            )
 
     async def _wake(self, key: ControlKey) -> None:
         """Notify the workers of what was changed: they may start jobs now, or have to learn of it.

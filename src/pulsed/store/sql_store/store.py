@@ -46,6 +46,7 @@ from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
 from pulsed.store.sql_store.bulk import SqlBulk
 from pulsed.store.sql_store.controls import SqlControls
+from pulsed.store.sql_store.governed import GovernedRuns
 from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
@@ -55,6 +56,7 @@ from pulsed.store.verbs import (
     expiry,
     heartbeat,
     operators,
+    queue_control,
     reads,
     retention,
     search,
@@ -69,7 +71,7 @@ from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.script import Verb, adrive
-from pulsed.store.verbs.topics import topics_of
+from pulsed.store.verbs.topics import Topics, topics_of
 from pulsed.store.verbs.workflows import Cascaded
 from pulsed.store.workflows import Transaction
 
@@ -114,6 +116,7 @@ class SqlStore(Store):
         self.rollups = SqlRollups(self)
         self.controls = SqlControls(self)
         self.bulk = SqlBulk(self)
+        self.governed = GovernedRuns()
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
 
@@ -202,7 +205,17 @@ class SqlStore(Store):
             await self._make_schema_good()
         wanted = topics_of(tuple(topics))
         floors = self._floors_of(queue, wanted.names)
-        verb = claim.claim(self.engine, worker_id, queue, wanted, limit, floors)
+        was_governed = floors.is_governed
+        ask = partial(self._claim, worker_id, queue, wanted, limit, floors)
+        claimed = await ask()
+        # It may have found out just now that a control governs the queue, or that none does.
+        return claimed if floors.is_governed is was_governed else await ask()
+
+    async def _claim(
+        self, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
+    ) -> Assignments:
+        make = queue_control.claim if floors.is_governed else claim.claim
+        verb = make(self.engine, worker_id, queue, topics, limit, floors)
 
         async def attempt() -> Assignments:
             try:
@@ -213,7 +226,10 @@ class SqlStore(Store):
                 raise
 
         policy = dequeue_retry_of(self.options)
-        return await retrying(policy, attempt, what=verb.action, events=self.events)
+        claimed = await retrying(policy, attempt, what=verb.action, events=self.events)
+        if floors.is_governed:
+            self.governed.claimed(queue, claimed)
+        return claimed
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
         if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
@@ -237,7 +253,10 @@ class SqlStore(Store):
             await self.follow(settled.effects)
             return settled
 
-        return await adrive(settle.settle(self.engine, reports), end)
+        accepted = await adrive(settle.settle(self.engine, reports), end)
+        if freed := self.governed.ended(report.lease.job_id for report in reports):
+            await self.hint(freed)
+        return accepted
 
     async def follow(self, told: Effects) -> None:
         """Notify listeners and cascade after jobs have ended.

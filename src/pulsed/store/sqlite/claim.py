@@ -5,16 +5,18 @@ The transaction holds the write lock throughout, so no other write comes in betw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from pulsed.model.control import Ageing
 from pulsed.store.sql.columns import ASSIGNED_PLACES, FILLED_PLACES, LONG_COLUMNS, assigned_columns
 from pulsed.store.sql.dialect import column_names
 from pulsed.store.sql.jobs import LEVEL
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.statement import Row, Sql, Statement
 from pulsed.store.sqlite.statements import SqliteClaimStatements
-from pulsed.store.verbs.engine import Claim, Claimed, by_time
+from pulsed.store.verbs.engine import Claim, Claimed, by_priority, by_time
 from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
 from pulsed.store.verbs.topics import Topics
@@ -36,11 +38,20 @@ def claim_due(
     *,
     suspects: bool,
 ) -> Script[Claimed]:
-    """Claim from one priority after the other, until ``limit`` is reached."""
+    """Claim from one priority after the other, until ``limit`` is reached.
+
+    Nothing, if a control governs the queue and this claim has not asked it.
+    """
     claimed = Claimed([], [])
     params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
     pick = s.pick_suspect if suspects else s.pick
-    for priority, _ in (yield Statement(s.levels, {"queue": claim.queue})):
+    levels = yield Statement(s.levels, {"queue": claim.queue})
+    if any(governed for *_, governed in levels) and not claim.is_governed:
+        return claimed
+    if claim.ageing is not None and not suspects:
+        found = [priority for priority, *_ in levels if priority is not None]
+        return (yield from _claim_aged(s, leases, claim, claim.ageing, found, limit, walk))
+    for priority, *_ in levels:
         if priority is not None and len(claimed.rows) < limit:
             claimed.visited.append(priority)
             level = dict(zip(_LEVEL, walk.level(priority), strict=True))
@@ -48,6 +59,36 @@ def claim_due(
             found = yield from _claim_level(s, leases, pick, params | level, claim.topics)
             claimed.rows.extend(sorted(found, key=by_time))
     return claimed
+
+
+def _claim_aged(
+    s: SqliteClaimStatements,
+    leases: LeaseStatements,
+    claim: Claim,
+    ageing: Ageing,
+    priorities: list[int],
+    limit: int,
+    walk: Walk,
+) -> Script[Claimed]:
+    """Claim the jobs whose priority has risen highest while they waited.
+
+    Within one priority the oldest is the best. So the best of all are among the first of each.
+    """
+    params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
+    instant = s.dialect.instant
+
+    def order(row: Row) -> tuple[int, int, Any]:
+        priority = by_priority(row)
+        due_at, _ = at = by_time(row)
+        return -ageing.priority(priority, instant(due_at)), -priority, at
+
+    picked: list[Row] = []
+    for priority in priorities:
+        level = dict(zip(_LEVEL, walk.level(priority), strict=True))
+        picked += yield Statement(s.pick, params | level | {"most": limit})
+    best = sorted(picked, key=order)[:limit]
+    rows = yield from _lease(s, leases, best, params, claim.topics)
+    return Claimed(sorted(rows, key=order), priorities)
 
 
 def _claim_level(
@@ -58,15 +99,26 @@ def _claim_level(
     topics: Topics,
 ) -> Script[list[Row]]:
     """Lease the due jobs of one priority: pick them, then claim what was picked."""
+    return (yield from _lease(s, leases, (yield Statement(pick, params)), params, topics))
+
+
+def _lease(
+    s: SqliteClaimStatements,
+    leases: LeaseStatements,
+    rows: Sequence[Row],
+    params: dict[str, Any],
+    topics: Topics,
+) -> Script[list[Row]]:
+    """Lease jobs that were picked; returns their rows as they are then."""
     by_policy: dict[int, list[Row]] = {}
-    for row in (yield Statement(pick, params)):
+    for row in rows:
         by_policy.setdefault(topics.policy_of[_topic(row)], []).append(row)
     picked: dict[UUID, Row] = {}
     count = 0
-    for number, rows in by_policy.items():
+    for number, some in by_policy.items():
         policy = topics.policies[number]
-        picked |= {_id(row): _filled(row, policy) for row in rows}
-        [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in rows])
+        picked |= {_id(row): _filled(row, policy) for row in some}
+        [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in some])
         count += leased
     uuid = s.dialect.uuid
     if count != len(picked):  # impossible under the write lock; but only leased jobs may run

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pulsed.store.sql.claiming import ClaimStatements, assigned, lease_grant
+from pulsed.store.sql.claiming import ClaimStatements, assigned, is_unpaused, lease_grant
 from pulsed.store.sql.columns import ASSIGNED_IDS, ASSIGNED_TYPES, LONG_COLUMNS
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import JOB, LEASE, NOT_CLAIMABLE, SUCCESS
@@ -64,7 +64,8 @@ class SqliteClaimStatements(ClaimStatements):
         written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
         written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
         floor = self.floor(":l_at", ":l_claimed", ":l_walked")
-        own_topics = f"SELECT e.value FROM {d.elements(':names')}"
+        elements = d.elements(":names")
+        own_topics = f"SELECT e.value FROM {elements} WHERE {is_unpaused(d, 'e.value')}"
         due = self.due("*", own_topics, ":l_priority", floor, ":l_id", suspects=suspects)
         return f"SELECT json_group_array(json_array({assigned(d, written)})) FROM ({due}) AS due"
 

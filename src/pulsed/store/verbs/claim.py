@@ -17,7 +17,10 @@ from pulsed.store.verbs.topics import Topics
 def claim(
     engine: Engine, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
 ) -> Verb[Assignments]:
-    """Lease due jobs, best first."""
+    """Lease due jobs, best first.
+
+    Nothing, if a control governs the queue: ``floors.is_governed`` says so then.
+    """
     wanted = Claim(worker_id, queue, topics)
     tried = False
 
@@ -26,20 +29,26 @@ def claim(
         if tried:  # and rolled back: what it claimed lies below the floors again
             floors.forget()
         tried = True
-        walk = floors.walk()
-        claimed: list[Row] = []
-        if not walk.must_scan_fully:
-            claimed = yield from _visit(engine, wanted, limit, walk)
-        if walk.must_scan_fully or (not claimed and walk.may_scan_fully):
-            claimed = yield from _full_scan(engine, wanted, limit, floors, walk)
-        if walk.is_surprising:
-            head = {"queue": queue, "names": topics.names, "most": MANY}
-            [(others,)] = yield Statement(engine.claiming.others_first, head)
-            if others > MANY // 2:
-                walk.was_long()
+        claimed = yield from claim_due(engine, wanted, limit, floors)
         return Assignments(decode.assignment.all(engine.dialect, claimed, queue, worker_id))
 
     return Verb("claim", VerbKind.SINGLE, script, claim_lane=True)
+
+
+def claim_due(engine: Engine, wanted: Claim, limit: int, floors: Floors) -> Script[list[Row]]:
+    """Lease due jobs, best first, as part of a verb."""
+    walk = floors.walk()
+    claimed: list[Row] = []
+    if not walk.must_scan_fully:
+        claimed = yield from _visit(engine, wanted, limit, walk)
+    if walk.must_scan_fully or (not claimed and walk.may_scan_fully):
+        claimed = yield from _full_scan(engine, wanted, limit, floors, walk)
+    if walk.is_surprising:
+        head = {"queue": wanted.queue, "names": wanted.topics.names, "most": MANY}
+        [(others,)] = yield Statement(engine.claiming.others_first, head)
+        if others > MANY // 2:
+            walk.was_long()
+    return claimed
 
 
 def _full_scan(
@@ -48,11 +57,15 @@ def _full_scan(
     """Claim by a full scan, which ignores the floors; a suspect comes last."""
     walk.begin_full_scan()
     levels = yield Statement(engine.claiming.levels, {"queue": wanted.queue})
-    found = [priority for priority, _ in levels if priority is not None]
+    found = [priority for priority, *_ in levels if priority is not None]
     walk.reset_floors(found)
+    if any(governed for *_, governed in levels) and not wanted.is_governed:
+        floors.is_governed = True
+        floors.forget()  # it has not seen the jobs, whatever the floors say
+        return []
     claimed: list[Row] = []
     suspect: list[Row] = []
-    if any(suspects for _, suspects in levels):
+    if any(suspects for _, suspects, _ in levels):
         suspect = yield from _claim_suspect(engine, wanted, found)
     if found and limit > len(suspect):
         claimed = yield from _visit(engine, wanted, limit - len(suspect), walk)
@@ -83,12 +96,17 @@ def _visit(
 ) -> Script[list[Row]]:
     """Claim from all priorities, beginning at their floors, and raise the floors."""
     claimed, visited = yield from engine.claim_due(wanted, limit, walk, suspects=suspects)
-    walk.claimed(visited, _worst(engine, claimed), full=len(claimed) == limit)
+    full = len(claimed) == limit
+    if wanted.ageing is None or suspects:
+        walk.claimed(visited, _place(engine, claimed[-1]) if claimed else None, full=full)
+    else:
+        last = {by_priority(row): row for row in sorted(claimed, key=by_time)}
+        lasts = [_place(engine, row) for row in last.values()]
+        walk.claimed_by_age(visited, lasts, full=full)
     return claimed
 
 
-def _worst(engine: Engine, claimed: list[Row]) -> tuple[int, Any, Any] | None:
-    if not claimed:
-        return None
-    next_run_at, job_id = by_time(claimed[-1])
-    return by_priority(claimed[-1]), engine.dialect.instant(next_run_at), job_id
+def _place(engine: Engine, row: Row) -> tuple[int, Any, Any]:
+    """Return the place of a job in its queue: priority, due time and id."""
+    next_run_at, job_id = by_time(row)
+    return by_priority(row), engine.dialect.instant(next_run_at), job_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -44,7 +44,7 @@ def get(engine: Engine, scope: ControlScope, name: str) -> Script[Control]:
 
 def read(engine: Engine, key: ControlKey, *, lock: bool = False) -> Script[Control]:
     """Read a control as part of a verb, and lock it if it is about to be changed."""
-    sql = engine.controls.get if lock else engine.controls.read
+    sql = engine.controls.lock_control if lock else engine.controls.read_control
     found = yield Statement(sql, {"scope": key.scope.value, "name": key.name})
     if not found:
         return Control(scope=key.scope, name=key.name)
@@ -62,7 +62,9 @@ def list_controls(
         "after_name": "" if after is None else after.name,
         "most": limit,
     }
-    return decode.control.all(engine.dialect, (yield Statement(engine.controls.list, params)))
+    return decode.control.all(
+        engine.dialect, (yield Statement(engine.controls.list_controls, params))
+    )
 
 
 def pause(engine: Engine, key: ControlKey, by: Operator | None) -> Verb[Changed]:
@@ -121,7 +123,7 @@ def _change(engine: Engine, key: ControlKey, change: Change) -> Script[Changed]:
         return Changed(old, is_new=False)
     names = {"scope": key.scope.value, "name": key.name}
     if new.is_neutral:
-        yield Statement(engine.controls.remove, names)
+        yield Statement(engine.controls.remove_control, names)
         return Changed(Control(scope=key.scope, name=key.name), is_new=True)
     if old.is_neutral:
         yield from _check_room(engine)
@@ -131,17 +133,30 @@ def _change(engine: Engine, key: ControlKey, change: Change) -> Script[Changed]:
         "declared": encoded(new.declared),
         "override": encoded(new.override),
     }
-    [row] = yield Statement(engine.controls.put, names | values)
+    [row] = yield Statement(engine.controls.put_control, names | values)
     return Changed(decode.control(engine.dialect, row), is_new=True)
 
 
 def _lock(engine: Engine, keys: Iterable[ControlKey]) -> Script[None]:
-    """Lock controls, also those that have no row yet."""
-    yield from engine.lock_keys(("control", f"{key.scope} {key.name}") for key in keys)
+    """Lock controls, also those that have no row yet, and the queues that they govern.
+
+    Claims from these wait, and read what is changed here.
+    """
+    names = sorted(keys)
+    yield from engine.lock_keys(("control", f"{key.scope} {key.name}") for key in names)
+    for key in names:
+        if key.scope is ControlScope.QUEUE:
+            yield from engine.lock_queue(key.name)
+
+
+@verb(VerbKind.READ)
+def claims_in_flight(engine: Engine) -> Script[set[Any]]:
+    """Find the claims that may not have seen a control that was just stored."""
+    return (yield from engine.claims_in_flight())
 
 
 def _check_room(engine: Engine) -> Script[None]:
-    [(number,)] = yield Statement(engine.controls.count, {"most": MOST_CONTROLS})
+    [(number,)] = yield Statement(engine.controls.count_controls, {"most": MOST_CONTROLS})
     if number >= MOST_CONTROLS:
         raise InvalidOption(
             f"{number:,} queues, topics and limits are governed already, which is the most. Resume "

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from pulsed.model.control import Ageing
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.sql.audit_log import AuditStatements
@@ -50,6 +51,10 @@ class Claim:
     worker_id: UUID
     queue: str
     topics: Topics
+    is_governed: bool = False
+    """Whether the queue has a control, and this claim its lock and its permission."""
+    ageing: Ageing | None = None
+    """How the priorities of waiting jobs rise; None: they stay."""
 
 
 by_time = assigned_columns("next_run_at", "id")
@@ -144,6 +149,15 @@ class Engine(ABC):
     def lock_keys(self, keys: Iterable[tuple[str, str]]) -> Script[None]:  # noqa: ARG002
         """Lock keys until the transaction ends, in the same order as every other batch."""
         yield from ()
+
+    def lock_queue(self, queue: str) -> Script[None]:  # noqa: ARG002
+        """Lock a queue that a control governs until the transaction ends."""
+        yield from ()
+
+    def claims_in_flight(self) -> Script[set[Any]]:
+        """Find transactions that may claim jobs by what they saw before the last commit."""
+        yield from ()
+        return set()
 
     def lock_families(self, ids: Iterable[Any]) -> Script[None]:  # noqa: ARG002
         """Lock jobs and their parents, before any of them is changed."""

@@ -86,6 +86,8 @@ class Floors:
         self.scanned_at: float | None = None
         self.full_scan_took = 0.0
         self.last_took = 0.0
+        self.is_governed = False
+        """Whether a control governs the queue, as far as claims have seen."""
 
     def walk(self) -> Walk:
         """Begin a claim."""
@@ -161,6 +163,17 @@ class Walk:
                 floors.setdefault(priority, Floor()).walked = self._began
         if self._full_scan_began is not None:
             self.took = self._floors.clock() - self._full_scan_began
+
+    def claimed_by_age(
+        self, visited: Iterable[int], lasts: Iterable[tuple[int, Any, Any]], *, full: bool
+    ) -> None:
+        """Raise the floors where waiting raises priorities; ``lasts`` has the last of each.
+
+        A full batch may have left better priorities for aged jobs of worse ones: all have more.
+        """
+        for last in lasts:
+            self.claimed((), last, full=True)
+        self.claimed(() if full else visited, None, full=full)
 
     def end_full_scan(self) -> None:
         """Store how long the full scan ``took``, which decides when the next one may be."""

@@ -119,7 +119,7 @@ def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
     stretches: list[tuple[str, int]] = []
     for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
         levels = yield Statement(engine.claiming.levels, {"queue": queue})
-        stretches += [(queue, level) for level, _ in levels if level is not None]
+        stretches += [(queue, level) for level, *_ in levels if level is not None]
     return stretches
 
 

@@ -99,6 +99,7 @@ ACTIONS = {
     "cascade": "cancelling children",
     "change_jobs": "changing jobs",
     "check": "checking the database",
+    "claims_in_flight": "waiting for claims",
     "clear_control": "clearing limits",
     "claim": "claiming jobs",
     "counts": "counting jobs",
