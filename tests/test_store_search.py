@@ -14,9 +14,10 @@ from pulsed.errors import InvalidOption
 from pulsed.model import page as page_module
 from pulsed.model.job import JobFilter, PayloadField, Status
 from pulsed.model.outcome import Failed, Succeeded
-from pulsed.model.page import SEARCHED, bound_of
+from pulsed.model.page import GROUPED_BY, SEARCHED, bound_of
 from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import search
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Verb, drive
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import a_step, children_of, recorded
@@ -174,6 +175,32 @@ async def test_below_the_bound_every_count_is_exact(store):
     assert (await store.counts(JobFilter())).at_least == set()
 
 
+async def test_jobs_are_counted_by_their_fields(store):
+    jobs = [("a", None), ("a", "Timeout: 1"), ("a", "Timeout: 2"), ("b", "no")]
+    for topic, error in jobs:
+        run = await running(store, topic=topic, max_attempts=1)
+        outcome = Succeeded() if error is None else Failed(error, final=True)
+        await settle(store, run, outcome)
+    counted = await store.counts_by(JobFilter(), ("topic",))
+    assert counted == [(("a",), 3), (("b",), 1)]
+    assert (counted.by, counted.is_cut, counted.is_short) == (("topic",), False, False)
+    assert await store.counts_by(JobFilter(topic="a"), ("error", "status")) == [
+        (("Timeout", "DEAD_LETTERED"), 2),
+        ((None, "SUCCEEDED"), 1),
+    ]
+    assert await store.counts_by(JobFilter(topic="none"), ("queue",)) == []
+
+
+@pytest.mark.usefixtures("few")
+async def test_counts_by_fields_end_at_their_bounds(store, monkeypatch):
+    monkeypatch.setattr("pulsed.store.verbs.search.MOST_GROUPS", 2)
+    await store.submit([a_job(topic=f"t{n}", tags=("common",)) for n in range(FEW)])
+    counted = await store.counts_by(JobFilter(), ("topic",))
+    assert (len(counted), counted.is_cut, counted.is_short) == (2, True, True)
+    assert (await store.counts_by(JobFilter(tag="common"), ("topic",))).is_cut
+    assert (await store.counts(JobFilter(tag="common"))).at_least == set(Status)
+
+
 # -- what SQLite does for it ----------------------------------------------------------------------
 
 EVERY_FILTER = [
@@ -185,6 +212,9 @@ EVERY_FILTER = [
     JobFilter(topic="none"),
     JobFilter(queue="none"),
     JobFilter(tag="none"),
+    JobFilter(tag="common"),
+    JobFilter(tag="common", topic="none"),
+    JobFilter(tag="common", parent=UUID(int=1)),
     JobFilter(error="none"),
     JobFilter(parent=UUID(int=1)),
     JobFilter(parent=UUID(int=1), parent_step="none", status=(Status.DEAD_LETTERED,)),
@@ -219,12 +249,18 @@ async def test_no_search_on_sqlite_visits_more_than_its_bound(sqlite, monkeypatc
         if analyzed:
             connection.execute("ANALYZE")
         for where in EVERY_FILTER:
-            for verb in (
-                search.list_jobs(store.engine, where, 50, None),
-                search.counts(store.engine, where),
-            ):
+            for verb in searches(store.engine, where):
                 assert steps(connection, verb) < 20_000, (verb.name, where)
     await store.aclose()
+
+
+def searches(engine: Engine, where: JobFilter) -> list[Verb[Any]]:
+    """Return a list and the counts of one filter."""
+    return [
+        search.list_jobs(engine, where, 50, None),
+        search.counts(engine, where),
+        search.counts_by(engine, where, GROUPED_BY),
+    ]
 
 
 def fill(connection: sqlite3.Connection) -> None:
@@ -237,6 +273,7 @@ def fill(connection: sqlite3.Connection) -> None:
         FROM (SELECT CASE WHEN i % 2000 = 0 THEN 'DEAD_LETTERED' WHEN i % 3 = 0 THEN 'PENDING'
             WHEN i % 3 = 1 THEN 'SUCCEEDED' ELSE 'CANCELLED' END AS status FROM n)"""
     )
+    connection.execute("INSERT INTO pulse_tags SELECT id, 'common' FROM pulse_jobs")
     connection.commit()
 
 

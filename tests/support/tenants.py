@@ -105,6 +105,7 @@ class World:
             "GetJobs": pb.GetJobsRequest(job_ids=[str(waiting)]),
             "ListJobs": pb.ListJobsRequest(where=where, limit=5),
             "CountJobs": pb.CountJobsRequest(where=where),
+            "CountJobsBy": pb.CountJobsByRequest(where=where, by=["topic"]),
             "ListFailures": pb.ListFailuresRequest(job_id=str(waiting)),
             "CancelJobs": ids,
             "ReplayJobs": ids,

@@ -17,6 +17,7 @@ from pulsed.handler.search_terms import (
     checked_payload_field,
 )
 from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
+from pulsed.model.page import GROUPED_BY
 
 StatusFilter: TypeAlias = Status | str | Iterable[Status | str]
 
@@ -70,6 +71,17 @@ def checked_filter(where: Mapping[str, Any]) -> JobFilter:
         found = _FILTER_CHECKS[name](value)
         checked |= found if name in _IN_PARTS else {name: found}
     return JobFilter(**checked)
+
+
+def checked_groups(by: Iterable[str]) -> tuple[str, ...]:
+    """Return the fields that jobs are counted by, or raise ``InvalidOption``."""
+    given = tuple(by)
+    if not given or len(set(given)) < len(given) or not set(given) <= {*GROUPED_BY}:
+        raise InvalidOption(
+            f"Jobs are counted by one or several of {', '.join(GROUPED_BY)}, each once, not by "
+            f"{', '.join(map(repr, given))[:100] or 'nothing'}."
+        )
+    return given
 
 
 def _checked_statuses(value: StatusFilter) -> tuple[Status, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from pulsed.client.acts import moving, reprioritising, rescheduling
 from pulsed.client.bulk import PAGE, Bulk, BulkOperation, pages
-from pulsed.client.filter import Filter, StatusFilter, checked_filter
+from pulsed.client.filter import Filter, StatusFilter, checked_filter, checked_groups
 from pulsed.client.job import Client, Job
 from pulsed.client.one_job import (
     JobId,
@@ -30,7 +30,7 @@ from pulsed.handler import encode_by_name
 from pulsed.handler.options import checked_count
 from pulsed.model.audit import of_ages
 from pulsed.model.job import Failure, JobRow, Status
-from pulsed.model.page import Counts, Page
+from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.model.retention import Retention
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
@@ -74,6 +74,14 @@ class Jobs:
         Counting stops at 50,000; a status in ``at_least`` may have more jobs.
         """
         return await self._store.counts(checked_filter(where))
+
+    async def acounts_by(self, *by: str, **where: Unpack[Filter]) -> GroupedCounts:
+        """Count jobs by topic, queue, status or error, or by several of them; the largest first.
+
+        The newest 50,000 that match are counted, and a thousand groups returned; ``is_cut`` and
+        ``is_short`` say whether there are more. Of an error, the part before the colon counts.
+        """
+        return await self._store.counts_by(checked_filter(where), checked_groups(by))
 
     async def afailures(self, job_id: JobId) -> builtins.list[Failure]:
         """Read the runs of a job that failed or whose worker died, oldest first."""
@@ -175,6 +183,7 @@ class Jobs:
     get = blocking(aget)
     find = blocking(afind)
     counts = blocking(acounts)
+    counts_by = blocking(acounts_by)
     failures = blocking(afailures)
     cancel = blocking(acancel)
     retry = blocking(aretry)

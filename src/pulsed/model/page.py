@@ -24,6 +24,33 @@ def bound_of(where: JobFilter, most: int = SEARCHED) -> int:
     return min(PARSED, most) if where.payload else most
 
 
+GROUPED_BY = ("topic", "queue", "status", "error")
+"""What jobs can be counted by. Of an error, the part before the first colon."""
+MOST_GROUPS = 1_000
+LONGEST_ERROR_NAME = 100
+"""Characters of an error that tell groups apart."""
+
+
+class GroupedCounts(list[tuple[tuple[str | None, ...], int]]):
+    """Numbers of jobs by some of their fields, the largest first."""
+
+    def __init__(
+        self,
+        counted: Iterable[tuple[tuple[str | None, ...], int]] = (),
+        *,
+        by: Iterable[str] = (),
+        is_cut: bool = False,
+        is_short: bool = False,
+    ) -> None:
+        super().__init__(counted)
+        self.by = tuple(by)
+        """The fields that the values of each group are of."""
+        self.is_cut = is_cut
+        """Counting reached its limit: each number is a lower bound."""
+        self.is_short = is_short
+        """There are more groups than these."""
+
+
 class Page(list[T]):
     """Some jobs, newest first."""
 

@@ -31,7 +31,7 @@ from pulsed.model.job import (
     WorkerInfo,
 )
 from pulsed.model.outcome import Beat, Report
-from pulsed.model.page import Counts, Page
+from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store.bulk import BulkStore
 from pulsed.store.controls import ControlStore
 from pulsed.store.event_bus import Events
@@ -266,6 +266,10 @@ class Store(Submitter):
     @abstractmethod
     async def counts(self, where: JobFilter) -> Counts:
         """Count jobs by status, up to a bound; every status is a key."""
+
+    @abstractmethod
+    async def counts_by(self, where: JobFilter, by: Sequence[str]) -> GroupedCounts:
+        """Count jobs by some of ``GROUPED_BY``, up to a bound, the largest groups first."""
 
     @abstractmethod
     async def failures(

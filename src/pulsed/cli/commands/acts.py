@@ -20,7 +20,7 @@ import msgspec
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.options.filters import filter_options
-from pulsed.cli.options.job_ids import find_id
+from pulsed.cli.options.job_ids import find_id, with_whole_ids
 from pulsed.cli.prompt import confirm
 from pulsed.cli.view.bulk_progress import print_end, progress_bar
 from pulsed.cli.view.output import at_least
@@ -88,11 +88,11 @@ def _command(
     ) -> int:
         _check_choice(kind, ids, where)
         act = made(**arguments)
-        chosen = None if ids else chosen_for(where, kind)
         with database.store() as store:
-            if chosen is not None:
-                return _act_on_matching(store, act, chosen, yes=yes, detach=detach)
-            return _act_on_ids(store, act, _given(store, ids))
+            if ids:
+                return _act_on_ids(store, act, _given(store, ids))
+            chosen = chosen_for(with_whole_ids(store, where), act.kind)
+            return _act_on_matching(store, act, chosen, yes=yes, detach=detach)
 
     for option in reversed(options):
         option(command)

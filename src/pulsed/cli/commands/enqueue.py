@@ -103,7 +103,7 @@ def enqueue(
     if (key_for := options.get("key_for")) not in (None, UNTIL_START, UNTIL_END):
         options["key_for"] = duration(key_for)
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
-    with _producer(database) as app:
+    with producer(database) as app:
         job = app.enqueue(topic, payload, **chosen)
         if not wait:
             print(job.id)
@@ -112,7 +112,7 @@ def enqueue(
         print(_result(app, job, timeout))
 
 
-def _producer(database: Database) -> Pulse:
+def producer(database: Database) -> Pulse:
     """Return the app that checks the job, or one that lets every topic pass."""
     name = database.app or os.environ.get(APP_VARIABLE)
     if name:

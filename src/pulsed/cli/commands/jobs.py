@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from pulsed.cli.commands import acts
+from pulsed.cli.commands.edit import edit
 from pulsed.cli.commands.prune import prune
 from pulsed.cli.commands.signal import signal
 from pulsed.cli.commands.watch import watch
@@ -19,7 +20,7 @@ from pulsed.cli.exits import say
 from pulsed.cli.groups import Group
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.options.filters import filter_options
-from pulsed.cli.options.job_ids import find_id
+from pulsed.cli.options.job_ids import find_id, with_whole_ids
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.job_report import Known, report
 from pulsed.cli.view.job_tree import FEW_IN_JSON, tree_as_json
@@ -29,16 +30,18 @@ from pulsed.cli.view.output import (
     for_people,
     job_as_json,
     json_option,
+    list_format_option,
     one_line,
     print_counts,
+    print_grouped,
     print_json,
     status_of,
 )
 from pulsed.cli.view.times import relative
 from pulsed.client.bulk import pages
-from pulsed.client.filter import checked_filter
+from pulsed.client.filter import checked_filter, checked_groups
 from pulsed.client.job_tree import FEW, read_tree, report_bounds
-from pulsed.client.one_job import checked_id, read_one
+from pulsed.client.one_job import read_one
 from pulsed.engine.why import explain, waits_for
 from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.model.lifecycle import TERMINAL
@@ -83,8 +86,7 @@ def jobs() -> None:
     help="How many at the most [default: 50; with --ids in a pipe, all].",
 )
 @click.option("--before", metavar="ID", help="Continue after the last id of the previous page.")
-@click.option("--ids", "ids_only", is_flag=True, help="Ids only, one on a line.")
-@json_option
+@list_format_option
 @database_options
 def list_(
     database: Database,
@@ -101,9 +103,9 @@ def list_(
       pulsed jobs list --status dead,cancelled --since 3d
       pulsed jobs list --status dead --ids | pulsed jobs retry -
     """  # noqa: D301 - a mark for click
-    chosen = checked_filter(where)
-    cursor = None if before is None else checked_id(before)
     with database.store() as store:
+        chosen = checked_filter(with_whole_ids(store, where))
+        cursor = None if before is None else find_id(store, before)
         if ids_only and limit is None and not sys.stdout.isatty():
             run_blocking(_print_all_ids(store, chosen, cursor))
             return
@@ -178,22 +180,36 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
     return Known(tree, await store.failures(job_id), hints, schedule, now)
 
 
-@jobs.command()
+@jobs.command(short_help="Count jobs by status, or by other fields.")
 @filter_options
+@click.option(
+    "--by", metavar="FIELDS", help="topic, queue, error, status; several with commas [status]."
+)
 @json_option
 @database_options
-def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -> None:  # noqa: FBT001
-    """Count jobs by status, up to 50,000 of each.
+def counts(
+    database: Database,
+    where: Mapping[str, Any],
+    by: str | None,
+    as_json: bool | None,  # noqa: FBT001
+) -> None:
+    """Count jobs by status, up to 50,000 of each, or by other fields.
 
-    With other filters than --status and --parent, the newest 50,000 jobs are scanned; with
-    --payload, the newest 10,000.
+    With --by, or with other filters than --status and --parent, the newest 50,000 jobs are
+    scanned; with --payload, the newest 6,000. Of an error, the part before the colon counts.
 
     \b
-    Example:
+    Examples:
       pulsed jobs counts --queue mail --since 1d
+      pulsed jobs counts --status dead --by topic,error
     """  # noqa: D301 - a mark for click
-    chosen = checked_filter(where)
+    groups = None if by is None else checked_groups(word.strip() for word in by.split(","))
     with database.store() as store:
+        chosen = checked_filter(with_whole_ids(store, where))
+        if groups is not None:
+            grouped = run_blocking(store.counts_by(chosen, groups))
+            print_grouped(grouped, as_json=as_json, scanned=bound_of(chosen))
+            return
         counted = run_blocking(store.counts(chosen))
     print_counts(counted, as_json=as_json, scanned=bound_of(chosen))
 
@@ -201,6 +217,7 @@ def counts(database: Database, where: Mapping[str, Any], as_json: bool | None) -
 jobs.add_command(watch)
 for _act in acts.COMMANDS:
     jobs.add_command(_act)
+jobs.add_command(edit)
 jobs.add_command(prune)
 jobs.add_command(signal)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from pulsed.cli.exits import Code, CommandError
@@ -41,3 +43,24 @@ def find_id(store: Store, given: str) -> UUID:
             f"several jobs begin with {given}; give more digits of the one:{ids}{more}", Code.USAGE
         )
     return found[0]
+
+
+def with_whole_ids(store: Store, where: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a filter's conditions with whole ids where people gave the beginning of one."""
+    found = dict(where)
+    if "parent" in where:
+        found["parent"] = find_id(store, where["parent"])
+    if "worker" in where and len(digits := where["worker"].replace("-", "").lower()) < 32:
+        workers = [each.id for each in run_blocking(store.workers())]
+        found["worker"] = _only([each for each in workers if each.hex.startswith(digits)], digits)
+    return found
+
+
+def _only(workers: Sequence[UUID], digits: str) -> UUID:
+    if len(workers) != 1:
+        ids = "".join(f"\n  {worker_id}" for worker_id in workers[:LISTED])
+        told = f"several workers begin with {digits}:{ids}" if workers else None
+        raise CommandError(
+            told or f"there is no worker whose id begins with {digits}", Code.NOT_FOUND
+        )
+    return workers[0]

@@ -18,7 +18,7 @@ from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.plain import harmless, harmless_json, in_line
 from pulsed.model.fields import ROW, Kind, fields_of
 from pulsed.model.job import JobRow, Status, WorkerInfo
-from pulsed.model.page import SEARCHED, Counts
+from pulsed.model.page import SEARCHED, Counts, GroupedCounts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,6 +57,33 @@ def json_option(command: F) -> F:
             raise CommandError("--json and --format table contradict each other.", Code.USAGE)
         as_json = True if wants_json else None if form is None else form == "json"
         return command(as_json=as_json, **options)
+
+    return with_format  # type: ignore[return-value]
+
+
+def list_format_option(command: F) -> F:
+    """Give a list ``--format``, ``--json`` and ``--ids``; passes ``as_json`` and ``ids_only``."""
+
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(("table", "json", "ids")),
+        help="For people, for programs, or the ids alone [default: table on a terminal, json in a "
+        "pipe].",
+    )
+    @click.option("--json", "wants_json", is_flag=True, help="Short for --format json.")
+    @click.option("--ids", "wants_ids", is_flag=True, help="Short for --format ids: one on a line.")
+    @functools.wraps(command)
+    def with_format(*, form: str | None, wants_json: bool, wants_ids: bool, **options: Any) -> Any:
+        asked = {form} - {None}
+        asked |= {name for name, wanted in (("json", wants_json), ("ids", wants_ids)) if wanted}
+        if len(asked) > 1:
+            raise CommandError(
+                f"{' and '.join(sorted(map(str, asked)))} contradict each other: give one format.",
+                Code.USAGE,
+            )
+        as_json = None if not asked else "json" in asked
+        return command(as_json=as_json, ids_only="ids" in asked, **options)
 
     return with_format  # type: ignore[return-value]
 
@@ -234,6 +261,28 @@ def print_counts(counted: Counts, *, as_json: bool | None, scanned: int = SEARCH
         style = "" if counted[status] else "dim"
         table.add(status_text(status), Text(f"{number:>{width}}", style=style))
     table.show(console())
+
+
+def print_grouped(counted: GroupedCounts, *, as_json: bool | None, scanned: int) -> None:
+    """Print numbers of jobs by some of their fields."""
+    if not for_people(as_json=as_json):
+        for values, number in counted:
+            fields = dict(zip(counted.by, values, strict=True))
+            print_json(fields | {"jobs": number, "at_least": counted.is_cut})
+    elif counted:
+        heads = [name.upper() for name in counted.by]
+        flexible = dict.fromkeys((head for head in heads if head != "STATUS"), 12)
+        table = Table(*heads, "JOBS", flexible=flexible, numbers=("JOBS",))
+        for values, number in counted:
+            cells = [Text("none", style="dim") if value is None else value for value in values]
+            table.add(*cells, f"{'≥ ' if counted.is_cut else ''}{number:,}")
+        table.show(console())
+    if counted.is_cut:
+        say(f"{scanned:,} jobs were scanned, the newest: there may be more of each")
+    if counted.is_short:
+        say(f"the {len(counted):,} largest groups; there are more")
+    if not counted:
+        say("no job matches")
 
 
 def at_least(counted: Counts, status: Status) -> str:

@@ -28,7 +28,7 @@ from pulsed.model.job import (
     WorkerInfo,
 )
 from pulsed.model.outcome import Beat, Report
-from pulsed.model.page import Counts, Page
+from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.rpc.address import ServerAddress
 from pulsed.rpc.client.bulk import RemoteBulk
 from pulsed.rpc.client.claims import RemoteClaims
@@ -266,6 +266,12 @@ class RemoteStore(Store):
         answer = await self.connection.call("CountJobs", request)
         _check_applied(where, answer)
         return results.counts_of(answer)
+
+    async def counts_by(self, where: JobFilter, by: Sequence[str]) -> GroupedCounts:
+        request = pb.CountJobsByRequest(where=to.filter_message(where), by=by)
+        answer = await self.connection.call("CountJobsBy", request)
+        _check_applied(where, answer)
+        return results.grouped_of(answer, by)
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, before: int | None = None, limit: int | None = None

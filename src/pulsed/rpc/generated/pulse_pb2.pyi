@@ -414,6 +414,38 @@ class ListJobsResponse(_message.Message):
     conditions: int
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cut: bool = ..., searched_to: _Optional[str] = ..., conditions: _Optional[int] = ...) -> None: ...
 
+class CountJobsByRequest(_message.Message):
+    __slots__ = ("where", "by")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CountJobsByResponse(_message.Message):
+    __slots__ = ("groups", "cut", "short", "conditions")
+    class Value(_message.Message):
+        __slots__ = ("text",)
+        TEXT_FIELD_NUMBER: _ClassVar[int]
+        text: str
+        def __init__(self, text: _Optional[str] = ...) -> None: ...
+    class Group(_message.Message):
+        __slots__ = ("values", "jobs")
+        VALUES_FIELD_NUMBER: _ClassVar[int]
+        JOBS_FIELD_NUMBER: _ClassVar[int]
+        values: _containers.RepeatedCompositeFieldContainer[CountJobsByResponse.Value]
+        jobs: int
+        def __init__(self, values: _Optional[_Iterable[_Union[CountJobsByResponse.Value, _Mapping]]] = ..., jobs: _Optional[int] = ...) -> None: ...
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    SHORT_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[CountJobsByResponse.Group]
+    cut: bool
+    short: bool
+    conditions: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[CountJobsByResponse.Group, _Mapping]]] = ..., cut: bool = ..., short: bool = ..., conditions: _Optional[int] = ...) -> None: ...
+
 class CountJobsRequest(_message.Message):
     __slots__ = ("where",)
     WHERE_FIELD_NUMBER: _ClassVar[int]

@@ -41,6 +41,7 @@ VERBS = {
     "GetJobs": "get",
     "ListJobs": "list",
     "CountJobs": "counts",
+    "CountJobsBy": "counts",
     "ListFailures": "failures",
     "CancelJobs": "cancel",
     "ReplayJobs": "replay",

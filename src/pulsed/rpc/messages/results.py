@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from pulsed.model.job import Status
-from pulsed.model.page import Counts
+from pulsed.model.page import Counts, GroupedCounts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.jobs import STATUS_NUMBERS, STATUSES
-from pulsed.rpc.messages.values import instant, maybe_stamp
+from pulsed.rpc.messages.values import instant, maybe, maybe_stamp
 from pulsed.store.results import (
     Audit,
     Backlog,
@@ -110,6 +110,28 @@ def counts_of(message: Any) -> Counts:
         (STATUSES[count.status] for count in message.counts if count.at_least),
         due=message.due,
     )
+
+
+def grouped_message(counts: GroupedCounts, conditions: int) -> pb.CountJobsByResponse:
+    """Return numbers of jobs by some of their fields as a message."""
+    groups = [
+        pb.CountJobsByResponse.Group(
+            values=[pb.CountJobsByResponse.Value(text=value) for value in values], jobs=number
+        )
+        for values, number in counts
+    ]
+    return pb.CountJobsByResponse(
+        groups=groups, cut=counts.is_cut, short=counts.is_short, conditions=conditions
+    )
+
+
+def grouped_of(message: pb.CountJobsByResponse, by: Sequence[str]) -> GroupedCounts:
+    """Return numbers of jobs by some of their fields, from a message."""
+    groups = [
+        (tuple(maybe(value, "text") for value in group.values), group.jobs)
+        for group in message.groups
+    ]
+    return GroupedCounts(groups, by=by, is_cut=message.cut, is_short=message.short)
 
 
 def acts_message(answers: Mapping[UUID, tuple[bool, Status]]) -> pb.JobActs:

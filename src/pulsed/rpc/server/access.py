@@ -40,6 +40,7 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "GetJobs": PRODUCE_OR_READ,
     "ListJobs": PRODUCE_OR_READ,
     "CountJobs": PRODUCE_OR_READ,
+    "CountJobsBy": PRODUCE_OR_READ,
     "ListFailures": PRODUCE_OR_READ,
     "CancelJobs": PRODUCE | WORK | OPERATE,
     "ReplayJobs": OPERATE,

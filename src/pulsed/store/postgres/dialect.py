@@ -155,6 +155,9 @@ class PostgresDialect(Dialect):
     def json_path(self, path: Sequence[str]) -> list[str]:
         return list(path)
 
+    def position(self, part: str, text: str) -> str:
+        return f"strpos({text}, {part})"
+
     @property
     def id_digits(self) -> str:
         return "upper(replace(id::text, '-', ''))"

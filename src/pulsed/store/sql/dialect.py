@@ -194,6 +194,10 @@ class Dialect(ABC):
     def json_path(self, path: Sequence[str]) -> Any:
         """Return the parameter for a path of ``has_value``."""
 
+    @abstractmethod
+    def position(self, part: str, text: str) -> str:
+        """Return where a part begins in a text, from 1 on; 0 if it is not there."""
+
     @property
     @abstractmethod
     def id_digits(self) -> str:

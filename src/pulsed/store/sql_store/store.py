@@ -26,7 +26,7 @@ from pulsed.model.job import (
     WorkerInfo,
 )
 from pulsed.model.outcome import Beat, Report
-from pulsed.model.page import Counts, Page
+from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store import migrations
 from pulsed.store.base import CANCELS, Store
 from pulsed.store.event_bus import Events
@@ -330,6 +330,9 @@ class SqlStore(Store):
 
     async def counts(self, where: JobFilter) -> Counts:
         return await self.run(search.counts(self.engine, where))
+
+    async def counts_by(self, where: JobFilter, by: Sequence[str]) -> GroupedCounts:
+        return await self.run(search.counts_by(self.engine, where, by))
 
     async def failures(
         self, job_id: UUID, *, after: int = 0, before: int | None = None, limit: int | None = None

@@ -123,6 +123,9 @@ class SqliteDialect(Dialect):
     def json_path(self, path: Sequence[str]) -> str:
         return "$" + "".join(f'."{name}"' for name in path)
 
+    def position(self, part: str, text: str) -> str:
+        return f"instr({text}, {part})"
+
     @property
     def id_digits(self) -> str:
         return "hex(id)"

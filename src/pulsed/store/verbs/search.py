@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import CLAIMABLE
-from pulsed.model.page import SEARCHED, Counts, Page, bound_of
+from pulsed.model.page import MOST_GROUPS, SEARCHED, Counts, GroupedCounts, Page, bound_of
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.search import FilteredJobs
 from pulsed.store.sql.statement import Rows, Statement
@@ -63,12 +63,26 @@ def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
     search = engine.searching.filtered(where)
 
     def script() -> Script[Counts]:
-        start, floor = yield from _bounds(engine, search, where, None)
+        start, floor = yield from _bounds(engine, search, where, None, counting=True)
         found = yield search.count(start, floor)
         uncertain = (where.status or tuple(Status)) if floor is not None else ()
         return _tally(found, tuple(Status), uncertain)
 
     return Verb("counts", VerbKind.READ, script)
+
+
+@verb(VerbKind.READ, name="counts")
+def counts_by(engine: Engine, where: JobFilter, by: Sequence[str]) -> Script[GroupedCounts]:
+    """Count jobs by some of their fields."""
+    search = engine.searching.filtered(where)
+    start, floor = yield from _bounds(engine, search, where, None, counting=True)
+    found = yield search.count_by(by, start, floor)
+    return GroupedCounts(
+        [(tuple(values), number) for *values, number in found[:MOST_GROUPS]],
+        by=by,
+        is_cut=floor is not None,
+        is_short=len(found) > MOST_GROUPS,
+    )
 
 
 @verb(VerbKind.READ, name="counts")
@@ -101,15 +115,23 @@ def _tally(found: Rows, wanted: Sequence[Status], at_least: Sequence[Status] = (
 
 
 def _bounds(
-    engine: Engine, search: FilteredJobs, where: JobFilter, before: UUID | None
+    engine: Engine,
+    search: FilteredJobs,
+    where: JobFilter,
+    before: UUID | None,
+    *,
+    counting: bool = False,
 ) -> Script[tuple[UUID | None, UUID | None]]:
-    """Return where the scan begins, and where it stops if there are more jobs after that."""
+    """Return where the scan begins, and where it stops if there are more jobs after that.
+
+    A page ends when it is full, so one whose jobs all match needs no bound; a count does.
+    """
     if search.has_own_index:
         return before, None
     start = before
     if where.until is not None:
         start = yield from _skip(engine, where.until, before)
-    if search.is_exact:
+    if search.is_exact and not counting:
         return start, None
     found = yield search.id_after(start, bound_of(where, SEARCHED) - 1)
     return start, engine.dialect.uuid(found[0][0]) if found else None

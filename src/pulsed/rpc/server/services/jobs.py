@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulsed.client.filter import checked_groups
 from pulsed.engine.enqueuing import publish_enqueued, stored_jobs
 from pulsed.errors import JobNotFound
 from pulsed.handler.options import checked_count
@@ -94,6 +95,14 @@ class JobService:
         caller.check_filter(where)
         counts = await self._store.counts(where)
         return results.counts_message(counts, where.conditions)
+
+    async def count_jobs_by(
+        self, request: pb.CountJobsByRequest, caller: Caller
+    ) -> pb.CountJobsByResponse:
+        where = checks.converted(to.filter_of, request.where)
+        caller.check_filter(where)
+        counts = await self._store.counts_by(where, checked_groups(request.by))
+        return results.grouped_message(counts, where.conditions)
 
     async def list_failures(
         self, request: pb.ListFailuresRequest, caller: Caller
