@@ -60,7 +60,7 @@ def alias(request: pytest.FixtureRequest, databases: None) -> Iterator[str]:
     use(request.param)
     yield request.param
     call_command("flush", database=request.param, interactive=False, verbosity=0)
-    app.close()
+    app.leave()
     connections.close_all()
 
 

@@ -16,6 +16,7 @@ from pulsed.contrib.django.management.commands.pulsed import Command
 from pulsed.contrib.django.project import from_settings
 from pulsed.contrib.django.tables import store_in
 from pulsed.errors import ConfigError
+from pulsed.events import RunSucceeded
 from pulsed.model.job import Status
 from tests.contrib_django.processes import manage
 from tests.contrib_django.project.shop.jobs import acount_orders, count_orders
@@ -32,6 +33,8 @@ def test_jobs_py_and_tasks_py_are_found(alias: str):
 
 def test_jobs_use_the_orm_in_threads_and_on_the_loop(alias: str):
     Order.objects.create(name="book")
+    seen: list[RunSucceeded] = []
+    app._events.subscribe(seen.extend, {RunSucceeded})
     jobs = [count_orders.enqueue(), acount_orders.enqueue()]
 
     async def all_ended() -> bool:
@@ -41,6 +44,7 @@ def test_jobs_use_the_orm_in_threads_and_on_the_loop(alias: str):
 
     work_until(all_ended)
     assert [job.result() for job in jobs] == [1, 1]
+    assert {event.job_id for event in seen} == {job.id for job in jobs}
 
 
 def test_flush_removes_jobs_and_keeps_the_tables(alias: str):

@@ -122,6 +122,17 @@ def test_a_failed_statement_dooms_the_transaction_it_joined(alias: str):
 
 
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)
+def test_a_transaction_without_atomic_is_joined(alias: str):
+    transaction.set_autocommit(False, using=alias)
+    try:
+        tasks.mail.enqueue("ada")
+        transaction.rollback(using=alias)
+    finally:
+        transaction.set_autocommit(True, using=alias)
+    assert pending() == 0
+
+
+@pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 def test_a_connection_that_broke_is_replaced(alias: str):
     """Outside of a transaction, a lost connection costs a retry and nothing else."""
     _ = pending()

@@ -53,6 +53,7 @@ BACKEND = "backport.BackportBackend" if BACKPORT else "backend.PulsedBackend"
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.sessions",
     *(["django_tasks"] if BACKPORT else []),
     "pulsed.contrib.django",
     "tests.contrib_django.project.shop",

@@ -69,13 +69,13 @@ class ProjectPulse(Pulse):
     def store(self) -> Store:
         """The store of producers and of ``app.jobs``; opened again when the database changes."""
         if self._store is not None and self._url is None and self._opened != self.url:
-            self._leave()
+            self.leave()
         return super().store
 
-    def _leave(self) -> None:
-        """Close the store of a database that the project no longer uses."""
+    def leave(self) -> None:
+        """Close the store, and forget it: the next use opens one on the database of that moment."""
         with contextlib.suppress(StorageError):
-            run_blocking(cast("Store", self._store).aclose())
+            run_blocking(self.aclose())
         if self._submissions is not None:
             self._submissions.stop()
         self._store = self._submissions = None
@@ -89,6 +89,7 @@ class ProjectPulse(Pulse):
         if self._url is not None:
             return own
         self._opened = self.url
+        own.events = self._events  # workers publish there
         return ProjectStore(cast("SqlStore", own), self._database)
 
     def _store_of_workers(self) -> Store:

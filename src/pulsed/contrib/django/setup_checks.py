@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's name for it
-from django.core.exceptions import ImproperlyConfigured
+from django.core.checks import CheckMessage, Warning  # noqa: A004 - Django's name for it
 from django.db import connections
 
 from pulsed.contrib.django.database_url import SQLITE, is_in_memory
@@ -19,10 +18,6 @@ def check_setup(**_given: Any) -> Sequence[CheckMessage]:
     if (alias := app.database) is None:
         return []
     connection = connections[alias]
-    try:
-        _ = app.url
-    except ImproperlyConfigured as error:
-        return [Error(str(error), id="pulsed.E001")]
     if connection.vendor != SQLITE or is_in_memory(connection.settings_dict):
         return []
     return _check_sqlite(alias, connection.settings_dict.get("OPTIONS", {}))

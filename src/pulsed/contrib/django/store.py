@@ -93,8 +93,13 @@ class ProjectStore(SqlStore):
     async def hint(self, queues: set[str]) -> None:
         if not is_blocking():
             await self.own.hint(queues)
-        else:
+        elif self._can_follow_commits():
             transaction.on_commit(partial(self._announce, queues), using=self._alias)
+
+    def _can_follow_commits(self) -> bool:
+        """Whether Django tells of commits: not in a transaction that was begun behind its back."""
+        connection = connections[self._alias]
+        return bool(connection.in_atomic_block or connection.get_autocommit())
 
     def _announce(self, queues: set[str]) -> None:
         """Wake the workers, after the commit: no error here may look like a failed commit."""

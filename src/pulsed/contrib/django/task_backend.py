@@ -98,7 +98,7 @@ class TasksAsJobs:
             yield checks.Error(
                 f"TASKS[{self.alias!r}] stores its tasks with pulsed, whose tables nothing makes.",
                 hint="Add 'pulsed.contrib.django' to INSTALLED_APPS, and run `manage.py migrate`.",
-                id="pulsed.E002",
+                id="pulsed.E001",
             )
 
     # -- enqueuing ------------------------------------------------------------------------------
