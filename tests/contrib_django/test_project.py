@@ -1,6 +1,9 @@
 """The project around the jobs: settings, commands, tables, test databases."""
 
 import asyncio
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +56,14 @@ def test_flush_removes_jobs_and_keeps_the_tables(alias: str):
     assert sum(app.jobs.counts().values()) == 0
 
 
+def test_a_flush_that_is_not_confirmed_removes_nothing(alias: str, monkeypatch: pytest.MonkeyPatch):
+    count_orders.enqueue()
+    for answer, left in (("no", 1), ("yes", 0)):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        call_command("flush", database=alias, verbosity=0)
+        assert sum(app.jobs.counts().values()) == left
+
+
 def test_migrate_of_another_database_makes_no_tables(alias: str):
     assert store_in(app, alias) is not None
     assert store_in(app, "another") is None
@@ -80,9 +91,24 @@ def test_the_command_line_has_the_projects_app(alias: str):
     assert manage(alias, "pulsed", "jobs", "show", "0" * 31 + "1").returncode == 3
 
 
+def test_processes_of_a_worker_find_the_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    calls: list[tuple[list[str], str]] = []
+    monkeypatch.setattr(root, "main", lambda args, prog_name: calls.append((args, prog_name)))
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv("PYTHONPATH", "before")
+    monkeypatch.setenv("PULSED_APP", "another")
+    Command().run_from_argv([str(tmp_path / "manage.py"), "pulsed", "jobs", "list"])
+    assert calls == [(["jobs", "list"], "manage.py pulsed")]
+    assert sys.argv == ["pulsed", "jobs", "list"]
+    assert os.environ["PYTHONPATH"] == os.pathsep.join([str(tmp_path), "before"])
+    assert os.environ["PULSED_APP"] == "pulsed.contrib.django:app"
+
+
 def test_a_worker_takes_every_queue_of_the_settings(alias: str, monkeypatch: pytest.MonkeyPatch):
     calls: list[list[str]] = []
     monkeypatch.setattr(root, "main", lambda args, **_: calls.append(args))
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv("PULSED_APP", "another")
     command = Command()
     command.call(["worker", "-c", "5"])
     command.call(["worker", "-q", "mail"])

@@ -9,6 +9,7 @@ from django.core import checks
 from django.db.models.signals import post_migrate
 
 from pulsed.contrib.django.connection_source import DjangoConnections
+from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.setup_checks import check_setup
 from pulsed.contrib.django.tables import make_tables
 from pulsed.store.connections.sources import add_source
@@ -24,7 +25,7 @@ class PulsedConfig(AppConfig):
 
     def ready(self) -> None:
         """Make the project's app, and have ``migrate`` and ``check`` know it."""
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
+        app = project_app()
 
         def after_migrate(*, using: str, verbosity: int = 0, **_: Any) -> None:
             make_tables(app, using, verbosity)

@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from pulsed.contrib.django.current import project_app
 from pulsed.web import Delegated, Redaction, Role, Visitor, dashboard
 
 ROLES = (
@@ -38,8 +39,7 @@ def with_dashboard(
     It is for staff who have a permission of ``pulsed``: ``view_jobs``, ``operate_jobs`` or
     ``administer_jobs``.
     """
-    from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+    app = project_app()
     path = f"/{path.strip('/')}"
     jobs = dashboard(app, access=Delegated(visitor), redaction=redaction, environment=environment)
 

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from django.db import transaction
 
-from pulsed.errors import ConfigError, StorageError
+from pulsed.errors import StorageError
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.errors import translate as translate_sqlite
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.sqlite.values import execute
@@ -23,19 +22,6 @@ from pulsed.store.verbs.script import Verb, VerbKind, drive
 
 T = TypeVar("T")
 Execute = Callable[[Statement], Rows]
-
-
-def driver_of(own: SqlStore) -> Driver:
-    """Return what runs the verbs of a store on Django's connection to the same database."""
-    if isinstance(own, SqliteStore):
-        return SqliteDriver(own)
-    # It needs psycopg, which a project on SQLite has no reason to install.
-    from pulsed.contrib.django.postgres_driver import PostgresDriver  # noqa: PLC0415
-    from pulsed.store.postgres.store import PostgresStore  # noqa: PLC0415
-
-    if not isinstance(own, PostgresStore):
-        raise ConfigError(f"{type(own).__name__} has no driver for Django's connections.")
-    return PostgresDriver(own)
 
 
 class Driver(ABC):

@@ -8,13 +8,13 @@ from typing import Any
 from django.core.checks import CheckMessage, Warning  # noqa: A004 - Django's name for it
 from django.db import connections
 
+from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.database_url import SQLITE, is_in_memory
 
 
 def check_setup(**_given: Any) -> Sequence[CheckMessage]:
     """Return what is wrong with the database of the project's jobs."""
-    from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+    app = project_app()
     if (alias := app.database) is None:
         return []
     connection = connections[alias]

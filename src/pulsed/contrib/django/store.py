@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from django.db import connections, transaction
 
-from pulsed.contrib.django.driver import Driver, driver_of
+from pulsed.contrib.django.driver import Driver, SqliteDriver
 from pulsed.errors import ConfigError, SchemaError, StorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Lease
@@ -44,7 +44,7 @@ class ProjectStore(SqlStore):
         self.own = own
         """The same database, through pulsed's own connections."""
         self._alias = alias
-        self._driver: Driver = driver_of(own)
+        self._driver = _driver_of(own)
 
     # -- running verbs --------------------------------------------------------------------------
 
@@ -134,3 +134,14 @@ class ProjectStore(SqlStore):
 
     async def aclose(self) -> None:
         await self.own.aclose()
+
+
+def _driver_of(own: SqlStore) -> Driver:
+    if isinstance(own, SqliteStore):
+        return SqliteDriver(own)
+    # It needs psycopg, which a project on SQLite has no reason to install.
+    from pulsed.contrib.django.postgres_driver import PostgresDriver  # noqa: PLC0415
+    from pulsed.store.postgres.store import PostgresStore  # noqa: PLC0415
+
+    assert isinstance(own, PostgresStore), "the URL is that of a database of Django"
+    return PostgresDriver(own)

@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from pulsed.client.job import Job
 from pulsed.contrib.django import task_results
+from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.declared import DECLARED, Declared
 from pulsed.contrib.django.framework import OF_TASKS, Framework
 from pulsed.contrib.django.task_handlers import declare
@@ -108,8 +109,7 @@ class TasksAsJobs:
 
         If the jobs are elsewhere, and a transaction is open, it is stored after the commit.
         """
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+        app = project_app()
         self.validate_task(task)
         normalize = self.framework.normalize_json
         payload = {"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))}
@@ -125,8 +125,7 @@ class TasksAsJobs:
         return self.options.get(ON_COMMIT, True) and connections[DEFAULT_DB_ALIAS].in_atomic_block
 
     def _enqueue_after_commit(self, task: Any, payload: Any, options: dict[str, Any]) -> Any:
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+        app = project_app()
         # Now rather than after the commit: what does not fit must raise here.
         app.registry.get(task.module_path).encode_json(payload)
         checked_options(options)
@@ -182,8 +181,7 @@ class TasksAsJobs:
 
     def get_result(self, result_id: str) -> Any:
         """Return how a task stands, as any process sees it."""
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+        app = project_app()
         try:
             row = app.jobs.get(checked_id(result_id)).row
             failures = app.jobs.failures(row.id) if task_results.may_have_failed(row) else []
@@ -192,8 +190,7 @@ class TasksAsJobs:
         return task_results.of_job(self._known(row.topic, result_id), row, failures, self.alias)
 
     def _known(self, topic: str, result_id: str) -> Declared:
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+        app = project_app()
         _ = app.registry  # loads the project's tasks, if that has not been done
         if (found := DECLARED.get(topic)) is None:
             raise self.framework.does_not_exist(result_id)

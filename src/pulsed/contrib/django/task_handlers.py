@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.declared import DECLARED, Declared
 from pulsed.contrib.django.task_run import TaskRun
 from pulsed.engine.context import Context
@@ -16,8 +17,7 @@ _HINTS = {"ctx": Context, "args": list[Any] | None, "kwargs": dict[str, Any] | N
 
 def declare(known: Declared, policy: Mapping[str, Any]) -> None:
     """Have the project's app handle a task; its first declaration decides about the policy."""
-    from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+    app = project_app()
     task = known.task
     topic = task.module_path
     before = DECLARED.get(topic)

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from pulsed.contrib.django import task_results
 from pulsed.contrib.django.connection_hygiene import lost_the_database
+from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.declared import Declared
 from pulsed.engine.context import Context
 from pulsed.errors import NoRetry, Snooze
@@ -58,15 +59,13 @@ class TaskRun:
 
     def read_earlier_attempts(self) -> None:
         """Have the result tell of the attempts before this one."""
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+        app = project_app()
         if self._ctx.attempt > 1:
             self._tell_of(app.jobs.failures(self._ctx.job_id))
 
     async def aread_earlier_attempts(self) -> None:
         """Do the same on the event loop."""
-        from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+        app = project_app()
         if self._ctx.attempt > 1:
             self._tell_of(await app.jobs.afailures(self._ctx.job_id))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from pulsed.cli.root import root
 from pulsed.cli.variables import APP_VARIABLE
+from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.task_backend import backends
 
 APP = "pulsed.contrib.django:app"
@@ -23,7 +26,9 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run with what follows ``manage.py pulsed``, options included."""
-        self.call(argv[2:], prog=f"{os.path.basename(argv[0])} {argv[1]}")  # noqa: PTH119
+        script = Path(argv[0])
+        find_in(script.resolve().parent)
+        self.call(argv[2:], prog=f"{script.name} {argv[1]}")
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take anything, for ``call_command("pulsed", "jobs", "list")``."""
@@ -36,18 +41,24 @@ class Command(BaseCommand):
     def call(self, arguments: list[str], prog: str = "manage.py pulsed") -> None:
         """Run the command, and exit with its code."""
         os.environ[APP_VARIABLE] = APP
+        sys.argv = ["pulsed", *arguments]  # what `dev --reload` starts again
         if arguments[:1] in (["worker"], ["dev"]):
             self.check()
             arguments = with_queues(arguments)
         root.main(args=arguments, prog_name=prog)
 
 
+def find_in(folder: Path) -> None:
+    """Have processes that pulsed starts find the project's modules, as ``manage.py`` does."""
+    paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in dict.fromkeys(paths) if path)
+
+
 def with_queues(arguments: list[str]) -> list[str]:
     """Have a worker take every queue that the settings allow tasks in, unless it names some."""
     if any(each.startswith(("-q", "--queues", "-h", "--help")) for each in arguments):
         return arguments
-    from pulsed.contrib.django import app  # noqa: PLC0415 - reads the settings
-
+    app = project_app()
     declared = {handler.queue for handler in app.registry}
     queues = declared.union(*(known.queues for known in backends()))
     return [*arguments, "--queues", ",".join(sorted(queues))]
