@@ -58,7 +58,9 @@ def test_every_attribute_of_a_job_is_in_the_table():
     lease = {"id", "lease_token"}  # with the worker's id, which is not the job's to have
     claimed = {*attributes_of(CLAIM)} - lease | {"lease", "queue"}
     assert set(Assignment.__struct_fields__) == claimed
-    assert set(TopicPolicy.__struct_fields__) == {"topic", *attributes_of(POLICY)}
+    # A topic's limit is no column: it decides how jobs are claimed.
+    beside = {"topic", "limit_name", "limit_per", "limit_default"}
+    assert set(TopicPolicy.__struct_fields__) == beside | {*attributes_of(POLICY)}
     assert set(ScheduleSpec.__struct_fields__) >= set(attributes_of(TEMPLATE))
 
 
@@ -121,7 +123,13 @@ def test_the_contract_has_every_field(use):
 
 def test_every_field_of_the_contract_is_in_the_table():
     """A field that a client of another language sets must not be dropped in silence."""
-    for use, beside in (NEW, set()), (ROW, set()), (CLAIM, {"job_id", "queue"}), (POLICY, {"name"}):
+    limit = {"limit_name", "limit_per", "limit_default"}
+    for use, beside in (
+        (NEW, set()),
+        (ROW, set()),
+        (CLAIM, {"job_id", "queue"}),
+        (POLICY, {"name", *limit}),
+    ):
         known = set(MESSAGES[use].DESCRIPTOR.fields_by_name)
         assert known - set(wire_names(use).values()) == beside, use
 
@@ -201,11 +209,11 @@ async def test_a_job_keeps_every_field_from_its_producer_to_its_worker(store):
 
 
 async def test_a_claim_fills_every_policy_that_a_producer_left_unset(store, backend):
-    policy = full(TopicPolicy, topic="t", lease=12.5)
+    policy = full(TopicPolicy, topic="t", lease=12.5, limit_name="")
     new = full(
         NewJob, id=new_job_id(), topic="t", delay=0.0, at=None, queue="default", payload="{}",
         expires_at=None,
-        **{field.attribute(NEW): None for field in fields_of(POLICY)},
+        **{field.attribute(NEW): None for field in fields_of(POLICY)}, limit_key=None,
     )  # fmt: skip
     await store.submit([new])
     await claim_one(store, topics=[policy])
@@ -266,6 +274,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "key": {"key": "x" * 256},
     "key_for": {"key": "k", "key_for": "soon"},
     "on_duplicate": {"key": "k", "on_duplicate": "drop"},
+    "limit_key": {"limit_key": f"mail,{'x' * 129}"},
 }
 """What a server does not accept; ``outlives`` is right whatever it is."""
 

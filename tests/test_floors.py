@@ -328,7 +328,7 @@ def far_away(claiming: Verb[Any], time: Time, trip: float, walk: float) -> list[
     def execute(statement: Statement) -> Rows:
         asked.append(names[statement.sql.text])
         time.now += trip + (walk if asked[-1] in ("levels", "claim") else 0)
-        answers: dict[str, Rows] = {"levels": [(0, False, False)], "others_first": [(0,)]}
+        answers: dict[str, Rows] = {"levels": [(0, False, False, False)], "others_first": [(0,)]}
         return answers.get(asked[-1], [])
 
     drive(claiming.script(), execute)

@@ -28,8 +28,11 @@ SCHEMA = "pulsed_plans"
 ENGINE = postgres_engine(SCHEMA)
 
 BY_ID = ("pulse_jobs_pkey", "id = ANY")
-DUE = ("pulse_jobs_claimable", "queue")
-CLAIMABLE = ("pulse_jobs_claimable", "")
+DUE = ("pulse_jobs_unlimited", "queue")
+CLAIMABLE = ("pulse_jobs_unlimited", "")
+LIMITED = ("pulse_jobs_limited", "queue")
+LIMITED_DUE = ("pulse_jobs_limited_due", "")
+SLOTS = ("pulse_jobs_slots", "limit_key = ")
 LEASES = ("pulse_jobs_lease", "lease_until <")
 HELD = ("pulse_jobs_lease", "")  # all of it: it has the running jobs and nothing else
 SUSPECTS = ("pulse_jobs_suspects", "queue")
@@ -38,7 +41,7 @@ PARENT = ("pulse_jobs_pkey", "id = ANY (ARRAY[j")
 WAITERS = ("pulse_jobs_waiters", "wait_job = ")
 CHILDREN = ("pulse_jobs_family", "parent_id = ")
 PLANS = {
-    "levels": [DUE, SUSPECTS],
+    "levels": [DUE, SUSPECTS, LIMITED],
     "others_first": [DUE],
     "claim": [DUE, DUE, DUE, BY_ID],
     "claim_suspect": [DUE, DUE, SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
@@ -56,7 +59,16 @@ PLANS = {
     "expire": [BY_ID, BY_ID],
     "held_by": [HELD],
     "asked_to_stop": [("pulse_jobs_cancelling", "locked_by = $")],
-    "queues": [CLAIMABLE],
+    "queues": [CLAIMABLE, LIMITED_DUE],
+    "limit_keys": [LIMITED, LIMITED, LIMITED, BY_ID, BY_ID],
+    "limit_suspects": [SUSPECTS],
+    "limit_use": [SLOTS, SLOTS],
+    "claim_limited": [("pulse_jobs_limited", "next_run_at <="), BY_ID],
+    "claim_limited_suspect": [SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
+    "without_key": [DUE],
+    "payloads_without_key": [BY_ID],
+    "set_limit_keys": [BY_ID],
+    "limited_backlog": [LIMITED_DUE],
     "backlog": [DUE],
     "audit_leases": [HELD],
     "running": [HELD],
@@ -158,7 +170,9 @@ def test_jobs_that_wait_are_counted_from_their_index_alone(planner, name, rows):
         for node in explain(planner, sql_of(ENGINE, name))
         if node.get("Relation Name") == "pulse_jobs"
     ]
-    assert set(scans) == {("Index Only Scan", "pulse_jobs_claimable")}
+    indexes = {"pulse_jobs_unlimited", "pulse_jobs_limited_due"}
+    assert {node for node, _ in scans} == {"Index Only Scan"}
+    assert {index for _, index in scans} <= indexes
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])

@@ -29,7 +29,7 @@ from pulsed.errors import ScheduleChanged, ScheduleNotFound
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_count, checked_instant, checked_name
 from pulsed.model.ids import new_job_id
-from pulsed.model.job import Status
+from pulsed.model.job import Status, with_limit_key
 from pulsed.model.schedule import CatchUp, ScheduleFilter, ScheduleRow, ScheduleSpec, ScheduleState
 from pulsed.model.timetable import (
     MICROSECOND,
@@ -268,11 +268,12 @@ class Schedules:
     async def arun_now(self, name: str) -> Job[Any]:
         """Enqueue its job now, by hand; its next occurrence stays as it is."""
         schedule = await self.aget(name)
+        handler = self._client.registry().find(schedule.spec.topic)
         made = template(schedule.row, schedule.spec, new_job_id())
+        made = with_limit_key(made, handler.limit_rule if handler else None)
         with enqueuing(self._client.arounds.enqueues, [made]) as (job,):
             await self._store.schedules.run_now(self._app, name, job, by=operator())
         publish_enqueued(self._store.events, [job])
-        handler = self._client.registry().find(job.topic)
         return Job(self._client, job, handler, is_new=True)
 
     async def afires(

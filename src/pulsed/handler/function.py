@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, Unpack
 from pulsed.errors import InvalidHandler, InvalidOption
 from pulsed.handler.codec import Codec, Parameter
 from pulsed.handler.keys import key_maker
+from pulsed.handler.limits import checked_limit, limit_rule
 from pulsed.handler.options import (
     EXPIRY,
     LEAST_MEMORY,
@@ -25,10 +26,13 @@ from pulsed.handler.options import (
 )
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import DEFAULT_QUEUE, TopicPolicy
+from pulsed.model.limit import LimitRule
 
 R_co = TypeVar("R_co", covariant=True)
 
-_OWN = ("topic", "determinism", "keep_steps", "key", "executor", "memory_limit")
+_OWN = (
+    "topic", "determinism", "keep_steps", "key", "limit", "sequential", "executor", "memory_limit",
+)  # fmt: skip
 """Options of the handler that no job has."""
 
 
@@ -49,6 +53,8 @@ class Handler(Generic[R_co]):
             refuse_options_of_one_job(options)
             settings = checked_options({k: v for k, v in options.items() if k not in _OWN})
             self._key = self._checked_key(options.get("key"))
+            self.limit = checked_limit(options.get("limit"), options.get("sequential", False))
+            rule = limit_rule(self.topic, self.limit, inspect.signature(fn).parameters)
             self.determinism = _checked_determinism(options.get("determinism", "strict"))
             self.in_process = _checked_executor(options.get("executor", "worker")) == "process"
             self.memory_limit = _checked_memory(options.get("memory_limit"), self.in_process)
@@ -57,7 +63,8 @@ class Handler(Generic[R_co]):
         self.queue: str = settings.pop("queue", DEFAULT_QUEUE)
         self.priority: int = settings.pop("priority", 0)
         self.expires: float | None = settings.pop("expires", None)
-        self.policy = _policy(self.topic, settings)
+        self.limit_rule = rule
+        self.policy = _policy(self.topic, settings, rule)
         self._key_options = {name: settings[name] for name in OF_KEYS if name in settings}
         self.keep_steps = bool(options.get("keep_steps", True))
 
@@ -186,13 +193,16 @@ def _checked_memory(value: Any, in_process: bool) -> int | None:  # noqa: FBT001
     return checked_count("memory_limit", value, LEAST_MEMORY, MOST_MEMORY)
 
 
-def _policy(topic: str, settings: Mapping[str, Any]) -> TopicPolicy:
+def _policy(topic: str, settings: Mapping[str, Any], rule: LimitRule | None) -> TopicPolicy:
     return TopicPolicy(
         topic=topic,
         max_attempts=settings.get("max_attempts", 3),
         backoff=settings.get("backoff") or Backoff.quadratic(),
         timeout=settings.get("timeout"),
         lease=settings.get("lease", 30.0),
+        limit_name=rule.name if rule else "",
+        limit_per=rule.per if rule else "",
+        limit_default=rule.default if rule else "",
     )
 
 

@@ -18,6 +18,7 @@ from pulsed.model.backoff import Backoff
 from pulsed.model.checked import checked_count as checked_count  # noqa: PLC0414 - for others
 from pulsed.model.checked import checked_name as checked_name  # noqa: PLC0414
 from pulsed.model.keys import UNTIL_END, UNTIL_START, OnDuplicate
+from pulsed.model.limit import Limit
 
 PRIORITIES = (-100, 100)
 MAX_ATTEMPTS = 10_000
@@ -110,6 +111,11 @@ class HandlerOptions(TypedDict, total=False):
     plain. ``process``: in a process of its own, which can be killed and may crash."""
     memory_limit: int
     """Bytes that a process may use while it runs the handler; only with ``executor="process"``."""
+    limit: Limit | int
+    """How many of its jobs may run at once, or start in a period; ``limit=5`` is short for
+    ``limit=Limit(running=5)``."""
+    sequential: bool | str
+    """One job at a time, in order: of the topic, or for each value of the argument named."""
     keep_steps: bool
     """Whether a job that succeeds keeps its checkpoints for inspection, until retention."""
 

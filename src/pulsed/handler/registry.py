@@ -11,9 +11,11 @@ from uuid import UUID
 from pulsed.errors import InvalidHandler, InvalidOption, UnknownTopic
 from pulsed.handler.function import Handler, R_co
 from pulsed.handler.options import OF_KEYS, Options, checked_options, did_you_mean
+from pulsed.model.control import Numbers, numbers_of
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob, TopicPolicy
 from pulsed.model.keys import held_for
+from pulsed.model.limit import LimitRule
 
 _NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -66,9 +68,22 @@ def job_maker(
     fields: dict[str, Any] = {**options}
     if handler is not None:
         fields = {**handler.defaults(options), **options}
+        if (rule := handler.limit_rule) is not None and not rule.per:
+            fields["limit_key"] = rule.name
+        make: Callable[..., NewJob]
         if handler.has_key and "key" not in options:
-            return partial(_with_computed_key, handler, topic=topic, **fields)
+            make = partial(_with_computed_key, handler, topic=topic, **fields)
+        else:
+            make = partial(NewJob, topic=topic, **with_key_settled(fields))
+        return partial(_with_limit_key, make, rule) if rule and rule.per else make
     return partial(NewJob, topic=topic, **with_key_settled(fields))
+
+
+def _with_limit_key(
+    make: Callable[..., NewJob], rule: LimitRule, *, payload: str, **fields: Any
+) -> NewJob:
+    """Return a job whose limit has a key for each value of an argument."""
+    return make(payload=payload, limit_key=rule.key_of(payload), **fields)
 
 
 def _with_computed_key(handler: Handler[Any], *, payload: str, **fields: Any) -> NewJob:
@@ -102,7 +117,30 @@ class Registry:
                 f"The topic {handler.topic!r} has two handlers: {other.location} and "
                 f"{handler.location}. Rename one, or give it topic=…"
             )
+        self._check_limit(handler)
         self._handlers[handler.topic] = handler
+
+    def _check_limit(self, handler: Handler[Any]) -> None:
+        """Refuse a limit that another handler declares with other numbers."""
+        if handler.limit is None or handler.limit_rule is None:
+            return
+        for other in self._handlers.values():
+            if other.limit_rule is None or other.limit_rule.name != handler.limit_rule.name:
+                continue
+            if other.limit is not None and numbers_of(other.limit) != numbers_of(handler.limit):
+                raise InvalidHandler(
+                    f"The limit {handler.limit_rule.name!r} has two sets of numbers: that of "
+                    f"{other.location} and that of {handler.location}. Jobs that share a limit "
+                    "share its numbers: declare it once and use it for both."
+                )
+
+    def limits(self) -> dict[str, Numbers]:
+        """Return the numbers of the handlers' limits, by name."""
+        return {
+            handler.limit_rule.name: numbers_of(handler.limit)
+            for handler in self
+            if handler.limit is not None and handler.limit_rule is not None
+        }
 
     def find(self, topic: str) -> Handler[Any] | None:
         """Return the handler of a topic, if there is one."""
@@ -120,6 +158,12 @@ class Registry:
     def policies(self) -> list[TopicPolicy]:
         """Return the policy of each handler's topic."""
         return [handler.policy for handler in self]
+
+    def limit_rules(self) -> dict[str, LimitRule]:
+        """Return how the keys of topics with a limit are computed."""
+        return {
+            handler.topic: handler.limit_rule for handler in self if handler.limit_rule is not None
+        }
 
     def resolve_all(self) -> None:
         """Resolve the hints of every handler, so that a worker does not start with a bad one."""

@@ -16,7 +16,7 @@ import msgspec
 
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.model.checked import checked_count
-from pulsed.model.limit import HEAVIEST, MOST_RUNNING, MOST_WEIGHTS
+from pulsed.model.limit import HEAVIEST, MOST_RUNNING, MOST_WEIGHTS, Limit
 from pulsed.model.rate import Rate
 
 SHORTEST_AGE = 0.001
@@ -66,6 +66,16 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_counted(self) -> bool:
         """Whether starts have to be counted."""
         return self.running is not None or self.rate is not None
+
+
+def numbers_of(limit: Limit) -> Numbers:
+    """Return the numbers of a limit."""
+    return Numbers(
+        running=limit.running,
+        rate=limit.rate,
+        sequential=limit.sequential,
+        weights=dict(limit.weights or {}),
+    )
 
 
 class ControlKey(NamedTuple):

@@ -177,6 +177,8 @@ FIELDS = (
     Field("on_duplicate", Kind.TEXT, NEW | TEMPLATE, is_stored=False),
     Field("key_held", Kind.FLAG, ROW),
     Field("key_until", Kind.INSTANT, ROW),
+    # What it shares with other jobs; see ``model/limit.py``.
+    Field("limit_key", Kind.TEXT, NEW | ROW),
     # For the database's own decisions.
     Field("wait_job", Kind.UUID),
     Field("wait_enough", Kind.INTEGER),

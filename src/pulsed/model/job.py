@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from pulsed.model.backoff import Backoff
+from pulsed.model.limit import LimitRule
 
 DEFAULT_QUEUE = "default"
 """The queue of a job if neither its handler nor its caller names another."""
@@ -67,6 +68,15 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds from when it may start, after which it is not started any more…"""
     expires_at: datetime | None = None
     """…or the instant."""
+    limit_key: str | None = None
+    """The key of its limit. None if there is none, or if a worker is to compute it."""
+
+
+def with_limit_key(job: NewJob, rule: LimitRule | None) -> NewJob:
+    """Return a job with the key of its limit."""
+    if rule is None:
+        return job
+    return msgspec.structs.replace(job, limit_key=rule.key_of(job.payload))
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +87,18 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff.quadratic()
     timeout: float | None = None
     lease: float = 30.0
+    limit_name: str = ""
+    """The limit of its jobs; empty: none. It is not a column: it decides how they are claimed."""
+    limit_per: str = ""
+    limit_default: str = ""
+    """How a job's key is computed; see ``LimitRule``."""
+
+    @property
+    def limit(self) -> LimitRule | None:
+        """The rule for the keys of its jobs."""
+        if not self.limit_name:
+            return None
+        return LimitRule(self.limit_name, self.limit_per, self.limit_default)
 
 
 class Lease(NamedTuple):
@@ -169,6 +191,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no other job of its topic can have its key now."""
     key_until: datetime | None = None
     """When it stops holding its key, if it holds it for a period."""
+    limit_key: str | None = None
+    """The key of its limit: the name, or the name and a value."""
     expires_at: datetime | None = None
     """The instant from which on it is not started any more; means nothing once it has started."""
 

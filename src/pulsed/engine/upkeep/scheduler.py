@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 from uuid import UUID
@@ -23,7 +23,8 @@ from pulsed.engine.forever import Alarm, forever
 from pulsed.errors import StorageError, StorageRefused, UnknownZone
 from pulsed.handler import clean_text
 from pulsed.model.fields import TEMPLATE, attributes_of
-from pulsed.model.job import NewJob
+from pulsed.model.job import NewJob, with_limit_key
+from pulsed.model.limit import LimitRule
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec, occurrence_id, plan
 from pulsed.store.base import Store
 from pulsed.store.schedules import Fire
@@ -54,11 +55,14 @@ class Scheduler:
         store: Store,
         *,
         declare: Callable[[], Awaitable[None]] | None = None,
+        limits: Mapping[str, LimitRule] | None = None,
         longest_sleep: float = LONGEST_SLEEP,
     ) -> None:
         self._store = store
         self._declare = declare
         """Writes the schedules that the program declares; called until it has succeeded once."""
+        self._limits = limits or {}
+        """How the keys of topics with a limit are computed; a worker computes those of others."""
         self._longest_sleep = longest_sleep
         self._alarm = Alarm()
         self._until_next: float | None = None
@@ -121,7 +125,7 @@ class Scheduler:
         def decisions() -> Iterator[Fire]:
             for row in rows:
                 try:
-                    yield decide(row, now)
+                    yield with_limit_keys(decide(row, now), self._limits)
                 except UnknownZone as error:
                     self._leave(row, str(error), left)
                 except Exception as error:  # noqa: BLE001 - one bad schedule must not stop others
@@ -184,6 +188,14 @@ def decide(row: ScheduleRow, now: datetime) -> Fire:
     )
     jobs = [job_of(row, spec, occurrence) for occurrence in what.fire]
     return Fire(row, what, jobs, spec.overlap)
+
+
+def with_limit_keys(fire: Fire, limits: Mapping[str, LimitRule]) -> Fire:
+    """Return a fire whose jobs have the keys of their limits."""
+    rule = limits.get(fire.row.spec.topic)
+    if rule is None:
+        return fire
+    return fire._replace(jobs=[with_limit_key(job, rule) for job in fire.jobs])
 
 
 def _bytes_of(fire: Fire) -> int:

@@ -73,6 +73,7 @@ class Claimer:
         groups: Sequence[SlotGroup],
         poll: float,
         start: Callable[[list[Assignment], float], None],
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._worker_id = worker_id
@@ -81,6 +82,8 @@ class Claimer:
         self._groups = groups
         self._poll = poll
         self._start = start
+        self._prepare = prepare
+        """What has to succeed before the first claim: limits are declared."""
         self._alarm = Alarm()
         self._slot_freed = asyncio.Event()
         self._doubts = store.doubtful_claims
@@ -145,6 +148,9 @@ class Claimer:
 
     async def tick(self) -> bool:
         """Fill the free slots once; True if all queues are drained."""
+        if self._prepare is not None:
+            await self._prepare()
+            self._prepare = None
         await self._wait_for_slots()
         self._alarm.reset()
         if self.in_doubt:

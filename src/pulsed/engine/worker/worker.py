@@ -51,6 +51,7 @@ from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
+from pulsed.model.control import ControlScope
 from pulsed.model.job import Assignment, Lease, WorkerInfo
 from pulsed.model.outcome import Beat, Failed, Outcome, Released, Report
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
@@ -224,13 +225,16 @@ class Worker:
             groups=self._groups(),
             poll=options.poll,
             start=self._start,
+            prepare=self._declare_limits,
         )
         self._claims_fail = self._claimer.is_failing
         self._cancel_watch = CancelWatch(
             self.store, self.id, poll=options.poll, runs=self._runner.by_lease
         )
         self._workflows = Workflows(self.store, self.registry, self._arounds)
-        self._scheduler = Scheduler(self.store, declare=self._declare)
+        self._scheduler = Scheduler(
+            self.store, declare=self._declare, limits=self.registry.limit_rules()
+        )
         self._recorder = StatsRecorder(self.store, self.id) if options.stats else None
         return Watchdog(
             self.store,
@@ -239,6 +243,11 @@ class Worker:
             on_ended=self._recorder.count if self._recorder else None,
             now=self._clock.now,
         )
+
+    async def _declare_limits(self) -> None:
+        """Write the numbers of the limits, without which their jobs would run unlimited."""
+        if limits := self.registry.limits():
+            await self.store.controls.declare(ControlScope.LIMIT, limits)
 
     async def _claim_until_asked_to_stop(self, upkeep: Watchdog) -> None:
         background = [

@@ -150,7 +150,7 @@ class Backoff(_message.Message):
     def __init__(self, base: _Optional[float] = ..., power: _Optional[float] = ..., factor: _Optional[float] = ..., cap: _Optional[float] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives", "key", "key_for", "on_duplicate", "expires_seconds", "expires_at")
+    __slots__ = ("id", "topic", "payload", "queue", "priority", "delay_seconds", "at", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "schedule_id", "occurrence", "parent_id", "parent_step", "outlives", "key", "key_for", "on_duplicate", "expires_seconds", "expires_at", "limit_key")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +181,7 @@ class NewJob(_message.Message):
     ON_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_SECONDS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_KEY_FIELD_NUMBER: _ClassVar[int]
     id: str
     topic: str
     payload: str
@@ -204,7 +205,8 @@ class NewJob(_message.Message):
     on_duplicate: str
     expires_seconds: float
     expires_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ..., expires_seconds: _Optional[float] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    limit_key: str
+    def __init__(self, id: _Optional[str] = ..., topic: _Optional[str] = ..., payload: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., outlives: bool = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., on_duplicate: _Optional[str] = ..., expires_seconds: _Optional[float] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit_key: _Optional[str] = ...) -> None: ...
 
 class SubmitJobsRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -235,7 +237,7 @@ class KeyHolder(_message.Message):
     def __init__(self, place: _Optional[int] = ..., job_id: _Optional[str] = ..., replaced: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes", "key", "key_for", "key_held", "key_until", "expires_at")
+    __slots__ = ("id", "queue", "topic", "status", "priority", "payload", "result", "headers", "tags", "attempts", "max_attempts", "timeout_seconds", "lease_seconds", "next_run_at", "lease_token", "locked_by", "lease_until", "cancel_requested", "last_worker", "last_outcome", "last_error", "submitted_at", "started_at", "completed_at", "progress", "schedule_id", "occurrence", "parent_id", "parent_step", "wait_kind", "wait_key", "updated_at", "crashes", "key", "key_for", "key_held", "key_until", "expires_at", "limit_key")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +283,7 @@ class Job(_message.Message):
     KEY_HELD_FIELD_NUMBER: _ClassVar[int]
     KEY_UNTIL_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_KEY_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     topic: str
@@ -319,7 +322,8 @@ class Job(_message.Message):
     key_held: bool
     key_until: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., crashes: _Optional[int] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., key_held: bool = ..., key_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    limit_key: str
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., topic: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., priority: _Optional[int] = ..., payload: _Optional[str] = ..., result: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_token: _Optional[int] = ..., locked_by: _Optional[str] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cancel_requested: bool = ..., last_worker: _Optional[str] = ..., last_outcome: _Optional[str] = ..., last_error: _Optional[str] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[str] = ..., schedule_id: _Optional[str] = ..., occurrence: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., wait_kind: _Optional[_Union[StepKind, str]] = ..., wait_key: _Optional[str] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., crashes: _Optional[int] = ..., key: _Optional[str] = ..., key_for: _Optional[str] = ..., key_held: bool = ..., key_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit_key: _Optional[str] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -761,18 +765,24 @@ class CheckDatabaseResponse(_message.Message):
     def __init__(self, facts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "timeout_seconds", "lease_seconds")
+    __slots__ = ("name", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "limit_name", "limit_per", "limit_default")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_PER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
     timeout_seconds: float
     lease_seconds: float
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+    limit_name: str
+    limit_per: str
+    limit_default: str
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., limit_name: _Optional[str] = ..., limit_per: _Optional[str] = ..., limit_default: _Optional[str] = ...) -> None: ...
 
 class StreamJobsRequest(_message.Message):
     __slots__ = ("hello", "grant", "withdraw")

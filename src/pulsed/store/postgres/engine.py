@@ -12,6 +12,7 @@ from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.postgres.claim import claim_due
 from pulsed.store.postgres.dialect import PostgresDialect
+from pulsed.store.postgres.limited import PostgresLimitedStatements, claim_granted
 from pulsed.store.postgres.statements import (
     PostgresClaimStatements,
     PostgresLeaseStatements,
@@ -21,8 +22,15 @@ from pulsed.store.postgres.statements import (
 )
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import insertion
-from pulsed.store.sql.statement import Rows, Statement, one_column
-from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
+from pulsed.store.sql.statement import Row, Rows, Statement, one_column
+from pulsed.store.verbs.engine import (
+    Claim,
+    Claimed,
+    EndedChildren,
+    Engine,
+    KeyGrant,
+    SuccessRow,
+)
 from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
 
@@ -35,6 +43,7 @@ class PostgresEngine(Engine):
 
     claiming: PostgresClaimStatements
     leases: PostgresLeaseStatements
+    limited: PostgresLimitedStatements
     recovery: PostgresRecoveryStatements
     settling: PostgresSettleStatements
     submission: PostgresSubmitStatements
@@ -43,6 +52,7 @@ class PostgresEngine(Engine):
         super().__init__(dialect)
         self.claiming = PostgresClaimStatements(dialect)
         self.leases = PostgresLeaseStatements(dialect)
+        self.limited = PostgresLimitedStatements(dialect)
         self.recovery = PostgresRecoveryStatements(dialect)
         self.settling = PostgresSettleStatements(dialect)
         self.submission = PostgresSubmitStatements(dialect)
@@ -57,6 +67,11 @@ class PostgresEngine(Engine):
         self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False
     ) -> Script[Claimed]:
         return claim_due(self.claiming, claim, limit, walk, suspects=suspects)
+
+    def claim_granted(
+        self, claim: Claim, grants: Sequence[KeyGrant], *, suspects: bool = False
+    ) -> Script[list[Row]]:
+        return claim_granted(self.limited, claim, grants, suspects=suspects)
 
     def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
         answers = dict.fromkeys(leases, Beat.LOST)

@@ -22,6 +22,7 @@ from pulsed.store.sql.jobs import (
     LOWEST_ID,
     NOT_CLAIMABLE,
     SUCCESS,
+    UNLIMITED,
 )
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.prepared import prepared
@@ -138,7 +139,8 @@ class PostgresClaimStatements(ClaimStatements):
         """
 
         def highest(above: str, below: str) -> str:
-            return f"""(SELECT priority FROM {d.jobs} WHERE queue = :queue::text AND {IS_CLAIMABLE}
+            return f"""(SELECT priority FROM {d.jobs}
+                    WHERE queue = :queue::text AND {IS_CLAIMABLE} AND {UNLIMITED}
                     AND priority < {above} AND priority > {below} ORDER BY priority DESC LIMIT 1)"""
 
         return f"""fresh(priority, below) AS (

@@ -6,8 +6,10 @@ from pulsed.store.sql.columns import ASSIGNED, filled_policy
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import (
     IS_CLAIMABLE,
+    LIMITED,
     NOT_CLAIMABLE,
     SUSPECTED,
+    UNLIMITED,
     UNSUSPECTED,
     is_startable,
 )
@@ -20,14 +22,17 @@ class ClaimStatements(StatementGroup):
 
     @prepared()
     def levels(self, d: Dialect) -> str:
-        """Read the priorities in use, highest first, by a skip scan.
+        """Read the priorities in use, highest first, by a skip scan; the last row has none.
 
-        Each row also says whether there are suspects among the queue's jobs, and whether a control
-        governs the queue.
+        Each row also says whether there are suspects among the queue's jobs, whether it has jobs
+        with a limit, which are in another index, and whether a control governs the queue.
         """
         return f"""WITH RECURSIVE {levels(d)}
             SELECT priority, EXISTS (SELECT 1 FROM {d.jobs} {d.by_suspicion}
-                WHERE queue = :queue::text AND {SUSPECTED} AND status NOT IN {NOT_CLAIMABLE}),
+                    WHERE queue = :queue::text AND {SUSPECTED} AND {UNLIMITED}
+                      AND status NOT IN {NOT_CLAIMABLE}),
+                (SELECT limit_key FROM {d.jobs} WHERE queue = :queue::text AND {IS_CLAIMABLE}
+                    AND {LIMITED} ORDER BY limit_key LIMIT 1) IS NOT NULL,
                 NOT {is_free(d)}
             FROM levels"""
 
@@ -35,7 +40,7 @@ class ClaimStatements(StatementGroup):
     def others_first(self, d: Dialect) -> str:
         """Count the due jobs at the head of a queue whose topic is not in ``names``."""
         return f"""SELECT count(*) FROM (SELECT topic, next_run_at FROM {d.jobs}
-                WHERE queue = :queue::text AND {IS_CLAIMABLE}
+                WHERE queue = :queue::text AND {IS_CLAIMABLE} AND {UNLIMITED}
                 ORDER BY priority DESC, next_run_at, id LIMIT :most::int) AS head
             WHERE next_run_at <= {d.now}
               AND topic NOT IN (SELECT e.value FROM {d.elements(":names::json")})"""
@@ -73,10 +78,10 @@ class ClaimStatements(StatementGroup):
         """
         d = self.dialect
         if not suspects:
-            return d.jobs, f"{IS_CLAIMABLE} AND {UNSUSPECTED}"
+            return d.jobs, f"{IS_CLAIMABLE} AND {UNLIMITED} AND {UNSUSPECTED}"
         table = f"{d.jobs} {d.by_suspicion}"
         runs_one = f"SELECT 1 FROM {table} WHERE {SUSPECTED} AND locked_by = :worker::uuid"
-        claimable = f"{SUSPECTED} AND status NOT IN {NOT_CLAIMABLE}"
+        claimable = f"{SUSPECTED} AND {UNLIMITED} AND status NOT IN {NOT_CLAIMABLE}"
         return table, f"{claimable} AND NOT EXISTS ({runs_one})"
 
     def floor(self, at: str, claimed: str, walked: str) -> str:
@@ -101,14 +106,17 @@ def is_unpaused(d: Dialect, topic: str) -> str:
     return f"{topic} NOT IN (SELECT name FROM {d.controls} WHERE scope = 'topic' AND paused)"
 
 
-def levels(d: Dialect) -> str:
-    """Return the priorities that a queue's claimable jobs have, as a recursive relation."""
+def levels(d: Dialect, which: str = UNLIMITED) -> str:
+    """Return the priorities of a queue's claimable jobs as a recursive relation; the last is NULL.
+
+    ``which`` is about jobs with a limit, or about those without.
+    """
     next_level = f"""SELECT priority FROM {d.jobs}
-            WHERE queue = :queue::text AND {IS_CLAIMABLE} {{below}}
+            WHERE queue = :queue::text AND {IS_CLAIMABLE} AND {which} {{below}}
             ORDER BY priority DESC LIMIT 1"""
     below = "AND priority < levels.priority"
     return f"""levels(priority) AS (
-            SELECT * FROM ({next_level.format(below="")}) AS top
+            SELECT ({next_level.format(below="")})
             UNION ALL
             SELECT ({next_level.format(below=below)}) FROM levels WHERE priority IS NOT NULL)"""
 

@@ -54,6 +54,14 @@ def words(statuses: tuple[str, ...]) -> str:
 
 IS_CLAIMABLE = f"status IN {words(CLAIMABLE)}"
 
+UNLIMITED = "limit_key IS NULL"
+LIMITED = "limit_key IS NOT NULL"
+"""Each has an index of claimable jobs of its own, so a query that uses one has to name it."""
+
+HAS_LIMIT = "coalesce(limit_key, '') <> ''"
+"""The same as LIMITED, worded as the index for pages and checks is. Claims must not use that one,
+whatever a planner believes that an empty table has, and this one not theirs."""
+
 IS_LIVING = f"status IN {words(LIVING)}"
 
 NOT_CLAIMABLE = words(tuple(status for status in Status if status not in CLAIMABLE))

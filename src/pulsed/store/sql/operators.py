@@ -84,8 +84,12 @@ class OperatorStatements(StatementGroup):
 
     @prepared(JOB)
     def edit_payload(self, d: Dialect) -> str:
-        """Replace the payload of jobs that ended without success, before they are replayed."""
-        return f"""UPDATE {self.jobs} SET payload = :payload::json, updated_at = {d.now}
+        """Replace the payload of jobs that ended without success, before they are replayed.
+
+        A worker computes the key of the limit again, which may follow from the payload.
+        """
+        return f"""UPDATE {self.jobs} SET
+                payload = :payload::json, limit_key = NULL, updated_at = {d.now}
             FROM {d.rows_of(JOB, lock="wait")}
             WHERE {self.this_job} AND j.status IN {words(REPLAYABLE)}"""
 

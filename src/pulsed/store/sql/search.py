@@ -13,7 +13,7 @@ from pulsed.model.outcome import EXPIRED
 from pulsed.model.page import LONGEST_ERROR_NAME, MOST_GROUPS
 from pulsed.store.sql.columns import JOB_COLUMNS
 from pulsed.store.sql.dialect import Dialect, ValueKind
-from pulsed.store.sql.jobs import JOB, words
+from pulsed.store.sql.jobs import HAS_LIMIT, JOB, UNLIMITED, words
 from pulsed.store.sql.prepared import StatementGroup, prepared
 from pulsed.store.sql.statement import Sql, Statement, one_column
 
@@ -28,9 +28,13 @@ class SearchStatements(StatementGroup):
     @prepared()
     def count_claimable(self, d: Dialect) -> str:
         """Count the jobs that wait, by status and whether they are due, up to a bound."""
-        return f"""SELECT status, is_due, count(*) FROM (
-                SELECT status, next_run_at <= {d.now} AS is_due FROM {d.jobs}
-                WHERE {_one_of(CLAIMABLE)} LIMIT :most::int) AS found
+        both = " UNION ALL ".join(
+            f"""SELECT * FROM (SELECT status, next_run_at <= {d.now} AS is_due FROM {d.jobs}
+                WHERE {_one_of(CLAIMABLE)} AND {which} LIMIT :most::int) AS {name}"""
+            for name, which in (("one", UNLIMITED), ("other", HAS_LIMIT))
+        )
+        return f"""SELECT status, is_due, count(*)
+            FROM (SELECT * FROM ({both}) AS both_of LIMIT :most::int) AS found
             GROUP BY status, is_due"""
 
     def count_in_status(self, status: Status) -> Sql:

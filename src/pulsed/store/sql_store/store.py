@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
+from pulsed.errors import StorageError
 from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
@@ -47,6 +48,7 @@ from pulsed.store.sql_store import acts
 from pulsed.store.sql_store.bulk import SqlBulk
 from pulsed.store.sql_store.controls import SqlControls
 from pulsed.store.sql_store.governed import GovernedRuns
+from pulsed.store.sql_store.limited import LimitedRuns
 from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
 from pulsed.store.sql_store.workflows import SqlWorkflows
@@ -66,10 +68,12 @@ from pulsed.store.verbs import (
     workers,
     workflows,
 )
+from pulsed.store.verbs import limited as limited_claim
 from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.effects import Effects, Settled
-from pulsed.store.verbs.engine import Engine
+from pulsed.store.verbs.engine import Claim, Engine
 from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.rotation import Rotation
 from pulsed.store.verbs.script import Verb, adrive
 from pulsed.store.verbs.topics import Topics, topics_of
 from pulsed.store.verbs.workflows import Cascaded
@@ -119,6 +123,7 @@ class SqlStore(Store):
         self.governed = GovernedRuns()
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}
+        self.limited = LimitedRuns(self.seconds)
 
     @abstractmethod
     async def perform(self, verb: Verb[T]) -> T:
@@ -203,20 +208,64 @@ class SqlStore(Store):
     ) -> Assignments:
         if not self._schema_is_good:
             await self._make_schema_good()
-        wanted = topics_of(tuple(topics))
-        floors = self._floors_of(queue, wanted.names)
+        every = topics_of(tuple(topics))
+        floors = self._floors_of(queue, every.names)
         was_governed = floors.is_governed
-        ask = partial(self._claim, worker_id, queue, wanted, limit, floors)
-        claimed = await ask()
-        # It may have found out just now that a control governs the queue, or that none does.
-        return claimed if floors.is_governed is was_governed else await ask()
+        ask = partial(self._claim, worker_id, queue, every, floors)
+        claimed = await ask(limit)
+        if floors.is_governed is was_governed or len(claimed) >= limit:
+            return claimed
+        # It has found out just now that a control governs the queue, or that none does.
+        return joined(claimed, await ask(limit - len(claimed)))
 
     async def _claim(
-        self, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
+        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
     ) -> Assignments:
+        """Claim jobs without a limit and those with one; of several claims, each is first once."""
+        unlimited = partial(self._claim_unlimited, worker_id, queue, topics.unlimited, floors)
+        if not (topics.rules or floors.saw_limited):
+            claimed = await unlimited(limit)
+            if not floors.saw_limited or len(claimed) >= limit:
+                return claimed
+        rotation = self.limited.rotation(queue, topics.names)
+        limited = partial(self._claim_limited, worker_id, queue, topics, floors, rotation)
+        ways = (limited, unlimited) if rotation.take_turn() else (unlimited, limited)
+        claimed = await ways[0](limit)
+        if len(claimed) >= limit:
+            return claimed
+        try:
+            return joined(claimed, await ways[1](limit - len(claimed)))
+        except StorageError:
+            if not claimed:
+                raise
+            return claimed  # these are to run, whatever happened to the others
+
+    async def _claim_unlimited(
+        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
+    ) -> Assignments:
+        if not topics.policies:
+            return Assignments()
         make = queue_control.claim if floors.is_governed else claim.claim
         verb = make(self.engine, worker_id, queue, topics, limit, floors)
+        return await self._claimed(verb, queue, floors)
 
+    async def _claim_limited(
+        self,
+        worker_id: UUID,
+        queue: str,
+        topics: Topics,
+        floors: Floors,
+        rotation: Rotation,
+        limit: int,
+    ) -> Assignments:
+        keys: dict[UUID, str] = {}
+        wanted = Claim(worker_id, queue, topics, is_governed=floors.is_governed)
+        verb = limited_claim.claim_limited(self.engine, wanted, limit, floors, rotation, keys)
+        claimed = await self._claimed(verb, queue, floors)
+        self.limited.claimed(queue, keys)
+        return claimed
+
+    async def _claimed(self, verb: Verb[Assignments], queue: str, floors: Floors) -> Assignments:
         async def attempt() -> Assignments:
             try:
                 return await self.perform(verb)
@@ -254,8 +303,8 @@ class SqlStore(Store):
             return settled
 
         accepted = await adrive(settle.settle(self.engine, reports), end)
-        if freed := self.governed.ended(report.lease.job_id for report in reports):
-            await self.hint(freed)
+        ended = [report.lease.job_id for report in reports]
+        await self.hint_some(self.governed.ended(ended) | self.limited.ended(ended))
         return accepted
 
     async def follow(self, told: Effects) -> None:
@@ -424,3 +473,9 @@ class SqlStore(Store):
 def _queues_due(jobs: Sequence[NewJob]) -> set[str]:
     """Return the queues of the jobs that are due soon."""
     return {job.queue for job in jobs if job.delay < SOON}
+
+
+def joined(one: Assignments, other: Assignments) -> Assignments:
+    """Return the jobs of two claims, and when to come back for more."""
+    known = [each.again_in for each in (one, other) if each.again_in is not None]
+    return Assignments([*one, *other], again_in=min(known, default=None))

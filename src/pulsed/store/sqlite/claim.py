@@ -87,7 +87,7 @@ def _claim_aged(
         level = dict(zip(_LEVEL, walk.level(priority), strict=True))
         picked += yield Statement(s.pick, params | level | {"most": limit})
     best = sorted(picked, key=order)[:limit]
-    rows = yield from _lease(s, leases, best, params, claim.topics)
+    rows = yield from lease(s, leases, best, params, claim.topics)
     return Claimed(sorted(rows, key=order), priorities)
 
 
@@ -99,10 +99,10 @@ def _claim_level(
     topics: Topics,
 ) -> Script[list[Row]]:
     """Lease the due jobs of one priority: pick them, then claim what was picked."""
-    return (yield from _lease(s, leases, (yield Statement(pick, params)), params, topics))
+    return (yield from lease(s, leases, (yield Statement(pick, params)), params, topics))
 
 
-def _lease(
+def lease(
     s: SqliteClaimStatements,
     leases: LeaseStatements,
     rows: Sequence[Row],

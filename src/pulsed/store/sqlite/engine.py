@@ -10,9 +10,10 @@ from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Beat
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import insertion
-from pulsed.store.sql.statement import Rows, Statement, one_column
+from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.sqlite.claim import claim_due
 from pulsed.store.sqlite.dialect import SqliteDialect
+from pulsed.store.sqlite.limited import SqliteLimitedStatements, claim_granted
 from pulsed.store.sqlite.statements import (
     SqliteClaimStatements,
     SqliteLeaseStatements,
@@ -20,7 +21,14 @@ from pulsed.store.sqlite.statements import (
     SqliteSettleStatements,
     SqliteSubmitStatements,
 )
-from pulsed.store.verbs.engine import Claim, Claimed, EndedChildren, Engine, SuccessRow
+from pulsed.store.verbs.engine import (
+    Claim,
+    Claimed,
+    EndedChildren,
+    Engine,
+    KeyGrant,
+    SuccessRow,
+)
 from pulsed.store.verbs.floors import Walk
 from pulsed.store.verbs.script import Script
 
@@ -30,6 +38,7 @@ class SqliteEngine(Engine):
 
     claiming: SqliteClaimStatements
     leases: SqliteLeaseStatements
+    limited: SqliteLimitedStatements
     recovery: SqliteRecoveryStatements
     settling: SqliteSettleStatements
     submission: SqliteSubmitStatements
@@ -39,6 +48,7 @@ class SqliteEngine(Engine):
         super().__init__(dialect)
         self.claiming = SqliteClaimStatements(dialect)
         self.leases = SqliteLeaseStatements(dialect)
+        self.limited = SqliteLimitedStatements(dialect)
         self.recovery = SqliteRecoveryStatements(dialect)
         self.settling = SqliteSettleStatements(dialect)
         self.submission = SqliteSubmitStatements(dialect)
@@ -54,6 +64,13 @@ class SqliteEngine(Engine):
         self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False
     ) -> Script[Claimed]:
         return claim_due(self.claiming, self.leases, claim, limit, walk, suspects=suspects)
+
+    def claim_granted(
+        self, claim: Claim, grants: Sequence[KeyGrant], *, suspects: bool = False
+    ) -> Script[list[Row]]:
+        return claim_granted(
+            self.limited, self.claiming, self.leases, claim, grants, suspects=suspects
+        )
 
     def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
         answers = dict.fromkeys(leases, Beat.LOST)

@@ -58,16 +58,21 @@ class SqliteClaimStatements(ClaimStatements):
             FROM {self.jobs}, {d.rows_of(JOB)} WHERE {self.this_job}"""
 
     def _pick(self, d: Dialect, *, suspects: bool) -> str:
-        length = " + ".join(f"coalesce(length({name}), 0)" for name in LONG_COLUMNS)
-        short = f"{length} <= {LONG_TEXT}"
-        written = {"lease_token": d.next_token, "attempts": "attempts + 1"}
-        written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
-        written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
         floor = self.floor(":l_at", ":l_claimed", ":l_walked")
         elements = d.elements(":names")
         own_topics = f"SELECT e.value FROM {elements} WHERE {is_unpaused(d, 'e.value')}"
         due = self.due("*", own_topics, ":l_priority", floor, ":l_id", suspects=suspects)
-        return f"SELECT json_group_array(json_array({assigned(d, written)})) FROM ({due}) AS due"
+        return f"SELECT json_group_array(json_array({picked_columns(d)})) FROM ({due}) AS due"
+
+
+def picked_columns(d: Dialect) -> str:
+    """Return the columns of a picked job, as after the claim, without its topic's policy."""
+    length = " + ".join(f"coalesce(length({name}), 0)" for name in LONG_COLUMNS)
+    short = f"{length} <= {LONG_TEXT}"
+    written = {"lease_token": d.next_token, "attempts": "attempts + 1"}
+    written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
+    written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
+    return assigned(d, written)
 
 
 class SqliteLeaseStatements(LeaseStatements):

@@ -58,6 +58,7 @@ def _full_scan(
     walk.begin_full_scan()
     levels = yield Statement(engine.claiming.levels, {"queue": wanted.queue})
     found = [priority for priority, *_ in levels if priority is not None]
+    floors.saw_limited = any(limited for _, _, limited, _ in levels)
     walk.reset_floors(found)
     if any(governed for *_, governed in levels) and not wanted.is_governed:
         floors.is_governed = True
@@ -65,7 +66,7 @@ def _full_scan(
         return []
     claimed: list[Row] = []
     suspect: list[Row] = []
-    if any(suspects for _, suspects, _ in levels):
+    if any(suspects for _, suspects, *_ in levels):
         suspect = yield from _claim_suspect(engine, wanted, found)
     if found and limit > len(suspect):
         claimed = yield from _visit(engine, wanted, limit - len(suspect), walk)

@@ -24,6 +24,7 @@ from pulsed.store.sql.families import FamilyStatements
 from pulsed.store.sql.health import HealthStatements
 from pulsed.store.sql.keys import KeyStatements
 from pulsed.store.sql.leases import LeaseStatements
+from pulsed.store.sql.limited import LimitedStatements
 from pulsed.store.sql.operators import OperatorStatements
 from pulsed.store.sql.presence import PresenceStatements
 from pulsed.store.sql.reading import ReadStatements
@@ -70,6 +71,18 @@ class Claimed(NamedTuple):
     visited: list[int]
 
 
+class KeyGrant(NamedTuple):
+    """So many jobs of a key that a claim may have, of one priority: a row of GRANT."""
+
+    key: str
+    priority: int
+    place: int
+    """Of several priorities, the first come first; ``most`` is for all of them."""
+    most: int
+    begun: bool
+    """Only jobs that have started before."""
+
+
 SuccessRow: TypeAlias = tuple[UUID, int, str | None]
 """A run that succeeded: its job, its token and its result, as the batch SUCCESS has them."""
 
@@ -89,6 +102,7 @@ class Engine(ABC):
 
     claiming: ClaimStatements
     leases: LeaseStatements
+    limited: LimitedStatements
     recovery: RecoveryStatements
     settling: SettleStatements
     submission: SubmitStatements
@@ -124,6 +138,15 @@ class Engine(ABC):
         self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False
     ) -> Script[Claimed]:
         """Claim due jobs of all priorities, beginning at the floors of the walk."""
+
+    @abstractmethod
+    def claim_granted(
+        self, claim: Claim, grants: Sequence[KeyGrant], *, suspects: bool = False
+    ) -> Script[list[Row]]:
+        """Claim due jobs of limits' keys, as many of each as were granted.
+
+        The rows have the columns ASSIGNED, and then the key.
+        """
 
     @abstractmethod
     def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:

@@ -84,6 +84,8 @@ class Floors:
         self.clock = clock
         self.by_priority: dict[int, Floor] = {}
         self.scanned_at: float | None = None
+        self.saw_limited = False
+        """Whether the last full scan found that the queue has jobs with a limit."""
         self.full_scan_took = 0.0
         self.last_took = 0.0
         self.is_governed = False

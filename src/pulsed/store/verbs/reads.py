@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -103,7 +103,8 @@ def audit(engine: Engine, slack: float) -> Script[Audit]:
     last_tick = max((tick.at for tick in found), default=None)
     reasonless, overslept = 0, 0
     for place in _shared((yield from _stretches(engine)), MOST_WAITS):
-        [(aimless, come)] = yield Statement(checks.audit_waits, place)
+        waits = checks.audit_limited_waits if place.limited else checks.audit_waits
+        [(aimless, come)] = yield Statement(waits, place.params)
         reasonless, overslept = reasonless + aimless, overslept + come
     [(untold,)] = yield Statement(checks.audit_cascades, params)
     leaseless += unleased
@@ -113,20 +114,38 @@ def audit(engine: Engine, slack: float) -> Script[Audit]:
     )  # fmt: skip
 
 
-def _stretches(engine: Engine) -> Script[list[tuple[str, int]]]:
+class _Stretch(NamedTuple):
+    """A range of an index of claimable jobs, and how many of them a check reads."""
+
+    queue: str
+    priority: int
+    limited: bool
+    """Whether it is the index of jobs with a limit."""
+    most: int = 0
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of a statement."""
+        return {"queue": self.queue, "priority": self.priority, "most": self.most}
+
+
+def _stretches(engine: Engine) -> Script[list[_Stretch]]:
     """Find the queues with claimable jobs, each with its priorities: ranges of the claim index."""
     found = yield Statement(engine.health.queues, {})
-    stretches: list[tuple[str, int]] = []
+    stretches: list[_Stretch] = []
     for queue in [name for (name,) in found if name is not None][:MOST_QUEUES]:
         levels = yield Statement(engine.claiming.levels, {"queue": queue})
-        stretches += [(queue, level) for level, *_ in levels if level is not None]
+        stretches += [_Stretch(queue, each, False) for each, *_ in levels if each is not None]
+        if levels[0][2]:
+            limited = yield Statement(engine.health.limited_levels, {"queue": queue})
+            stretches += [_Stretch(queue, each, True) for (each,) in limited if each is not None]
     return stretches
 
 
-def _shared(stretches: list[tuple[str, int]], most: int) -> list[dict[str, Any]]:
-    """Divide ``most`` jobs among stretches; returns the parameters of a statement for each."""
+def _shared(stretches: list[_Stretch], most: int) -> list[_Stretch]:
+    """Divide ``most`` jobs among stretches."""
     each = max(LEAST_EACH, most // max(1, len(stretches)))
-    return [{"queue": queue, "priority": level, "most": each} for queue, level in stretches]
+    return [stretch._replace(most=each) for stretch in stretches]
 
 
 @verb(VerbKind.READ)
@@ -134,10 +153,13 @@ def backlog(engine: Engine) -> Script[list[Backlog]]:
     """Count the due jobs by queue and topic, the longest due first and up to a bound."""
     backlogs: dict[tuple[str, str], Backlog] = {}
     for place in _shared((yield from _stretches(engine)), SEARCHED):
-        head = yield Statement(engine.health.backlog, place)
-        is_cut = sum(due for _, due, _ in head) == place["most"]
+        health = engine.health
+        head = yield Statement(
+            health.limited_backlog if place.limited else health.backlog, place.params
+        )
+        is_cut = sum(due for _, due, _ in head) == place.most
         for topic, due, oldest in head:
-            key = place["queue"], topic
+            key = place.queue, topic
             new = Backlog(*key, due, engine.dialect.time(oldest), is_cut)
             backlogs[key] = _together(backlogs[key], new) if key in backlogs else new
     in_order = sorted(backlogs.values(), key=lambda one: (one.oldest, one.queue, one.topic))
@@ -178,6 +200,7 @@ def due_queues(engine: Engine, besides: Sequence[str]) -> Script[dict[str, datet
     due = {}
     for queue in others[:MOST_QUEUES]:
         [(oldest,)] = yield Statement(engine.health.oldest_due, {"queue": queue})
-        if oldest is not None:
-            due[queue] = engine.dialect.time(oldest)
+        [(limited,)] = yield Statement(engine.health.oldest_limited_due, {"queue": queue})
+        if known := [each for each in (oldest, limited) if each is not None]:
+            due[queue] = engine.dialect.time(min(known))
     return due

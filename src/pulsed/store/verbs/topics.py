@@ -15,6 +15,13 @@ class Topics:
     """The topics of a claim, and the policies that fill what their jobs left unset."""
 
     def __init__(self, topics: Sequence[TopicPolicy]) -> None:
+        self.rules = {each.topic: each.limit for each in topics if each.limit is not None}
+        """How the keys of topics with a limit are computed. Their jobs are claimed by key; one that
+        lacks its key gets it first."""
+        self.unlimited = self
+        """The topics without a limit."""
+        if self.rules:
+            self.unlimited = Topics([each for each in topics if each.limit is None])
         policies = {topic.topic: _policy(topic) for topic in topics}
         self.names = as_json(list(policies))
         self.as_json = as_json([{"t_topic": name} | fills for name, fills in policies.items()])

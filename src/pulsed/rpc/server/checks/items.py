@@ -20,6 +20,7 @@ from pulsed.handler.options import OPTIONS, checked_due, checked_name, checked_o
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.model.fields import NEW, attributes_of
 from pulsed.model.job import Lease, NewJob, TopicPolicy
+from pulsed.model.limit import LimitRule, checked_limit_key
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
 from pulsed.rpc.messages.columnar import succeeded_of
@@ -40,6 +41,8 @@ that sends heartbeats gains nothing by a longer one; a worker that is gone keeps
 MOST_QUEUES = 200
 MOST_TOPICS = 5_000
 """Of one worker."""
+LONGEST_DEFAULT = 10_000
+"""Characters of the value that a payload leaves out, for the keys of a limit."""
 CERTAINLY_SHORT = MAX_PAYLOAD // 4
 """Characters up to which a text cannot exceed the allowed bytes."""
 _decode = msgspec.json.Decoder().decode
@@ -73,6 +76,8 @@ def new_job(message: Any) -> NewJob:
     checked_option("delay", max(job.delay, 0.0))  # a negative delay means now
     if job.at is not None:
         checked_due("at", job.at)
+    if job.limit_key is not None:
+        checked_limit_key(job.limit_key)
     if job.parent_step is not None:
         check_family(job.parent_step)
     if job.lease is None or job.lease <= LONGEST_LEASE:
@@ -100,6 +105,7 @@ def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
     policies = list({policy.topic: policy for policy in converted_topics}.values())
     for policy in policies:
         checked_name("topic", policy.topic)
+        converted(_limit_of, policy)
         checked_options(
             {
                 "max_attempts": policy.max_attempts,
@@ -111,6 +117,14 @@ def topics_of(messages: Sequence[Any]) -> list[TopicPolicy]:
         msgspec.structs.replace(policy, lease=min(policy.lease, LONGEST_LEASE))
         for policy in policies
     ]
+
+
+def _limit_of(policy: TopicPolicy) -> LimitRule | None:
+    if len(policy.limit_default) > LONGEST_DEFAULT:
+        raise invalid(
+            f"The default of a limit is too long: at most {LONGEST_DEFAULT:,} characters."
+        )
+    return policy.limit
 
 
 def check_worker(message: Any) -> None:
