@@ -16,7 +16,8 @@ from uuid import UUID
 
 from benchmarks.databases import Database
 from pulsed import Pulse
-from pulsed.model.rollup import BUCKETS, COUNTS
+from pulsed.model.buckets import BUCKETS
+from pulsed.model.rollup import COUNTS
 
 DAYS = 7
 QUEUES = ("default", "mail", "billing", "encode", "webhooks", "imports", "reports", "search")

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from pulsed.errors import InvalidOption
+from pulsed.model.buckets import BOUNDS, BUCKETS
 from pulsed.model.rollup import (
-    BOUNDS,
-    BUCKETS,
     DAY,
     HOUR,
     KEPT,

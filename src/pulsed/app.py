@@ -13,21 +13,16 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from pulsed.client.around import CodeAround
-from pulsed.client.audit import AuditLog
 from pulsed.client.job import Client, Job
-from pulsed.client.jobs import Jobs
 from pulsed.client.jobtype import Declaration
 from pulsed.client.one_job import JobId, checked_id
 from pulsed.client.router import JobDecorator, Router
-from pulsed.client.schedule_spec import ScheduleOptions, Target, make_spec
-from pulsed.client.schedules import Schedules
 from pulsed.client.signals import send_signal
-from pulsed.client.stats import Statistics
-from pulsed.client.step_decorator import StepDecorator
 from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
 from pulsed.handler import Handler, Options, Registry, checked_options, encode_by_name, new_job
@@ -35,21 +30,28 @@ from pulsed.handler.options import checked_name
 from pulsed.model.backoff import RetryPolicy, storage_retry
 from pulsed.model.backoff import dequeue_retry as claiming_retry
 from pulsed.model.retention import Retention, checked_retention
-from pulsed.model.schedule import ScheduleSpec
 from pulsed.rpc.open import open_store
-from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
 from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import URL_VARIABLE, StoreSettings
 
+# Imported by what needs them: a module that only declares and enqueues jobs loads faster.
 if TYPE_CHECKING:
+    from pulsed.client.audit import AuditLog
+    from pulsed.client.jobs import Jobs
+    from pulsed.client.schedule_spec import ScheduleOptions, Target
+    from pulsed.client.schedules import Schedules
+    from pulsed.client.stats import Statistics
+    from pulsed.client.step_decorator import StepDecorator
     from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
     from pulsed.engine.worker.processes.messages import Origin
     from pulsed.engine.worker.worker import Exit, Worker, WorkerParts
+    from pulsed.model.schedule import ScheduleSpec
+    from pulsed.store.base import Store
 
 L = TypeVar("L", bound=Callable[..., Any])
-J = TypeVar("J", bound=Target)
+J = TypeVar("J", bound="Target")
 
 log = logging.getLogger("pulsed.app")
 
@@ -126,10 +128,6 @@ class Pulse(CodeAround):
         self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
         self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry, self._arounds)
-        self.jobs = Jobs(self._client, lambda: self._retention)
-        self.audit = AuditLog(self._client)
-        self.stats = Statistics(self._client)
-        self.schedules = Schedules(self._client, self.name, self._declared_schedules)
 
     @classmethod
     def over(cls, store: Store, url: str) -> Pulse:
@@ -137,6 +135,36 @@ class Pulse(CodeAround):
         app = cls(url)
         app._store = store
         return app
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The jobs in the database: read, cancel, retry, delete."""
+        from pulsed.client.jobs import Jobs  # noqa: PLC0415 - when it is used
+
+        return Jobs(self._client, lambda: self._retention)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The schedules in the database."""
+        from pulsed.client.schedules import Schedules  # noqa: PLC0415 - when it is used
+
+        return Schedules(self._client, self.name, self._declared_schedules)
+
+    @cached_property
+    def stats(self) -> Statistics:
+        """Statistics of runs and of enqueued jobs."""
+        from pulsed.client.stats import Statistics  # noqa: PLC0415 - when it is used
+
+        return Statistics(self._client)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """What operators did."""
+        from pulsed.client.audit import AuditLog  # noqa: PLC0415 - when it is used
+
+        return AuditLog(self._client)
 
     # -- declaring ------------------------------------------------------------------------------
 
@@ -152,6 +180,8 @@ class Pulse(CodeAround):
         If you call the function in a job, it runs as a step, like ``ctx.step(function, …)``.
         Anywhere else, and inside another step, it is an ordinary function.
         """
+        from pulsed.client.step_decorator import StepDecorator  # noqa: PLC0415 - not all have steps
+
         return StepDecorator()
 
     def include(self, router: Router, *, prefix: str = "") -> None:
@@ -181,6 +211,8 @@ class Pulse(CodeAround):
         ``app.schedule("report", report.bind(...), cron="0 9 * * *")``. Without the target it is a
         decorator, which you put above ``@app.job``.
         """
+        from pulsed.client.schedule_spec import make_spec  # noqa: PLC0415 - not all have schedules
+
         checked_name("name of the schedule", name)
         if name in self._schedules:
             raise ConfigError(f"The schedule {name!r} is declared twice; give one another name.")
@@ -196,7 +228,11 @@ class Pulse(CodeAround):
         return None
 
     def _declared_schedules(self) -> dict[str, ScheduleSpec]:
-        registry = self.registry
+        registry = self.registry  # loads the modules that declare them
+        if not self._schedules:
+            return {}
+        from pulsed.client.schedule_spec import make_spec  # noqa: PLC0415 - not all have schedules
+
         return {
             name: make_spec(target, options, registry)
             for name, (target, options) in self._schedules.items()

@@ -20,6 +20,7 @@ from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, ProcessCounts
 from pulsed.metrics.load import SHOWN_FOR, LoadMetrics, Loads
 from pulsed.metrics.monitoring import Monitoring
 from pulsed.metrics.probes import Readiness
+from pulsed.model.buckets import BUCKETS
 from pulsed.model.events import (
     JobDeadLettered,
     ListenerChanged,
@@ -28,7 +29,6 @@ from pulsed.model.events import (
     counts_of,
 )
 from pulsed.model.job import Status
-from pulsed.model.rollup import BUCKETS
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store import tokens
 from pulsed.store.base import Store

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -13,7 +14,6 @@ import msgspec
 from pulsed.client.one_job import cancel_one, read_one, retry_one
 from pulsed.client.signals import send_signal
 from pulsed.engine.around import Arounds
-from pulsed.engine.why import explain
 from pulsed.errors import (
     JobCancelled,
     JobFailed,
@@ -23,11 +23,12 @@ from pulsed.errors import (
     checked_seconds,
 )
 from pulsed.handler import Handler, Registry
-from pulsed.model.fields import NEW, ROW, fields_of
 from pulsed.model.job import JobRow, NewJob, Status
 from pulsed.model.lifecycle import TERMINAL
-from pulsed.store.base import Store
 from pulsed.store.blocking import blocking, pause
+
+if TYPE_CHECKING:
+    from pulsed.store.base import Store
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -253,6 +254,8 @@ class Job(Generic[R_co]):
 
     async def _awhy(self) -> str:
         """Return why it has not ended, or that it continues if the reason cannot be read."""
+        from pulsed.engine.why import explain  # noqa: PLC0415 - only for those who waited in vain
+
         store = self._client.store()
         try:
             reasons = explain(self.row, await store.workers(), await store.now())
@@ -333,7 +336,7 @@ def _as_submitted(job: NewJob) -> JobRow:
     Its times come from the timestamp in the job's id; a refresh reads the database's own.
     """
     submitted = datetime.fromtimestamp((job.id.int >> 80) / 1000, UTC)
-    fields = {name: getattr(job, name_there) for name, name_there in _SUBMITTED}
+    fields = {name: getattr(job, name_there) for name, name_there in _submitted_fields()}
     start = max(submitted, job.at or submitted + timedelta(seconds=job.delay))
     if job.expires_at is None and job.expires is not None:
         fields["expires_at"] = start + timedelta(seconds=job.expires)
@@ -347,5 +350,9 @@ def _as_submitted(job: NewJob) -> JobRow:
     )
 
 
-_SUBMITTED = [(field.name, field.attribute(NEW)) for field in fields_of(NEW) if ROW in field.use]
-"""The attributes of a row that its producer sets, and their names in ``NewJob``."""
+@functools.cache
+def _submitted_fields() -> list[tuple[str, str]]:
+    """Return the attributes of a row that its producer sets, and their names in ``NewJob``."""
+    from pulsed.model.fields import NEW, ROW, fields_of  # noqa: PLC0415 - not all read it
+
+    return [(field.name, field.attribute(NEW)) for field in fields_of(NEW) if ROW in field.use]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from pulsed.client.signals import not_found
 from pulsed.errors import DuplicateKey, InvalidOption, InvalidTransition, KeyNotFound
 from pulsed.handler.options import checked_key, checked_name
-from pulsed.model.audit import Operator
-from pulsed.model.bulk import BulkAct
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.lifecycle import LIVING, REPLAYABLE, TERMINAL, is_cancelled
-from pulsed.store.base import Store
+
+if TYPE_CHECKING:
+    from pulsed.model.audit import Operator
+    from pulsed.model.bulk import BulkAct
+    from pulsed.store.base import Store
 
 T = TypeVar("T")
 

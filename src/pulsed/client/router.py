@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from pulsed.client.jobtype import AsyncJobType, Declaration, JobType, SyncJobType
-from pulsed.client.step_decorator import StepDecorator
-from pulsed.engine.context import Context
 from pulsed.errors import ConfigError
 from pulsed.handler import Handler, HandlerOptions
+
+if TYPE_CHECKING:
+    from pulsed.client.step_decorator import StepDecorator
+    from pulsed.engine.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,6 +79,8 @@ class Router:
     @property
     def step(self) -> StepDecorator:
         """Declare a step: ``@router.step`` or ``@router.step(retry=3, ...)``."""
+        from pulsed.client.step_decorator import StepDecorator  # noqa: PLC0415 - not all have steps
+
         return StepDecorator()
 
     def join(self, include: Callable[[Declaration], None]) -> None:

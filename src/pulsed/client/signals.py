@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pulsed.errors import InvalidTransition, JobNotFound
 from pulsed.handler import encode_untyped
 from pulsed.handler.options import checked_name
 from pulsed.model.ids import new_job_id
-from pulsed.model.workflow import Signal
-from pulsed.store.base import Store
+
+if TYPE_CHECKING:
+    from pulsed.store.base import Store
 
 
 async def send_signal(store: Store, job_id: UUID, name: str, payload: Any) -> None:
     """Store a signal for a job that has not ended; it need not be waiting for it yet."""
+    from pulsed.model.workflow import Signal  # noqa: PLC0415 - not all send signals
+
     checked_name("name of a signal", name)
     text = encode_untyped(f"The payload of signal {name!r}", payload)
     # The id is made here, so that a storage retry cannot send it twice.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -11,12 +11,13 @@ from pulsed.engine.around import Around
 from pulsed.engine.enqueuing import enqueuing, publish_enqueued, stored_jobs
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import JobRow, NewJob
-from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking
-from pulsed.store.connections.caller import CallerConnection
-from pulsed.store.connections.sources import resolve
-from pulsed.store.results import Submitted
 from pulsed.store.retrying import has_own_retry
+
+if TYPE_CHECKING:
+    from pulsed.store.base import Store
+    from pulsed.store.connections.caller import CallerConnection
+    from pulsed.store.results import Submitted
 
 
 async def submit(
@@ -34,7 +35,7 @@ async def submit(
     ``fresh_ids``, made for this call, are new: if a retry finds one, then because an attempt whose
     answer was lost has stored it.
     """
-    caller = None if connection is None else await resolve(connection)
+    caller = None if connection is None else await _resolved(connection)
     with enqueuing(arounds, jobs) as ready:
         submitted = await _submit(store, ready, caller)
     if fresh_ids:
@@ -63,6 +64,12 @@ async def _with_holders(
         return rows.get(holders[place]) or structs.replace(job, id=holders[place])
 
     return [standing(place, job) for place, job in enumerate(jobs)]
+
+
+async def _resolved(connection: Any) -> CallerConnection:
+    from pulsed.store.connections.sources import resolve  # noqa: PLC0415 - few have their own
+
+    return await resolve(connection)
 
 
 def _announce(store: Store, jobs: Sequence[NewJob], caller: CallerConnection | None) -> None:

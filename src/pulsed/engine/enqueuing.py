@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -16,7 +17,9 @@ from pulsed.handler.options import checked_option
 from pulsed.model.events import EnqueueCount, JobEnqueued
 from pulsed.model.job import NewJob
 from pulsed.store.event_bus import Events
-from pulsed.store.results import Submitted
+
+if TYPE_CHECKING:
+    from pulsed.store.results import Submitted
 
 
 class OutgoingJob:

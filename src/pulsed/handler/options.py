@@ -6,7 +6,6 @@ checks it again.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -197,6 +196,8 @@ def checked_option(name: str, value: Any) -> Any:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` if there is something similar, or nothing."""
+    import difflib  # noqa: PLC0415 - only for a mistake
+
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 

@@ -11,7 +11,6 @@ the bytes are suspicious.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 import sys
@@ -79,6 +78,8 @@ def encode_untyped(what: str, value: Any) -> str:
     """Encode data for a reader whose type hints are not known here, or that has none."""
     text = encode_payload(what, value)
     if ENCODER.encode(msgspec.json.decode(text)).decode() != text:
+        import json  # noqa: PLC0415 - only if a key may be there twice
+
         json.loads(text, object_pairs_hook=functools.partial(_refuse_twins, what))
     return text
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+from pulsed.model.buckets import buckets_of
 from pulsed.model.events import (
     EnqueueCount,
     JobDeadLettered,
@@ -30,7 +31,7 @@ from pulsed.model.events import (
     RunSuspended,
     StorageRetried,
 )
-from pulsed.model.rollup import Durations, buckets_of
+from pulsed.model.rollup import Durations
 
 MOST_LANES = 200
 """Pairs of a queue and a topic that have labels of their own; ``OTHER`` has the rest."""

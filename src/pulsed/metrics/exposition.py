@@ -27,7 +27,8 @@ from pulsed.metrics.counts import NAMES, ProcessCounts
 from pulsed.metrics.endpoint import Answer
 from pulsed.metrics.load import Loads
 from pulsed.metrics.process import ProcessState
-from pulsed.model.rollup import BOUNDS, Durations
+from pulsed.model.buckets import BOUNDS
+from pulsed.model.rollup import Durations
 from pulsed.version import __version__
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"

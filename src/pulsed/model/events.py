@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulsed.model.rollup import buckets_of
+from pulsed.model.buckets import buckets_of
 
 
 class JobEvent(msgspec.Struct, frozen=True, gc=False):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pulsed.errors import ConfigError
 from pulsed.store import open as databases
-from pulsed.store.base import Store
 from pulsed.store.open import StoreSettings, require
+
+if TYPE_CHECKING:
+    from pulsed.store.base import Store
 
 SCHEMES = ("pulse", "pulses")
 

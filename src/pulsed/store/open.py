@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
-from typing import Literal
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Literal
 
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
-from pulsed.extras import install_command
 from pulsed.model.backoff import RetryPolicy
-from pulsed.store.base import Store
+
+if TYPE_CHECKING:
+    from pulsed.store.base import Store
 
 URL_VARIABLE = "PULSED_URL"
 """The variable with the default database URL of apps and commands."""
@@ -80,6 +78,8 @@ def scratch_settings(url: str, settings: StoreSettings) -> Iterator[StoreSetting
         with scratch_schema(url) as schema:
             yield replace(settings, schema=schema)
         return
+    from pathlib import Path  # noqa: PLC0415 - for tests
+
     path = sqlite_path(url)
     if path is not None and Path(path).exists():
         raise ConfigError(f"{path} exists, and a test would run its jobs: name a new file.")
@@ -107,6 +107,8 @@ def where(url: str) -> str:
 
     Two processes in two directories read ``sqlite:///jobs.db`` as two databases.
     """
+    from pathlib import Path  # noqa: PLC0415 - for display
+
     if url.partition(":")[0].lower() == "sqlite" and (path := sqlite_path(url)) is not None:
         return f"sqlite:///{Path(path).absolute()}"
     return redacted(url)
@@ -123,6 +125,8 @@ def sqlite_path(url: str) -> str | None:
             f"{url!r} has {_slashes(len(rest) - len(name))}: write sqlite:///{name} for a file in "
             f"the current directory, sqlite:////{name} for one in the root directory."
         )
+    from urllib.parse import unquote  # noqa: PLC0415 - at the first use of an app
+
     path = unquote(rest.removeprefix("///"))
     if "?" in path or "\0" in path or path in ("", "/") or path.endswith("/"):
         raise InvalidURL(
@@ -181,8 +185,12 @@ def _hint(url: str) -> str:
 
 def require(url: str, extra: str, *modules: str) -> None:
     """Raise MissingDriver if a package that the URL needs is not installed."""
+    import importlib.util  # noqa: PLC0415 - for drivers
+
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
+        from pulsed.extras import install_command  # noqa: PLC0415 - only to say so
+
         raise MissingDriver(
             f"{redacted(url)!r} needs {' and '.join(missing)}, which "
             f"{'is' if len(missing) == 1 else 'are'} not installed: "

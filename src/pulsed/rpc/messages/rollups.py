@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulsed.model.rollup import BUCKETS, COUNTS, ErrorRollup, Histogram, Rollup, Stats
+from pulsed.model.buckets import BUCKETS
+from pulsed.model.rollup import COUNTS, ErrorRollup, Histogram, Rollup, Stats
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.conversion import Conversion
 from pulsed.rpc.messages.values import instant, maybe, stamp

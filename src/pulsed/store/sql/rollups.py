@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pulsed.model.rollup import BUCKETS, COUNTS
+from pulsed.model.buckets import BUCKETS
+from pulsed.model.rollup import COUNTS
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.prepared import StatementGroup, prepared
 

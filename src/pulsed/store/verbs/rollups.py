@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from pulsed.model.buckets import BUCKETS
 from pulsed.model.rollup import (
-    BUCKETS,
     COUNTS,
     FOLD_AFTER,
     KEPT,
