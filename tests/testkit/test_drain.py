@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from datetime import timedelta
 from typing import Any
@@ -366,3 +367,24 @@ def test_options_are_checked(app: Pulse, sandbox: Sandbox):
     for options in bad:
         with pytest.raises(InvalidOption):
             sandbox.drain(**options)
+
+
+# -- Ctrl-C ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_interrupt_ends_the_drain(app: Pulse, sandbox: Sandbox, is_async: bool):
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    @app.job(topic="work")
+    async def on_the_loop() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        await asyncio.sleep(3600)
+
+    app.job(topic="plain")(interrupt)
+    job = app.enqueue("work" if is_async else "plain")
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.drain(raises=False)
+    expected = (Status.PENDING, 0) if is_async else (Status.RETRYING, 1)
+    assert (job.refresh().status, job.attempts) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsed import Call, Context, Job, Pulse
+from pulsed import Call, Context, Job, Pulse, testing
 
 app = Pulse("sqlite:///jobs.db")
 
@@ -129,3 +129,13 @@ async def workflow(ctx: Context) -> None:
     await ctx.fan_out([(1, 2)])  # E: no call
     await helper("1")  # E: wrong type
     assert number, results
+
+
+def tests() -> None:
+    with testing.override(app) as sandbox:
+        sandbox.drain(crash="at_noon")  # E: no such fault
+        sandbox.drain(skip=True)  # E: unknown option
+        sandbox.clock.advance([7])  # E: no length of time
+        sandbox.assert_enqueued(5)  # E: no job
+        word: str = sandbox.assert_enqueued(add).result()  # E: another type
+    assert word

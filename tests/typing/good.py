@@ -19,6 +19,7 @@ from pulsed import (
     Router,
     Status,
     collect_all,
+    testing,
     threshold,
 )
 from pulsed.client.jobtype import SyncJobType
@@ -229,3 +230,14 @@ def runs() -> None:
     app.include(router, prefix="shop.")
     with app:
         pass
+
+
+async def tests() -> None:
+    with testing.override(app, "sqlite://", clock=testing.Clock()) as sandbox:
+        assert_type(sandbox.assert_enqueued(add, a=1), Job[int])
+        assert_type(sandbox.assert_enqueued("add"), Job[Any])
+        assert_type(sandbox.enqueued(add), list[Job[int]])
+        assert_type(sandbox.drain(until=timedelta(days=1), lose_lease_of=add), list[testing.Ran])
+        assert_type(await sandbox.adrain(crash="after_every_checkpoint"), list[testing.Ran])
+    async with testing.override(app) as other:
+        other.clock.advance("7 days")

@@ -73,8 +73,13 @@ def drain(app: Pulse, **options: Unpack[DrainOptions]) -> list[Ran]:
     arguments = (_in_loop, plan, caller, ended)
     thread = threading.Thread(target=variables.run, args=arguments, name="pulsed-drain")
     thread.start()
-    caller.serve()
-    thread.join()
+    try:
+        caller.serve()
+    except BaseException:  # Ctrl-C while an async handler runs
+        plan.stop()
+        raise
+    finally:
+        thread.join()
     ended.result()
     return plan.result()
 
@@ -98,17 +103,25 @@ class _Plan:
         self._raises = options.get("raises", True)
         self._faults = _faults(options)
         self._drained = _drained(app, options)
+        self._worker: DrainingWorker | None = None
+        self._stopped = False
         slots = options.get("concurrency", 1)
         self._settings: WorkerSettings = {"concurrency": slots, "poll": CANCEL_POLL}
         if queues := options.get("queues"):
             self._settings["queues"] = queues if isinstance(queues, str) else list(queues)
 
+    def stop(self) -> None:
+        """Hand the running jobs back and end; called in another thread."""
+        self._stopped = True
+        if self._worker is not None:
+            self._worker.stop(abort=True)
+
     async def run(self) -> None:
         """Run workers, one after the other, until one ends by itself."""
-        while True:
+        while not self._stopped:
             process = Process(self._app.store, self._faults)
             parts = self._app.worker_parts({**self._settings})
-            worker = DrainingWorker(process, self._drained, self._threads, **parts)
+            self._worker = worker = DrainingWorker(process, self._drained, self._threads, **parts)
             await worker.run()
             if not worker.has_died:
                 return
@@ -124,6 +137,9 @@ class _Plan:
     def result(self) -> list[Ran]:
         """Return the runs, or raise the error of a job that has not recovered."""
         runs = self._drained.runs
+        for ran in runs:
+            if isinstance(ran.error, KeyboardInterrupt):  # it was meant for the test, not its job
+                raise ran.error
         last = {ran.job_id: ran for ran in runs}
         failed = [ran for ran in last.values() if ran.is_failure]
         if failed and self._raises:
