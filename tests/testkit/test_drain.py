@@ -240,6 +240,7 @@ def test_skipping_time_ends_although_schedules_do_not(app: Pulse, sandbox: Sandb
     @app.job
     def later() -> None: ...
 
+    app.enqueue("of_another_app", delay=timedelta(hours=9), unknown=True)
     later.using(delay=timedelta(hours=5)).enqueue()
     assert "later succeeded" in outcomes(sandbox.drain(skip_time=True))
     assert sandbox.clock.now == START + timedelta(hours=5)
@@ -275,12 +276,19 @@ def test_a_job_that_goes_on_for_ever_is_an_error(app: Pulse, sandbox: Sandbox):
         if runs < 25:
             raise Snooze(1) if runs % 2 else RetryAfter(1)
 
+    @app.job
+    def echo() -> None:
+        echo.enqueue()
+
     again.using(max_attempts=100).enqueue()
     with pytest.raises(DrainLimit, match=r"after 11 runs.*again snoozed") as raised:
         sandbox.drain(skip_time=True, limit=10)
     assert "drain(until=…)" in str(raised.value)
     assert runs == 11
     assert len(sandbox.drain(skip_time=True, limit=14)) == 14  # no more than are needed
+    echo.enqueue()
+    with pytest.raises(DrainLimit, match=r"times echo succeeded"):
+        sandbox.drain(limit=30)
 
 
 # -- failures -------------------------------------------------------------------------------------

@@ -92,7 +92,17 @@ def test_a_step_that_is_not_idempotent_is_found(app: Pulse, sandbox: Sandbox, ba
     assert bank.charges["pen"] == 2
 
 
-def test_a_crash_runs_no_code_of_the_handler(app: Pulse, sandbox: Sandbox):
+def drained(sandbox: Sandbox, crash: Crash, *, on_a_loop: bool) -> list[str]:
+    """Drain; if that is on a loop of the test's own, the loop is closed afterwards."""
+
+    async def main() -> list[testing.Ran]:
+        return await sandbox.adrain(crash=crash)
+
+    return outcomes(asyncio.run(main()) if on_a_loop else sandbox.drain(crash=crash))
+
+
+@pytest.mark.parametrize("on_a_loop", [True, False])
+def test_a_crash_runs_no_code_of_the_handler(app: Pulse, sandbox: Sandbox, on_a_loop: bool):
     seen: list[str] = []
 
     @app.job
@@ -104,27 +114,83 @@ def test_a_crash_runs_no_code_of_the_handler(app: Pulse, sandbox: Sandbox):
             seen.append("finally")
 
     work.enqueue()
-    sandbox.drain(crash="after_every_checkpoint")
+    drained(sandbox, "after_every_checkpoint", on_a_loop=on_a_loop)
     assert seen == ["step", "after", "finally"]  # once each: the first run was not unwound
 
 
-async def test_steps_side_by_side_crash_on_the_loop_of_the_test(app: Pulse, sandbox: Sandbox):
-    calls: Counter[str] = Counter()
+@pytest.mark.parametrize("on_a_loop", [True, False])
+def test_what_runs_beside_a_handler_crashes_with_it(app: Pulse, sandbox: Sandbox, on_a_loop: bool):
+    seen: list[str] = []
+    tasks: set[Any] = set()
 
-    async def step(name: str) -> str:
-        calls[name] += 1
-        await asyncio.sleep(0)
-        return name
+    async def quick() -> None:
+        seen.append("quick")
+
+    async def slow() -> None:
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    async def noted(awaitable: Any) -> None:
+        try:
+            await awaitable
+        except BaseException:
+            seen.append("unwound")
+            raise
 
     @app.job
-    async def work(ctx: Context) -> list[str]:
-        return list(await asyncio.gather(*(ctx.step(step, each) for each in "abc")))
+    async def work(ctx: Context) -> None:
+        if not on_a_loop and not seen:
+            tasks.add(asyncio.create_task(noted(asyncio.sleep(3600))))
+        await asyncio.gather(noted(ctx.step(quick)), noted(ctx.step(slow)))
 
-    job = await work.aenqueue()
-    runs = await sandbox.adrain(crash="after_every_checkpoint")
-    assert outcomes(runs)[-1] == "work succeeded"
-    assert "work crashed" in outcomes(runs)
-    assert await job.aresult() == ["a", "b", "c"]
+    work.enqueue()
+    runs = drained(sandbox, "after_every_checkpoint", on_a_loop=on_a_loop)
+    assert runs == ["work crashed", "work crashed", "work succeeded"]
+    assert seen == ["quick"]
+
+
+def test_a_dead_worker_makes_no_calls(app: Pulse, sandbox: Sandbox):
+    seen: list[str] = []
+    crashed = asyncio.Event()
+
+    @app.job
+    async def crashes(ctx: Context) -> None:
+        await ctx.step(abs, -1)
+        crashed.set()
+
+    @app.job
+    async def beside(ctx: Context) -> None:
+        await crashed.wait()
+        seen.append("calls")
+        try:
+            await ctx.aprogress(1)
+        except BaseException:
+            seen.append("unwound")
+            raise
+
+    beside.enqueue()
+    crashes.enqueue()
+    runs = sandbox.drain(crash="after_every_checkpoint", concurrency=2)
+    assert sorted(outcomes(runs)) == [
+        "beside crashed",
+        "beside succeeded",
+        "crashes crashed",
+        "crashes succeeded",
+    ]
+    assert seen == ["calls"] * 2  # also in the dead worker, where it had no answer
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_jobs_beside_a_job_that_crashes_run_again(app: Pulse, sandbox: Sandbox, crash: Crash):
+    @app.job
+    async def work(ctx: Context, n: int) -> int:
+        await asyncio.sleep(0)
+        return await ctx.step(abs, -n)
+
+    jobs = work.enqueue_many([(n,) for n in range(5)])
+    runs = sandbox.drain(crash=crash, concurrency=3)
+    assert [job.result() for job in jobs] == [0, 1, 2, 3, 4]
+    assert outcomes(runs).count("work succeeded") == 5
 
 
 @pytest.mark.parametrize("crash", CRASHES)
@@ -163,7 +229,10 @@ def tx_sandbox(request: pytest.FixtureRequest, app: Pulse, tmp_path: Path) -> It
 
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_step_in_a_transaction_has_its_effect_once(app: Pulse, tx_sandbox: Sandbox, crash: Crash):
+    calls: Counter[str] = Counter()
+
     async def add(conn: Any, n: int) -> None:
+        calls["add"] += 1
         statement = f"INSERT INTO tx_effects VALUES ({n})"
         await (conn.execute(statement) if hasattr(conn, "fetchval") else ran(conn, statement))
 
@@ -200,6 +269,7 @@ def test_a_step_in_a_transaction_has_its_effect_once(app: Pulse, tx_sandbox: San
     runs = tx_sandbox.drain(crash=crash)
     assert job.result() == [1, 2]
     assert outcomes(runs) == ["work crashed"] * 5 + ["work succeeded"]
+    assert calls["add"] == (2 if crash == "after_every_checkpoint" else 4)
 
 
 # -- reports and leases ---------------------------------------------------------------------------

@@ -413,9 +413,6 @@ class Store(Submitter):
     async def check(self) -> Mapping[str, str]:
         """Return the facts that ``doctor`` checks: the database's version, settings, schema."""
 
-    async def leave_loop(self) -> None:
-        """Close what belongs to the running event loop, which is about to end."""
-
     @abstractmethod
     async def aclose(self) -> None:
         """Close the running loop's connections and the blocking ones."""

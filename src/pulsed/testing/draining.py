@@ -126,13 +126,13 @@ class _Plan:
             if not worker.has_died:
                 return
             held = await self._app.store.held(worker.id)
+            worker.note_lost_answers(held)
             await self._app.store.settle([Report(lease, Released()) for lease in held])
 
-    async def leave(self) -> None:
-        """Leave the event loop, which is about to be closed."""
-        if self._faults.crash is not None:  # the tasks of dead workers must not be cancelled now
+    def leave(self) -> None:
+        """Leave the event loop, which is about to be closed and cancels all of its tasks."""
+        if self._faults.crash is not None:
             abandon_all()
-        await self._app.store.leave_loop()
 
     def result(self) -> list[Ran]:
         """Return the runs, or raise the error of a job that has not recovered."""
@@ -154,7 +154,7 @@ def _in_loop(plan: _Plan, caller: CallerThread, ended: Future[None]) -> None:
         try:
             await plan.run()
         finally:
-            await plan.leave()
+            plan.leave()
 
     try:
         ended.set_result(asyncio.run(main()))

@@ -63,7 +63,7 @@ class Process:
 
     async def checkpoint(self, when: Crash, *where: Any) -> None:
         """Die here, if that is asked for and it is the first time at this place."""
-        if self.faults.crash == when and self.faults.strikes(*where):
+        if self.died.is_set() or (self.faults.crash == when and self.faults.strikes(*where)):
             await self.die()
 
     async def die(self) -> NoReturn:

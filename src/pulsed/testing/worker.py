@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Unpack
@@ -19,7 +19,7 @@ from pulsed.engine.worker.run import Run
 from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.engine.worker.worker import Worker, WorkerParts
 from pulsed.errors import DrainLimit
-from pulsed.model.job import FOREVER, Assignment, JobFilter, Status
+from pulsed.model.job import FOREVER, Assignment, JobFilter, Lease, Status
 from pulsed.model.outcome import Outcome, Report
 from pulsed.store.results import Accepted
 from pulsed.testing.clock import Clock
@@ -71,7 +71,8 @@ class DrainingWorker(Worker):
         super().__init__(**parts, threads=threads)
         self._process = process
         self._drained = drained
-        self._errors: dict[Run, BaseException | None] = {}
+        self._reports: dict[Run, tuple[Outcome, BaseException | None]] = {}
+        """The reports that were not answered yet, and what the handlers raised."""
 
     @property
     def has_died(self) -> bool:
@@ -152,15 +153,14 @@ class DrainingWorker(Worker):
         if kept is None or kept is not outcome:
             self._note(run, Ended.LOST)
         else:
-            self._errors[run] = run.error
+            self._reports[run] = kept, run.error
         super()._report(run, kept)
 
     def _settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         for report in reports:
-            if report.run in self._errors:
-                error = self._errors.pop(report.run)
-                ended = report.outcome if report.lease in accepted else Ended.LOST
-                self._note(report.run, ended, error)
+            if report.run in self._reports:
+                outcome, error = self._reports.pop(report.run)
+                self._note(report.run, outcome if report.lease in accepted else Ended.LOST, error)
         super()._settled(reports, accepted)
 
     def _note(self, run: Run, ended: Outcome | Ended, error: BaseException | None = None) -> None:
@@ -176,6 +176,11 @@ class DrainingWorker(Worker):
             for task in {run.task} if flow is None else {run.task, *flow.tasks_beside()}:
                 if task is not None:
                     abandon(task)
+
+    def note_lost_answers(self, held: Collection[Lease]) -> None:
+        """Note the runs whose reports were in flight when it died; ``held`` were not stored."""
+        for run, (outcome, error) in self._reports.items():
+            self._note(run, Ended.CRASHED if run.lease in held else outcome, error)
 
     # -- time -------------------------------------------------------------------------------------
 

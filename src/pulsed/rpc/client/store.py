@@ -386,16 +386,13 @@ class RemoteStore(Store):
         through = {"server": f"pulsed {server.version} at {self.connection.endpoints.current}"}
         return dict(facts.facts) | through
 
-    async def leave_loop(self) -> None:
-        side = self.connection.loops.forget_here()
-        if side is not None:
-            await side.close_streams()
-            for channel in side.channels.take_all():
-                await channel.close()
-
     async def aclose(self) -> None:
         if not is_blocking():
-            await self.leave_loop()
+            side = self.connection.loops.forget_here()
+            if side is not None:
+                await side.close_streams()
+                for channel in side.channels.take_all():
+                    await channel.close()
         self.connection.loops.forget_ended()  # a channel that is dropped closes itself
         for channel in self.connection.blocking.take_all():
             channel.close()

@@ -230,18 +230,13 @@ class PostgresStore(SqlStore, ForkAware):
             "wake_up": "polling" if self._listen_at is None else "LISTEN/NOTIFY",
         }
 
-    async def leave_loop(self) -> None:
+    async def aclose(self) -> None:
         await self._notifier.flush()
-        if (pool := self._loops.forget_here()) is not None:
+        if is_blocking():
+            self._notifier.wait_until_sent()
+        elif (pool := self._loops.forget_here()) is not None:
             await asyncio.to_thread(self._notifier.wait_until_sent)
             await pool.close()
-
-    async def aclose(self) -> None:
-        if is_blocking():
-            await self._notifier.flush()
-            self._notifier.wait_until_sent()
-        else:
-            await self.leave_loop()
         self._threads.close()
         self._connector.hosts.close()
 
