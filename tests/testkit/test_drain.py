@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from datetime import timedelta
@@ -154,6 +155,38 @@ async def test_a_drain_that_is_cancelled_hands_its_job_back(app: Pulse, sandbox:
         await draining
     await job.arefresh()
     assert (job.status, job.attempts) == (Status.PENDING, 0)
+
+
+def test_upkeep_is_done_as_by_a_worker(app: Pulse, sandbox: Sandbox):
+    ran: list[int] = []
+
+    @app.job(max_attempts=1)
+    def work(n: int) -> None:
+        ran.append(n)
+        if ran == [1]:
+            raise ValueError
+
+    late = work.using(expires=60, delay=30).enqueue(2)
+    work.enqueue(1)
+    sandbox.drain(raises=False)
+    sandbox.clock.advance("2 min")
+    assert sandbox.drain() == []
+    assert late.refresh().status is Status.CANCELLED  # it has expired
+    app.jobs.bulk.retry(status="DEAD_LETTERED")
+    assert outcomes(sandbox.drain()) == ["work succeeded"]
+    assert ran == [1, 1]
+
+
+def test_a_handler_for_another_process_runs_in_that_of_the_test(app: Pulse, sandbox: Sandbox):
+    processes: list[int] = []
+
+    @app.job(executor="process")
+    def heavy() -> None:
+        processes.append(os.getpid())
+
+    heavy.enqueue()
+    sandbox.drain()
+    assert processes == [os.getpid()]
 
 
 # -- time -----------------------------------------------------------------------------------------

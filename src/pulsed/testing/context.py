@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pulsed.engine.context import Context
+from pulsed.engine.worker.run import StopReason
 from pulsed.engine.workflow.flow import Workflow
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.waits import checked_span
@@ -39,7 +40,7 @@ class DirectContext(Context):
     def __init__(self, assignment: Assignment, given: _Given, *, cancelled: bool) -> None:
         super().__init__(assignment, cast("Store", given))
         self._given = given
-        self._cancelled = cancelled
+        self._stopped = StopReason.CANCELLED.value if cancelled else None
         self.slept: list[float | datetime] = []
         """What the handler slept for, in seconds, or until."""
         self.reported: list[Any] = given.progress

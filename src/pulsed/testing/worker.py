@@ -67,6 +67,7 @@ class DrainingWorker(Worker):
         **parts: Unpack[WorkerParts],
     ) -> None:
         parts["store"] = process.store
+        parts["origin"] = None  # handlers with executor="process" run here, where the sandbox is
         parts["origin"] = None  # handlers with executor="process" run in this process, too
         super().__init__(**parts, threads=threads)
         self._process = process
@@ -86,14 +87,14 @@ class DrainingWorker(Worker):
         self._workflows.pause = self._pause
         return upkeep
 
-    async def _claim_until_asked_to_stop(self, upkeep: Watchdog) -> None:  # noqa: ARG002
+    async def _claim_until_asked_to_stop(self, upkeep: Watchdog) -> None:
         background = [
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(self._cancel_watch.run(), name="pulsed-cancel"),
         ]
         if self._recorder is not None:
             self._recorder.start()
-        draining = asyncio.create_task(self._drain_all(), name="pulsed-drain")
+        draining = asyncio.create_task(self._drain_all(upkeep), name="pulsed-drain")
         died = asyncio.create_task(self._process.died.wait(), name="pulsed-died")
         stop = asyncio.create_task(self._stop_asked.wait(), name="pulsed-stop")
         try:
@@ -122,15 +123,18 @@ class DrainingWorker(Worker):
         if not draining.cancelled():
             draining.result()
 
-    async def _drain_all(self) -> None:
+    async def _drain_all(self, upkeep: Watchdog) -> None:
         if self.options.schedules and self._declare is not None:
             await self._declare()
-        await self._drain_instant()
+        await self._drain_instant(upkeep)
         while await self._skip_time():
-            await self._drain_instant()
+            await self._drain_instant(upkeep)
 
-    async def _drain_instant(self) -> None:
-        """Run what is due at this instant, and what that makes due."""
+    async def _drain_instant(self, upkeep: Watchdog) -> None:
+        """Do what is due at this instant, and what that makes due."""
+        await upkeep.tick()
+        while await self.store.bulk.advance(self.id) is not None:
+            pass
         before = -1
         while before != self._drained.started:
             self._drained.check_limit()
