@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from pulsed.errors import StorageError
-from pulsed.model.job import Assignment, Status
+from pulsed.model.job import Assignment, Status, WorkerInfo, WorkerRequest
 from pulsed.model.outcome import Failed, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.store.base import Store
@@ -26,7 +26,7 @@ from pulsed.store.verbs import reads
 from tests.support.backends import Backend
 from tests.support.checkpoints import a_family, children_of, send, suspended
 from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run, status_of
-from tests.support.jobs import running, settle, submitted
+from tests.support.jobs import ALICE, running, settle, submitted
 
 
 class TestWorkersAndSchema:
@@ -35,6 +35,28 @@ class TestWorkersAndSchema:
         (worker,) = lines_of(run("workers", PULSED_URL=url))
         assert worker["live"] is True
         assert worker["queues"] == ["default"]
+
+    def test_workers_are_drained_and_stopped(self, url, live):
+        ended = WorkerInfo(id=ALICE, host="web-1", pid=7, queues=("q",), topics=(), slots=1)
+        run_blocking(live.announce(ended))
+        present(live)
+        place = f"{ALICE} web-1:7\n"
+        done = run("workers", "drain", str(ALICE)[:-1], PULSED_URL=url)
+        assert (done.exit_code, done.stdout) == (0, place)
+        assert "asked 1 worker to drain: they finish what runs, and end" in done.stderr
+        assert run("workers", "stop", "--host", "web-1", "--yes", PULSED_URL=url).stdout == place
+        assert run_blocking(live.announce(ended)) is WorkerRequest.STOP
+        everyone = run("workers", "drain", "--all", "--yes", PULSED_URL=url)
+        assert len(everyone.stdout.splitlines()) == 2
+
+    def test_workers_must_be_named_and_exist(self, url, live):
+        present(live)
+        assert run("workers", "drain", "abc", PULSED_URL=url).exit_code == 3
+        assert run("workers", "drain", PULSED_URL=url).exit_code == 2
+        assert "--yes" in run("workers", "stop", "--all", PULSED_URL=url).stderr
+        misplaced = run("workers", "--url", "sqlite:///other.db", "drain", "--all", PULSED_URL=url)
+        assert (misplaced.exit_code, "after 'drain'" in misplaced.stderr) == (2, True)
+        assert {each.request for each in run_blocking(live.workers())} == {None}
 
     def test_queues(self, url, live, monkeypatch):
         assert "no queues" in run("queues", "--format", "table", PULSED_URL=url).stderr

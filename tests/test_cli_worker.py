@@ -67,6 +67,17 @@ class TestSignals:
             assert worker.ended() == 0
         assert job.result(60) == "gone"
 
+    def test_an_operator_drains_it_from_afar_and_its_parent_starts_no_other(self, folder, app):
+        options = ("--processes", "2", "--poll", "50ms", "--tick", "100ms")
+        with Command(folder, "worker", "shop:app", *options, PULSED_URL=app.url) as parent:
+            until(lambda: len(app.workers.list()) == 2)
+            one, other = app.workers.list()
+            app.workers.drain(one.id)
+            parent.said("was asked to end; starting no other")
+            app.workers.stop(other.id)
+            assert parent.ended() == 0
+        assert app.workers.list() == []
+
     def test_the_second_sigterm_hands_the_job_back_and_exits_with_130(self, folder, app):
         job = app.enqueue("wait")
         with Command(folder, "worker", "shop:app", "--poll", "50ms", PULSED_URL=app.url) as worker:

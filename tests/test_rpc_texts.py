@@ -44,6 +44,7 @@ PLAIN: dict[str, Any] = {
     "max_attempts": 3, "lease_seconds": 30.0, "timeout_seconds": 30.0, "factor": 2.0,
     "id_prefix": "01", "id_suffix": "01", "recorder": str(uuid4()), "step_seconds": 60,
     "key_for": "start", "on_duplicate": "return", "fields": "running",
+    "AskWorkersRequest.request": "drain",
 }  # fmt: skip
 """What a request says where any value would not do."""
 A_TIME = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from pulsed import Pulse
-from pulsed.engine.process.supervisor import HEALTHY_AFTER, LONGEST_DELAY, Stage, Supervisor
+from pulsed.engine.process.supervisor import (
+    DISMISSED,
+    HEALTHY_AFTER,
+    LONGEST_DELAY,
+    Stage,
+    Supervisor,
+)
 from tests.support.commands import Command, until
 
 APP = """
@@ -132,6 +138,21 @@ def test_stopping_drains_and_the_worst_code_wins(supervise, code, expected):
     ended(supervisor)
     assert supervisor.tick()
     assert supervisor.exit_code == expected
+
+
+def test_a_child_that_was_asked_to_end_is_not_replaced(supervise):
+    code = f"import os; raise SystemExit({DISMISSED} if os.read(0, 1) == b'x' else 0)"
+    supervisor = supervise(code, processes=2)
+    assert not supervisor.tick()
+    one, other = supervisor.children
+    for child, is_last in ((one, False), (other, True)):
+        child.process.stdin.write(b"x")
+        child.process.stdin.flush()
+        child.process.wait(60)
+        assert supervisor.tick() is is_last
+        assert child.process is None
+        assert supervisor._until_next_start() > 0
+    assert supervisor.exit_code == 0
 
 
 def test_stopping_again_aborts_and_a_third_time_kills(supervise):

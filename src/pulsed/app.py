@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pulsed.client.schedules import Schedules
     from pulsed.client.stats import Statistics
     from pulsed.client.step_decorator import StepDecorator
+    from pulsed.client.workers import Workers
     from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
     from pulsed.engine.worker.processes.messages import Origin
@@ -165,6 +166,13 @@ class Pulse(CodeAround):
         from pulsed.client.audit import AuditLog  # noqa: PLC0415 - when it is used
 
         return AuditLog(self._client)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """The workers of the database: read them, drain them, stop them."""
+        from pulsed.client.workers import Workers  # noqa: PLC0415 - when it is used
+
+        return Workers(self._client)
 
     # -- declaring ------------------------------------------------------------------------------
 

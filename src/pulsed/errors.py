@@ -43,6 +43,7 @@
     │       └── CannotSuspend           in a plain function, a step, or a task of its own
     ├── BulkNotFound (LookupError)        no bulk operation with that id
     ├── ProcessDied                       the process of a job has ended without a report
+    ├── WorkerNotFound (LookupError)      no worker with that id, or not one alone
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     ├── ScheduleChanged                   it was changed concurrently
     ├── DrainLimit                        a test's drain ran too many jobs and did not come to rest
@@ -277,6 +278,10 @@ class BulkNotFound(PulsedError, LookupError):
 
 class ProcessDied(PulsedError):
     """The process of a job ended without a report: it crashed, was killed, or could not start."""
+
+
+class WorkerNotFound(PulsedError, LookupError):
+    """There is no such worker, or there are several."""
 
 
 class ScheduleNotFound(PulsedError, LookupError):

@@ -113,6 +113,7 @@ class World:
             "DeleteJobs": ids,
             "ExpediteJobs": ids,
             "ListWorkers": pb.ListWorkersRequest(),
+            "AskWorkers": pb.AskWorkersRequest(worker_ids=[str(uuid4())], request="drain"),
             "GetBacklog": pb.GetBacklogRequest(),
             "GetRunning": pb.GetRunningRequest(),
             "Audit": pb.AuditRequest(),

@@ -44,6 +44,27 @@ def a_worker(**changes: Any) -> WorkerInfo:
     return WorkerInfo(**known | changes)
 
 
+# -- ends of workers ------------------------------------------------------------------------------
+
+
+async def test_an_operator_drains_or_stops_a_worker_and_a_viewer_cannot(seed, tab, url):
+    await seed.announce(a_worker())
+    assert f"/workers/{ALICE}" in (await tab.get("/workers")).body
+    page = await tab.get(f"/workers/{ALICE}")
+    assert "End host-1:812?" in page.text
+    done = await tab.follow(await tab.post(f"/workers/{ALICE}/drain", back="/workers"))
+    assert "Worker host-1:812 finishes what it runs, and ends." in done.text
+    assert await seed.announce(a_worker()) == "drain"
+    await tab.post(f"/workers/{ALICE}/stop", back="/workers")
+    assert await seed.announce(a_worker()) == "stop"
+    assert [entry.act for entry in await seed.audit_log()] == ["stop worker", "drain worker"]
+    assert (await tab.get(f"/workers/{uuid4()}")).status == 404
+    async with Pulse(url) as app:
+        viewer = viewer_of(app)
+        assert "End…" not in (await viewer.get("/workers")).text
+        assert (await viewer.get(f"/workers/{ALICE}")).status == 403
+
+
 # -- queues ---------------------------------------------------------------------------------------
 
 
@@ -136,7 +157,7 @@ async def test_what_a_worker_says_of_itself_is_text(seed, tab):
     await seed.announce(a_worker(**evil))
     page = await tab.get("/workers")
     assert EVIL not in page.body
-    assert page.body.count(EVIL_SHOWN) == 4
+    assert page.body.count(EVIL_SHOWN) == 5
 
 
 # -- the audit log --------------------------------------------------------------------------------

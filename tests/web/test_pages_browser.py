@@ -51,14 +51,16 @@ async def looks_well(page: Page) -> None:
     await page.emulate_media(color_scheme="light")
 
 
+info: dict[str, Any] = {
+    "queues": ("default", EVIL),
+    "topics": (TOPIC, EVIL),
+    "slots": 4,
+    "version": EVIL,
+}
+
+
 async def busy(seed: SqliteStore) -> None:
     """Have workers, jobs and acts, some of them with evil names."""
-    info: dict[str, Any] = {
-        "queues": ("default", EVIL),
-        "topics": (TOPIC, EVIL),
-        "slots": 4,
-        "version": EVIL,
-    }
     await seed.announce(WorkerInfo(id=ALICE, host="host-1", pid=812, running=2, **info))
     await seed.announce(WorkerInfo(id=uuid4(), host=EVIL, pid=1, state="failing", **info))
     await seed.submit([a_job() for _ in range(5)])
@@ -88,7 +90,15 @@ async def test_queues_workers_and_audit(app: Pulse, seed: SqliteStore, page: Pag
     await row.get_by_text("2 topics").click()
     await looks_well(page)
 
+    await page.get_by_role("link", name="End host-1:812…").click()
+    await looks_well(page)
+    await page.get_by_role("button", name="Drain").click()
+    await expect(page.get_by_text("Worker host-1:812 finishes what it runs")).to_be_visible()
+    await expect(page.get_by_role("row", name="host-1:812")).to_contain_text("was asked to drain")
+    assert await seed.announce(WorkerInfo(id=ALICE, host="host-1", pid=812, **info)) == "drain"
+
     await page.get_by_role("navigation").get_by_role("link", name="Audit").click()
+    await expect(page.get_by_role("row", name="drain worker")).to_contain_text("host-1:812")
     await expect(page.get_by_role("row", name="cancel jobs")).to_contain_text(EVIL)
     await looks_well(page)
     await page.get_by_label("Who").fill("somebody else")

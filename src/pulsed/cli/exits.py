@@ -28,6 +28,7 @@ from pulsed.errors import (
     StorageError,
     StorageFull,
     StorageReadOnly,
+    WorkerNotFound,
 )
 
 DEBUG_VARIABLE = "PULSED_DEBUG"
@@ -66,6 +67,7 @@ _CODES: tuple[tuple[type[PulsedError], Code], ...] = (
     (JobNotFound, Code.NOT_FOUND),
     (ScheduleNotFound, Code.NOT_FOUND),
     (BulkNotFound, Code.NOT_FOUND),
+    (WorkerNotFound, Code.NOT_FOUND),
     (JobFailed, Code.JOB_FAILED),
     (JobCancelled, Code.JOB_FAILED),
 )

@@ -27,7 +27,7 @@ COMMANDS = {
     "stats": "Show how many jobs ran and failed, how long they took, and the errors.",
     "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
     "queues": "Show what is due and running in each queue, and how fast it goes.",
-    "workers": "Show which workers are alive.",
+    "workers": "Show which workers are alive; drain or stop them.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",
 }

@@ -238,6 +238,15 @@ class JobPlace(NamedTuple):
     parent_id: UUID | None
 
 
+class WorkerRequest(StrEnum):
+    """What an operator asks of a worker."""
+
+    DRAIN = "drain"
+    """Claim nothing more, finish what runs, and end."""
+    STOP = "stop"
+    """Hand back what runs, and end."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process as it describes itself to others."""
 
@@ -253,6 +262,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     started_at: datetime | None = None
     last_beat: datetime | None = None
+    request: str | None = None
+    """What an operator has asked of it: a ``WorkerRequest``."""
 
 
 JsonScalar: TypeAlias = str | float | bool | None

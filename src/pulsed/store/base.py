@@ -29,6 +29,7 @@ from pulsed.model.job import (
     Status,
     TopicPolicy,
     WorkerInfo,
+    WorkerRequest,
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, GroupedCounts, Page
@@ -58,7 +59,7 @@ SCHEDULES = ",schedules"
 
 
 CANCELS = ",cancels"
-"""Likewise: cancellation of running jobs was requested."""
+"""Likewise: running jobs are to be cancelled, or workers to end."""
 
 
 class Submitter(ABC):
@@ -190,8 +191,8 @@ class Store(Submitter):
         """Store a run's progress (JSON text); False if the lease is lost."""
 
     @abstractmethod
-    async def announce(self, worker: WorkerInfo) -> None:
-        """Write or refresh a worker's presence row."""
+    async def announce(self, worker: WorkerInfo) -> WorkerRequest | None:
+        """Write or refresh a worker's presence row; returns what was asked of the worker."""
 
     @abstractmethod
     async def retire(self, worker_id: UUID) -> None:
@@ -357,6 +358,12 @@ class Store(Submitter):
         """Read the presence row of one worker."""
         found = [each for each in await self.workers() if each.id == worker_id]
         return found[0] if found else None
+
+    @abstractmethod
+    async def ask_workers(
+        self, ids: Sequence[UUID], request: WorkerRequest, *, by: Operator | None = None
+    ) -> list[WorkerInfo]:
+        """Ask workers to drain or to stop; returns those that there are."""
 
     @abstractmethod
     async def audit(self, *, slack: float) -> Audit:

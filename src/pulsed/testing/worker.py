@@ -68,7 +68,6 @@ class DrainingWorker(Worker):
     ) -> None:
         parts["store"] = process.store
         parts["origin"] = None  # handlers with executor="process" run here, where the sandbox is
-        parts["origin"] = None  # handlers with executor="process" run in this process, too
         super().__init__(**parts, threads=threads)
         self._process = process
         self._drained = drained

@@ -29,7 +29,8 @@ class Role(IntEnum):
     VIEWER = 1
     """See everything but payloads, results and headers."""
     OPERATOR = 2
-    """See those, too; retry, cancel and signal jobs, pause schedules and run them now."""
+    """See those, too; retry, cancel and signal jobs, pause schedules and run them now; drain and
+    stop workers."""
     ADMIN = 3
     """Enqueue, edit and delete."""
 

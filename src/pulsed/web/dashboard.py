@@ -15,7 +15,14 @@ from starlette.types import ASGIApp
 
 from pulsed.app import Pulse
 from pulsed.client.operator import acting_as
-from pulsed.errors import BulkNotFound, JobNotFound, PulsedError, ScheduleNotFound, StorageError
+from pulsed.errors import (
+    BulkNotFound,
+    JobNotFound,
+    PulsedError,
+    ScheduleNotFound,
+    StorageError,
+    WorkerNotFound,
+)
 from pulsed.model.audit import Operator
 from pulsed.web.access import Access, Local, Visitor
 from pulsed.web.guard import SAFE_METHODS, Guard, read_form
@@ -86,7 +93,7 @@ async def _answered(call: PageCall, page: PageRoute) -> Response:
     """Return an endpoint's answer, or a page about what went wrong."""
     try:
         answer = await page.endpoint(call)
-    except (JobNotFound, ScheduleNotFound, BulkNotFound) as error:
+    except (JobNotFound, ScheduleNotFound, BulkNotFound, WorkerNotFound) as error:
         return await _error_page(call, 404, str(error))
     except StorageError as error:
         return PlainTextResponse(f"The database cannot be reached: {error}\n", 503)

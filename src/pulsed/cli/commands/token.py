@@ -30,7 +30,8 @@ examples:
 \b
 roles:
   read      read jobs, workers and schedules, and change nothing
-  operate   the same, and retry, cancel and signal jobs, pause and run schedules
+  operate   the same, and retry, cancel and signal jobs, pause and run schedules,
+            drain and stop workers
   produce   enqueue, read and cancel jobs
   work      run jobs
   admin     everything, schedules included

@@ -24,7 +24,7 @@ from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.cli.options.working import GIVEN, Forwarding, working_options
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.engine.process.event_loop import run as run_loop
-from pulsed.engine.process.supervisor import ABORT, Supervisor
+from pulsed.engine.process.supervisor import ABORT, DISMISSED, Supervisor
 from pulsed.engine.worker.options import WorkerSettings
 from pulsed.engine.worker.worker import Worker
 from pulsed.metrics.monitoring import Monitoring
@@ -122,7 +122,10 @@ async def _run(
         if commands is not None:
             _obey_supervisor(worker, commands)
         async with monitoring.of_worker(worker):
-            return (await worker.run(handle_signals=True)).value
+            ended = await worker.run(handle_signals=True)
+        if worker.request is None:
+            return ended.value
+        return 0 if commands is None else DISMISSED
 
 
 def _own_stdin() -> int:

@@ -32,6 +32,8 @@ HEALTHY_AFTER = 60.0
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 UNUSABLE = 2
 """The exit code for wrong usage: if no child has been healthy yet, none will be."""
+DISMISSED = 79
+"""The exit code of a child that an operator has asked to end: it is not replaced."""
 POLL_INTERVAL = 1.0
 """Seconds between two ticks at most."""
 
@@ -62,6 +64,7 @@ class WorkerProcess:
         self.start_at = 0.0
         self.quick_deaths = 0
         self.told = Stage.WORKING
+        self.is_dismissed = False
 
     def died(self, now: float) -> float:
         """Record a death; returns the backoff before the next start, in seconds."""
@@ -126,10 +129,10 @@ class Supervisor:
         for child in self.children:
             self._notice_death(child)
         if self.stage is Stage.WORKING:
-            for child in self.children:
+            for child in self.wanted:
                 if child.process is None and child.start_at <= self._clock():
                     self._start(child)
-            return False
+            return not self.wanted
         for child in self.alive:
             self._tell(child)
         return not self.alive
@@ -138,6 +141,11 @@ class Supervisor:
     def alive(self) -> list[WorkerProcess]:
         """The children whose process runs."""
         return [child for child in self.children if child.process is not None]
+
+    @property
+    def wanted(self) -> list[WorkerProcess]:
+        """The children that run, or will be started: all that no operator has dismissed."""
+        return [child for child in self.children if not child.is_dismissed]
 
     @property
     def exit_code(self) -> int:
@@ -166,6 +174,10 @@ class Supervisor:
         with contextlib.suppress(OSError):
             child.process.stdin.close()
         child.process = None
+        if code == DISMISSED:
+            child.is_dismissed = True
+            log.info("process %d (pid %d) was asked to end; starting no other", child.number, pid)
+            return
         if self.stage is not Stage.WORKING:
             self._codes.append(_exit_code(code))
             return
@@ -210,7 +222,7 @@ class Supervisor:
         self._signalled_at.append(self._clock())
 
     def _until_next_start(self) -> float:
-        waits = [child.start_at - self._clock() for child in self.children if not child.process]
+        waits = [child.start_at - self._clock() for child in self.wanted if not child.process]
         return max(0.0, min([POLL_INTERVAL, *waits]))
 
     @contextlib.contextmanager

@@ -25,7 +25,7 @@ from pulsed.model.events import (
     RunHandedBack,
     counts_of,
 )
-from pulsed.model.job import Status, WorkerInfo
+from pulsed.model.job import Status, WorkerInfo, WorkerRequest
 from pulsed.model.outcome import LEASE_ERROR
 from pulsed.store.base import Store
 from pulsed.store.results import Expired, Reaped
@@ -57,12 +57,14 @@ class Watchdog:
         tick: float,
         describe: Callable[[], WorkerInfo] | None = None,
         on_ended: Callable[[Sequence[RunFinished | JobExpired]], None] | None = None,
+        on_request: Callable[[WorkerRequest], None] = lambda _: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._tick = tick
         self._describe = describe
         self._on_ended = on_ended
+        self._on_request = on_request
         self._now = now
         """The time of its events."""
         self._unserved = UnservedQueues(store)
@@ -84,7 +86,9 @@ class Watchdog:
         self._is_behind = False
         try:
             if self._describe is not None:
-                await self._store.announce(self._describe())
+                request = await self._store.announce(self._describe())
+                if request is not None:
+                    self._on_request(request)
         finally:  # recovery must not depend on the announcement
             reaped = await reap(self._store)
             if reaped:

@@ -43,6 +43,7 @@ from pulsed.engine.worker.options import WorkerOptions
 from pulsed.engine.worker.processes.messages import Origin
 from pulsed.engine.worker.processes.origin import refuse_while_loading
 from pulsed.engine.worker.processes.pool import ProcessOptions, ProcessPool
+from pulsed.engine.worker.request_watch import RequestWatch
 from pulsed.engine.worker.run import Run, StopReason
 from pulsed.engine.worker.run_events import RunEvents
 from pulsed.engine.worker.runs import Runner
@@ -52,7 +53,7 @@ from pulsed.engine.workflow.shared import Workflows
 from pulsed.errors import ConfigError, StorageError, TransientStorageError
 from pulsed.handler import Registry
 from pulsed.model.control import ControlScope
-from pulsed.model.job import Assignment, Lease, WorkerInfo
+from pulsed.model.job import Assignment, Lease, WorkerInfo, WorkerRequest
 from pulsed.model.outcome import Beat, Failed, Outcome, Released, Report
 from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
 from pulsed.store.results import Accepted
@@ -124,6 +125,8 @@ class Worker:
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._exit = Exit.DRAINED
+        self.request: WorkerRequest | None = None
+        """What an operator has asked of it; then its process should not be replaced."""
         self._loop_thread: int | None = None
 
     @property
@@ -172,6 +175,13 @@ class Worker:
         self._stop_asked.set()
         if abort:
             self._abort_asked.set()
+
+    def obey(self, request: WorkerRequest) -> None:
+        """Do what an operator asks: drain, or stop. Asked again, it does nothing more."""
+        if request is not self.request:
+            log.info("worker %s was asked to %s", self.id, request)
+            self.request = request
+            self.stop(abort=request is WorkerRequest.STOP)
 
     def _process_pool(self) -> ProcessPool | None:
         """Return the processes for handlers that want one; without an app, they run here."""
@@ -231,6 +241,7 @@ class Worker:
         self._cancel_watch = CancelWatch(
             self.store, self.id, poll=options.poll, runs=self._runner.by_lease
         )
+        self._request_watch = RequestWatch(self.store, self.id, self.obey)
         self._workflows = Workflows(self.store, self.registry, self._arounds)
         self._scheduler = Scheduler(
             self.store, declare=self._declare, limits=self.registry.limit_rules()
@@ -241,6 +252,7 @@ class Worker:
             tick=self._tick(),
             describe=self.describe,
             on_ended=self._recorder.count if self._recorder else None,
+            on_request=self.obey,
             now=self._clock.now,
         )
 
@@ -254,6 +266,7 @@ class Worker:
             asyncio.create_task(self._settler.run(), name="pulsed-settle"),
             asyncio.create_task(upkeep.run(), name="pulsed-upkeep"),
             asyncio.create_task(self._cancel_watch.run(), name="pulsed-cancel"),
+            asyncio.create_task(self._request_watch.run(), name="pulsed-request"),
             asyncio.create_task(self._clock.run(), name="pulsed-clock"),
         ]
         if self.options.schedules:
@@ -297,6 +310,7 @@ class Worker:
         self._claimer.wake()
         self._scheduler.wake()
         self._cancel_watch.wake()
+        self._request_watch.wake()
 
     # -- runs -----------------------------------------------------------------------------------
 

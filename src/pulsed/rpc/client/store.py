@@ -26,6 +26,7 @@ from pulsed.model.job import (
     Status,
     TopicPolicy,
     WorkerInfo,
+    WorkerRequest,
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, GroupedCounts, Page
@@ -191,8 +192,9 @@ class RemoteStore(Store):
         request = pb.ProgressRequest(lease=to.lease_message(lease), progress=progress)
         return bool((await self.connection.call("Progress", request)).accepted)
 
-    async def announce(self, worker: WorkerInfo) -> None:
-        await self.connection.call("RegisterWorker", to.worker_message(worker))
+    async def announce(self, worker: WorkerInfo) -> WorkerRequest | None:
+        answer = await self.connection.call("RegisterWorker", to.worker_message(worker))
+        return WorkerRequest(answer.request) if answer.request in set(WorkerRequest) else None
 
     async def retire(self, worker_id: UUID) -> None:
         await self._claims.retire(worker_id)
@@ -351,6 +353,15 @@ class RemoteStore(Store):
         )
         answer = await self.connection.call("ListAuditLog", request)
         return [to_audit.entry_of(message) for message in answer.entries]
+
+    async def ask_workers(
+        self, ids: Sequence[UUID], request: WorkerRequest, *, by: Operator | None = None
+    ) -> list[WorkerInfo]:
+        asking = pb.AskWorkersRequest(
+            worker_ids=map(str, ids), request=request, operator=to_audit.operator_message(by)
+        )
+        answer = await self.connection.call("AskWorkers", asking)
+        return [to.worker_of(message) for message in answer.workers]
 
     async def workers(self) -> list[WorkerInfo]:
         answer = await self.connection.call("ListWorkers", pb.ListWorkersRequest())

@@ -561,7 +561,7 @@ class JobActs(_message.Message):
     def __init__(self, acts: _Optional[_Iterable[_Union[JobActs.Act, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "pid", "queues", "topics", "slots", "running", "stuck", "state", "version", "started_at", "last_beat")
+    __slots__ = ("id", "host", "pid", "queues", "topics", "slots", "running", "stuck", "state", "version", "started_at", "last_beat", "request")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -574,6 +574,7 @@ class Worker(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     LAST_BEAT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     pid: int
@@ -586,11 +587,22 @@ class Worker(_message.Message):
     version: str
     started_at: _timestamp_pb2.Timestamp
     last_beat: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., stuck: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_beat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    request: str
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., stuck: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_beat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., request: _Optional[str] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class AskWorkersRequest(_message.Message):
+    __slots__ = ("worker_ids", "request", "operator")
+    WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    worker_ids: _containers.RepeatedScalarFieldContainer[str]
+    request: str
+    operator: Operator
+    def __init__(self, worker_ids: _Optional[_Iterable[str]] = ..., request: _Optional[str] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
     __slots__ = ("workers",)
@@ -1090,8 +1102,10 @@ class ProgressResponse(_message.Message):
     def __init__(self, accepted: bool = ...) -> None: ...
 
 class RegisterWorkerResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    def __init__(self, request: _Optional[str] = ...) -> None: ...
 
 class RetireWorkerRequest(_message.Message):
     __slots__ = ("worker_id",)

@@ -49,6 +49,7 @@ VERBS = {
     "DeleteJobs": "delete",
     "ExpediteJobs": "expedite",
     "ListWorkers": "workers",
+    "AskWorkers": "ask_workers",
     "GetBacklog": "backlog",
     "GetRunning": "running",
     "Audit": "audit",

@@ -48,6 +48,7 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "DeleteJobs": ADMIN,
     "ExpediteJobs": ADMIN,
     "ListWorkers": READ,
+    "AskWorkers": OPERATE,
     "GetBacklog": READ,
     "GetRunning": READ,
     "Audit": READ,
@@ -117,8 +118,8 @@ ROLES: dict[str, frozenset[TokenRole]] = {
 
 WHOLE_DATABASE = frozenset(
     {
-        "ListWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog", "CheckDatabase",
-        "Watchdog", "ListDueSchedules", "FireSchedules", "SetScheduleError",
+        "ListWorkers", "AskWorkers", "GetBacklog", "GetRunning", "Audit", "ListAuditLog",
+        "CheckDatabase", "Watchdog", "ListDueSchedules", "FireSchedules", "SetScheduleError",
         "TakeTurn", "PruneJobs", "PruneSchedules", "CountPrunable", "Cascade",
         "ExpireJobs", "FoldStats",
     }

@@ -59,8 +59,9 @@ class Applied(NamedTuple):
 # Code from before 14 claims from queues that are paused, and beyond their limits.
 # Code from before 15 claims jobs beyond their limits.
 # Code from before 16 does not write the tags of its jobs where they are found.
+# Code from before 17 does not learn that its worker is to drain or to stop.
 # Code from before 18 starts jobs that have expired.
-OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6, 11: 6, 13: 6}
+OLDEST_CODE = {1: 1, 2: 1, 3: 1, 4: 1, 7: 6, 8: 6, 9: 6, 10: 6, 11: 6, 13: 6, 17: 6}
 
 
 @cache

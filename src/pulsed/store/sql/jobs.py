@@ -27,7 +27,9 @@ ENDED_COLUMNS = "id, status, parent_id, watched"
 FAILURE_COLUMNS = "job_id, lease_token, attempt, worker_id, started_at, ended_at, error, traceback"
 
 WORKER_COLUMNS = """id, host, pid, queues::text, topics::text, slots, running, stuck, state,
-    version, started_at, last_beat"""
+    version, started_at, last_beat, request"""
+
+WORKER = "worker_id uuid"
 
 REPORT = """job_id uuid, token bigint, worker uuid, kind text, outcome_result text, error text,
     delay float8, final bool"""

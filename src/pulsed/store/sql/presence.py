@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsed.store.sql.dialect import Dialect
-from pulsed.store.sql.jobs import WORKER_COLUMNS
+from pulsed.store.sql.jobs import WORKER, WORKER_COLUMNS
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
 
@@ -12,14 +12,23 @@ class PresenceStatements(StatementGroup):
 
     @prepared()
     def announce(self, d: Dialect) -> str:
-        """Write a worker's row, or refresh it."""
+        """Write a worker's row, or refresh it; returns what was asked of the worker."""
         return f"""INSERT INTO {d.workers} (id, host, pid, queues, topics, slots, running, stuck,
                 state, version, started_at, last_beat)
             VALUES (:worker::uuid, :host::text, :pid::int, :queues::json, :topics::json,
                 :slots::int, :running::int, :stuck::int, :state::text, :version::text,
                 {d.now}, {d.now})
             ON CONFLICT (id) DO UPDATE SET running = excluded.running, stuck = excluded.stuck,
-                state = excluded.state, last_beat = excluded.last_beat"""
+                state = excluded.state, last_beat = excluded.last_beat
+            RETURNING request"""
+
+    @prepared(WORKER)
+    def ask(self, d: Dialect) -> str:
+        """Ask workers to drain or to stop. One that was asked to stop still is to stop."""
+        return f"""UPDATE {d.workers} AS w SET
+                request = CASE WHEN w.request = 'stop' THEN 'stop' ELSE :request::text END
+            FROM {d.rows_of(WORKER)} WHERE {d.same_id("w.id", "r.worker_id")}
+            RETURNING {WORKER_COLUMNS}"""
 
     @prepared()
     def retire(self, d: Dialect) -> str:

@@ -25,6 +25,7 @@ from pulsed.model.job import (
     Status,
     TopicPolicy,
     WorkerInfo,
+    WorkerRequest,
 )
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, GroupedCounts, Page
@@ -328,8 +329,8 @@ class SqlStore(Store):
     async def set_progress(self, lease: Lease, progress: str) -> bool:
         return await self.run(heartbeat.set_progress(self.engine, lease, progress))
 
-    async def announce(self, worker: WorkerInfo) -> None:
-        await self.run(workers.announce(self.engine, worker))
+    async def announce(self, worker: WorkerInfo) -> WorkerRequest | None:
+        return await self.run(workers.announce(self.engine, worker))
 
     async def retire(self, worker_id: UUID) -> None:
         await self.run(workers.retire(self.engine, worker_id))
@@ -434,6 +435,17 @@ class SqlStore(Store):
             self.engine, limit=limit, since=since, until=until, before=before, actor=actor
         )
         return await self.run(verb)
+
+    async def ask_workers(
+        self, ids: Sequence[UUID], request: WorkerRequest, *, by: Operator | None = None
+    ) -> list[WorkerInfo]:
+        def done(asked: list[WorkerInfo]) -> ActResult:
+            return ActResult(len(asked), ", ".join(f"{each.host}:{each.pid}" for each in asked))
+
+        verb = workers.ask_workers(self.engine, ids, request)
+        asked = await self.act(verb, by, f"{request} worker", done)
+        await self.hint_some({CANCELS} if asked else set())
+        return asked
 
     async def workers(self) -> list[WorkerInfo]:
         return await self.run(workers.workers(self.engine))

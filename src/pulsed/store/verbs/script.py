@@ -91,6 +91,7 @@ ACTIONS = {
     "about_to_wait": "waiting for a job",
     "add_children": "a fan-out",
     "announce": "a worker's presence",
+    "ask_workers": "asking workers to end",
     "audit": "checking all jobs",
     "audit_log": "reading the audit log",
     "backlog": "counting due jobs",

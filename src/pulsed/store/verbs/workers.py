@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
-from pulsed.model.job import WorkerInfo
+from pulsed.model.job import WorkerInfo, WorkerRequest
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import as_json
-from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import read_all
-from pulsed.store.verbs.script import Script, Verb, VerbKind
+from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 
-def announce(engine: Engine, worker: WorkerInfo) -> Verb[None]:
-    """Write or refresh a presence row."""
+def announce(engine: Engine, worker: WorkerInfo) -> Verb[WorkerRequest | None]:
+    """Write or refresh a presence row; returns what an operator has asked of the worker."""
     params = {
         "worker": worker.id,
         "host": worker.host,
@@ -27,19 +28,27 @@ def announce(engine: Engine, worker: WorkerInfo) -> Verb[None]:
         "state": worker.state,
         "version": worker.version,
     }
-    return _write("announce", Statement(engine.presence.announce, params))
+
+    def script() -> Script[WorkerRequest | None]:
+        [(request,)] = yield Statement(engine.presence.announce, params)
+        return None if request is None else WorkerRequest(request)
+
+    return Verb("announce", VerbKind.SINGLE, script)
 
 
-def retire(engine: Engine, worker_id: UUID) -> Verb[None]:
+@verb(VerbKind.SINGLE)
+def retire(engine: Engine, worker_id: UUID) -> Script[None]:
     """Remove a presence row."""
-    return _write("retire", Statement(engine.presence.retire, {"worker": worker_id}))
+    yield Statement(engine.presence.retire, {"worker": worker_id})
 
 
-def _write(name: str, statement: Statement) -> Verb[None]:
-    def script() -> Script[None]:
-        yield statement
-
-    return Verb(name, VerbKind.SINGLE, script)
+@verb(VerbKind.TRANSACTION)
+def ask_workers(
+    engine: Engine, ids: Sequence[UUID], request: WorkerRequest
+) -> Script[list[WorkerInfo]]:
+    """Ask workers to end; returns those that there are."""
+    statement = Statement(engine.presence.ask, {"request": request.value}, one_column(ids))
+    return decode.worker.all(engine.dialect, (yield statement))
 
 
 def workers(engine: Engine) -> Verb[list[WorkerInfo]]:

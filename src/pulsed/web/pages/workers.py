@@ -10,8 +10,9 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
+from pulsed.client.workers import ask, choose
 from pulsed.engine.why import SILENT_AFTER, is_live
-from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
+from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo, WorkerRequest
 from pulsed.web.site import PageCall
 from pulsed.wording import counted, format_duration
 
@@ -102,4 +103,34 @@ def _reason(worker: WorkerInfo, state: str) -> str:
         return "It cannot claim jobs: its log says why."
     if worker.stuck:
         return f"{stuck}: restart it."
-    return "It finishes what it runs and takes nothing new." if state == "draining" else ""
+    if state == "draining":
+        return "It finishes what it runs and takes nothing new."
+    return f"It was asked to {worker.request}, and has not answered yet." if worker.request else ""
+
+
+# -- acts -----------------------------------------------------------------------------------------
+
+
+async def confirm_end(call: PageCall) -> Response:
+    """Ask how to end a worker."""
+    (worker,) = await choose(call.app.store, [call.path("id")], None, everywhere=False)
+    await call.site.summary()
+    return await call.page("worker_end.html", worker=worker)
+
+
+async def drain(call: PageCall) -> Response:
+    """Let a worker finish what it runs, and end."""
+    return await _ask(call, WorkerRequest.DRAIN, "finishes what it runs, and ends")
+
+
+async def stop(call: PageCall) -> Response:
+    """Let a worker hand back what it runs, and end."""
+    return await _ask(call, WorkerRequest.STOP, "hands back what it runs, and ends")
+
+
+async def _ask(call: PageCall, request: WorkerRequest, then: str) -> Response:
+    store = call.app.store
+    chosen = await choose(store, [call.path("id")], None, everywhere=False)
+    await ask(store, chosen, request)
+    (worker,) = chosen
+    return call.done(f"Worker {worker.host}:{worker.pid} {then}.", call.back("/workers"))

@@ -19,7 +19,7 @@ from pulsed.handler import Registry, checked_options, clean_text
 from pulsed.handler.options import OPTIONS, checked_due, checked_name, checked_option
 from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.model.fields import NEW, attributes_of
-from pulsed.model.job import Lease, NewJob, TopicPolicy
+from pulsed.model.job import Lease, NewJob, TopicPolicy, WorkerRequest
 from pulsed.model.limit import LimitRule, checked_limit_key
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
@@ -41,6 +41,8 @@ that sends heartbeats gains nothing by a longer one; a worker that is gone keeps
 MOST_QUEUES = 200
 MOST_TOPICS = 5_000
 """Of one worker."""
+MOST_ASKED = 1_000
+"""Workers that one request asks to end."""
 LONGEST_DEFAULT = 10_000
 """Characters of the value that a payload leaves out, for the keys of a limit."""
 CERTAINLY_SHORT = MAX_PAYLOAD // 4
@@ -134,9 +136,20 @@ def check_worker(message: Any) -> None:
         raise invalid(f"{len(message.topics):,} topics are too many: at most {MOST_TOPICS:,}.")
     for topic in message.topics:
         checked_name("topic", topic)
-    for what in ("host", "state", "version"):
+    for what in ("host", "state", "version", "request"):
         if text := getattr(message, what):
             checked_name(f"{what} of a worker", text)
+
+
+def asked_workers(message: Any) -> tuple[list[UUID], WorkerRequest]:
+    """Return which workers are asked, and for what."""
+    if not 1 <= len(message.worker_ids) <= MOST_ASKED:
+        raise invalid(f"worker_ids must be 1 to {MOST_ASKED:,}, not {len(message.worker_ids):,}.")
+    try:
+        request = WorkerRequest(message.request)
+    except ValueError:
+        raise invalid(f"request must be drain or stop, not {message.request!r:.100}.") from None
+    return [job_id_of(each) for each in message.worker_ids], request
 
 
 def lease(message: Any) -> Lease:

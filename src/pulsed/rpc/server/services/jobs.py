@@ -165,6 +165,13 @@ class JobService:
         workers = await self._store.workers()
         return pb.ListWorkersResponse(workers=map(to.worker_message, workers))
 
+    async def ask_workers(
+        self, request: pb.AskWorkersRequest, caller: Caller
+    ) -> pb.ListWorkersResponse:
+        ids, what = checks.asked_workers(request)
+        workers = await self._store.ask_workers(ids, what, by=operator_of(request, caller))
+        return pb.ListWorkersResponse(workers=map(to.worker_message, workers))
+
     async def get_backlog(
         self, request: pb.GetBacklogRequest, caller: Caller
     ) -> pb.GetBacklogResponse:

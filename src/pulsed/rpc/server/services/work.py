@@ -98,8 +98,7 @@ class WorkService:
         checks.check_worker(request)
         caller.check_topics_and_queues(request.topics, request.queues)
         await self._scopes.check_worker(checks.job_id_of(request.id), caller)
-        await self._store.announce(to.worker_of(request))
-        return pb.RegisterWorkerResponse()
+        return pb.RegisterWorkerResponse(request=await self._store.announce(to.worker_of(request)))
 
     async def retire_worker(
         self, request: pb.RetireWorkerRequest, caller: Caller
