@@ -48,7 +48,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "submit_group",
             "workflows",
         },
-        {"retrying"},
+        {"encoded", "retrying"},
         {"sql"},
         {"verbs"},
         {"migrations"},

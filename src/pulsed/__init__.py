@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pulsed.engine.workflow.fan_out import FanOut
     from pulsed.engine.workflow.steps import StepCall
     from pulsed.errors import (
+        CodecError,
         DuplicateKey,
         FanOutFailed,
         InvalidJob,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         WorkflowError,
     )
     from pulsed.handler import Call
+    from pulsed.handler.envelope import CodecContext, TextCodec
     from pulsed.model.backoff import Backoff, RetryPolicy
     from pulsed.model.job import Status
     from pulsed.model.limit import Limit
@@ -64,6 +66,7 @@ _HOMES = {
     "pulsed.engine.workflow.fan_out": ("FanOut",),
     "pulsed.engine.workflow.steps": ("StepCall",),
     "pulsed.errors": (
+        "CodecError",
         "DuplicateKey",
         "FanOutFailed",
         "InvalidJob",
@@ -83,10 +86,12 @@ _HOMES = {
         "SignalTimeout",
         "Snooze",
         "StepFailed",
+        "TextCodec",
         "WaitTimeout",
         "WorkflowError",
     ),
     "pulsed.handler": ("Call",),
+    "pulsed.handler.envelope": ("CodecContext", "TextCodec"),
     "pulsed.model.job": ("Status",),
     "pulsed.model.limit": ("Limit",),
     "pulsed.model.rate": ("Rate",),
@@ -102,6 +107,8 @@ _MODULES = ("errors", "testing")
 __all__ = [
     "Backoff",
     "Call",
+    "CodecContext",
+    "CodecError",
     "Context",
     "DuplicateKey",
     "FanOut",
@@ -137,6 +144,7 @@ __all__ = [
     "Status",
     "StepCall",
     "StepFailed",
+    "TextCodec",
     "WaitTimeout",
     "WorkflowError",
     "__version__",

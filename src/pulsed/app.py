@@ -26,6 +26,7 @@ from pulsed.client.signals import send_signal
 from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
 from pulsed.handler import Handler, Options, Registry, checked_options, encode_by_name, new_job
+from pulsed.handler.envelope import TextCodec
 from pulsed.handler.options import checked_name
 from pulsed.model.backoff import RetryPolicy, storage_retry
 from pulsed.model.backoff import dequeue_retry as claiming_retry
@@ -74,6 +75,8 @@ class Pulse(CodeAround):
             those of claims as well unless you give ``dequeue_retry``.
         retry_attempts: A shorthand for the default ``retry`` with this number of attempts.
         dequeue_retry: How claims are retried; by default, with a longer backoff.
+        codec: Encodes what your code writes (arguments, results, steps, signals, progress, errors)
+            before it is stored, and decodes it again: encryption. See ``TextCodec``.
         migrate: Create or update the tables at first use.
         synchronous: SQLite: NORMAL is faster, but a power failure may undo the last commits.
         schema: PostgreSQL: the schema of the tables; by default the search path decides.
@@ -95,6 +98,7 @@ class Pulse(CodeAround):
         retry: RetryPolicy | None = None,
         retry_attempts: int | None = None,
         dequeue_retry: RetryPolicy | None = None,
+        codec: TextCodec | None = None,
         migrate: bool = True,
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         schema: str | None = None,
@@ -110,6 +114,7 @@ class Pulse(CodeAround):
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self._retention = checked_retention(retention)
         self._records_stats = stats
+        self._codec = codec
         storage = storage_retry(retry, retry_attempts)
         self._settings = StoreSettings(
             retry=storage or RetryPolicy(),
@@ -401,7 +406,7 @@ class Pulse(CodeAround):
                     store = self._open_store()
                     store.events = self._events
                     self._submissions = self._recorder_of(store)
-                    self._store = store
+                    self._store = self._with_codec(store)
         return self._store
 
     def _open_store(self) -> Store:
@@ -409,6 +414,13 @@ class Pulse(CodeAround):
 
     def _store_of_workers(self) -> Store:
         return self.store
+
+    def _with_codec(self, store: Store) -> Store:
+        if self._codec is None:
+            return store
+        from pulsed.store.encoded import encoded  # noqa: PLC0415 - only if asked for
+
+        return encoded(store, self._codec)
 
     def _recorder_of(self, store: Store) -> SubmissionRecorder | None:
         if not self._records_stats or store.is_remote:  # a server counts by itself

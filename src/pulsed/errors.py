@@ -44,6 +44,7 @@
     ├── BulkNotFound (LookupError)        no bulk operation with that id
     ├── ProcessDied                       the process of a job has ended without a report
     ├── WorkerNotFound (LookupError)      no worker with that id, or not one alone
+    ├── CodecError                        the app's codec cannot encode or decode user data
     ├── ScheduleNotFound (LookupError)    no schedule of that name in this app
     ├── ScheduleChanged                   it was changed concurrently
     ├── DrainLimit                        a test's drain ran too many jobs and did not come to rest
@@ -282,6 +283,10 @@ class ProcessDied(PulsedError):
 
 class WorkerNotFound(PulsedError, LookupError):
     """There is no such worker, or there are several."""
+
+
+class CodecError(PulsedError):
+    """The app's codec cannot encode or decode what user code wrote; the stored data is intact."""
 
 
 class ScheduleNotFound(PulsedError, LookupError):

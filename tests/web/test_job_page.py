@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsed import Backoff, Context, Job, Pulse, Status
+from pulsed import Backoff, CodecContext, Context, Job, Pulse, Status
 from pulsed.model.outcome import Succeeded
 from pulsed.model.step import StepKind
 from pulsed.web import Basic, Local, Redaction, Role, dashboard
@@ -86,6 +86,38 @@ async def test_a_job_is_shown_with_every_digit_of_its_numbers(shop, tab):
     assert "Why is it not running?" in page.text
     assert "No worker is alive" in page.text
     assert "<code>pulsed worker module:app</code>" in page.body
+
+
+async def test_a_job_that_expired_says_that_it_was_never_started(shop, tab):
+    job = await shop.pay.using(expires=datetime(2001, 1, 1, tzinfo=UTC)).aenqueue(1)
+    await shop.app.store.expire()
+    page = await tab.get(f"/jobs/{job.id}")
+    assert "It was never started. Expired at 2001-01-01 00:00:00 UTC before" in page.text
+    assert str(job.id) in (await tab.get("/jobs?q=outcome:expired")).body
+    assert str(job.id) not in (await tab.get("/jobs?q=outcome:failed")).body
+
+
+class Hex:
+    """A codec that anybody could break."""
+
+    def encode(self, text: str, _: CodecContext) -> str:
+        return text.encode().hex()
+
+    def decode(self, text: str, _: CodecContext) -> str:
+        return bytes.fromhex(text).decode()
+
+
+async def test_what_is_encrypted_is_shown_where_the_codec_is_and_nowhere_else(url, tab):
+    async with Pulse(url, codec=Hex()) as app:
+        job = await Shop(app).pay.aenqueue(-1, note="from a codec")
+        async with working(app):
+            await until(partial(is_done, job))
+        page = await Tab(dashboard(app, access=Local(Role.ADMIN))).get(f"/jobs/{job.id}")
+        assert page.text.count("from a codec") > 2
+    page = await tab.get(f"/jobs/{job.id}")
+    assert (page.status, "from a codec" in page.text) == (200, False)
+    assert "encrypted: the app that has its codec can show it" in page.text
+    assert "edit it where the app has its codec" in (await tab.get(f"/jobs/{job.id}/edit")).text
 
 
 async def test_an_unknown_job_is_not_found(tab):

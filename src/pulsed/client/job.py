@@ -23,6 +23,7 @@ from pulsed.errors import (
     checked_seconds,
 )
 from pulsed.handler import Handler, Registry
+from pulsed.handler.envelope import plain_value, readable
 from pulsed.model.job import JobRow, NewJob, Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.store.blocking import blocking, pause
@@ -130,7 +131,7 @@ class Job(Generic[R_co]):
     @property
     def payload(self) -> dict[str, Any]:
         """The named arguments, as plain JSON data."""
-        payload: dict[str, Any] = msgspec.json.decode(self._snapshot.payload)
+        payload: dict[str, Any] = plain_value(f"The payload of {self}", self._snapshot.payload)
         return payload
 
     @property
@@ -141,7 +142,7 @@ class Job(Generic[R_co]):
     @property
     def progress(self) -> Any:
         """What the handler last reported about its progress, or None."""
-        return None if self.row.progress is None else msgspec.json.decode(self.row.progress)
+        return plain_value(f"The progress of {self}", self.row.progress)
 
     @property
     def last_error(self) -> str | None:
@@ -287,7 +288,7 @@ class Job(Generic[R_co]):
     def decode_result(self, text: str | None) -> R_co:
         """Return a stored result, decoded by the handler's return hint if that is known."""
         handler: Handler[Any] | None = self._handler or self._client.registry().find(self.topic)
-        text = text or "null"
+        text = readable(f"The result of {self}", text or "null")
         result: R_co = handler.decode_result(text) if handler else msgspec.json.decode(text)
         return result
 

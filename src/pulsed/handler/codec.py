@@ -20,6 +20,7 @@ from msgspec.structs import astuple
 
 from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
 from pulsed.handler.arrival import difference, has_fields, is_same_plain, left_out
+from pulsed.handler.envelope import readable
 from pulsed.handler.options import did_you_mean
 from pulsed.handler.payload import encode_cleaned, encode_payload, from_plain, is_model
 
@@ -150,6 +151,7 @@ class Codec:
         try:
             return self._arguments.decode(payload)
         except msgspec.ValidationError as error:
+            readable(self._payload, payload)
             raise self._explained(error) from error
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidPayload(f"{self._payload} is not valid JSON: {error}.") from error
@@ -235,6 +237,7 @@ def _refuse_late_context(
 
 def decode_or_plain(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
     """Decode a value by its hint, or as plain data if it does not fit."""
+    readable("The value", text)
     try:
         return decoder.decode(text)
     except msgspec.ValidationError:

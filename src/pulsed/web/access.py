@@ -17,6 +17,7 @@ from pulsed.errors import ConfigError
 from pulsed.listen_address import is_loopback
 from pulsed.store import tokens
 from pulsed.store.base import Store
+from pulsed.store.encoded import bare
 from pulsed.store.sql_store.store import SqlStore
 
 TOKEN_COOKIE = "pulsed_token"  # noqa: S105 - its name
@@ -107,6 +108,7 @@ class Tokens(Access):
 
     async def known(self, secret: str, store: Store) -> Visitor | None:
         """Return the visitor with this token; None if it is unknown or gives no role here."""
+        store = bare(store)
         if not isinstance(store, SqlStore):
             raise ConfigError("Tokens are in the database: the dashboard needs its URL for them.")
         token = await tokens.find(store, secret)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pulsed.handler.envelope import is_envelope
 from pulsed.web.redaction import HIDDEN, Redaction
 
 LONGEST_SHOWN = 65_536
@@ -33,6 +34,8 @@ def shown(text: str | None, redaction: Redaction) -> JsonText | None:
     """Return stored JSON for a page."""
     if text is None:
         return None
+    if is_envelope(text):
+        return JsonText("encrypted: the app that has its codec can show it", len(text))
     if len(text) > LONGEST_SHOWN:
         return JsonText(None, len(text))
     return JsonText(pretty(text, redaction), len(text))

@@ -30,6 +30,7 @@ from pulsed.engine.worker.worker import Exit, Worker
 from pulsed.errors import ConfigError
 from pulsed.metrics.monitoring import Monitoring
 from pulsed.model.retention import Age
+from pulsed.store.encoded import bare
 from pulsed.store.sql_store.store import SqlStore
 
 log = logging.getLogger("pulsed.dev")
@@ -123,8 +124,9 @@ async def _run(
 ) -> tuple[Exit, set[Path]]:
     """Work until told to stop, or until a source changes; returns what changed."""
     async with app:
-        if isinstance(app.store, SqlStore):
-            await app.store.migrate()
+        store = bare(app.store)
+        if isinstance(store, SqlStore):
+            await store.migrate()
         async with dashboard_beside(app, dashboard_role):
             worker = app.worker(**working)
             async with monitoring.of_worker(worker):

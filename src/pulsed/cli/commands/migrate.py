@@ -15,6 +15,7 @@ from pulsed.cli.view.times import iso
 from pulsed.store import migrations
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.store.encoded import bare
 from pulsed.store.sql_store.store import SqlStore
 
 EXAMPLES = """\b
@@ -98,6 +99,7 @@ def _sql_store(database: Database, *, create: bool = False) -> Iterator[SqlStore
 
 
 def _with_tables(store: Store) -> SqlStore:
+    store = bare(store)
     if isinstance(store, SqlStore):
         return store
     raise CommandError("only a database has tables to migrate; give its URL.", Code.USAGE)

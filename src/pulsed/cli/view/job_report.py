@@ -16,6 +16,7 @@ from pulsed.cli.view.output import one_line, print_hanging, status_of
 from pulsed.cli.view.times import iso, moment
 from pulsed.cli.view.tree_report import print_tree, wait_line
 from pulsed.client.job_tree import Node
+from pulsed.handler.envelope import is_envelope
 from pulsed.model.job import Failure, JobRow, Status
 from pulsed.model.keys import UNTIL_START
 from pulsed.model.lifecycle import REPLAYABLE
@@ -24,6 +25,7 @@ from pulsed.model.workflow import fan_out_of
 from pulsed.wording import counted, format_duration
 
 LABEL = 12
+ENCRYPTED = "encrypted: the app that has its codec can show it"
 
 
 class Known(NamedTuple):
@@ -122,6 +124,9 @@ def _lineage(job: JobRow, schedule: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _print_json(to: Console, label: str, text: str) -> None:
+    if is_envelope(text):
+        to.print(Text.assemble((f"{label:{LABEL}}", "dim"), ENCRYPTED), soft_wrap=True)
+        return
     short = harmless(msgspec.json.format(text, indent=0))
     if len(short) <= to.width - LABEL:
         to.print(Text.assemble((f"{label:{LABEL}}", "dim"), short), soft_wrap=True)

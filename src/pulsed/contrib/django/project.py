@@ -20,6 +20,7 @@ from pulsed.errors import StorageError
 from pulsed.handler import Handler
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.store.encoded import bare
 from pulsed.store.sql_store.store import SqlStore
 
 DISCOVERY = "pulsed.contrib.django.discovery"
@@ -93,8 +94,8 @@ class ProjectPulse(Pulse):
         return ProjectStore(cast("SqlStore", own), self._database)
 
     def _store_of_workers(self) -> Store:
-        store = self.store
-        return store.own if isinstance(store, ProjectStore) else store
+        store = bare(self.store)
+        return self._with_codec(store.own) if isinstance(store, ProjectStore) else self.store
 
     def _recorder_of(self, store: Store) -> SubmissionRecorder | None:
         is_for_tests = self._url is None and self._opened != self._configured

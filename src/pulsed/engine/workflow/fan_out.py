@@ -23,6 +23,7 @@ from pulsed.engine.workflow.flow import Place, Workflow, checked_step_name
 from pulsed.engine.workflow.waits import checked_wait, is_over
 from pulsed.errors import FanOutFailed, InvalidOption, WaitTimeout, WorkflowError
 from pulsed.handler import Call, checked_options, clean_text, job_maker
+from pulsed.handler.envelope import readable
 from pulsed.model.job import NewJob, Status
 from pulsed.model.step import Checkpoint, StepKind, StepState, Wait
 from pulsed.model.workflow import FAILED_CHILD, JobOutcome, Strategy, child_ids, family, verdict
@@ -265,7 +266,8 @@ class _FanOut(Generic[R]):
                 f"{self._ids[index]} again, and that was removed or run anew. Retry it afresh.",
                 job_id=self._flow.job_id,
             )
-        handler, text = self._calls[index].handler, child.result or "null"
+        handler = self._calls[index].handler
+        text = readable(f"The result of job {child.id} ({child.topic})", child.result or "null")
         value: R = handler.decode_result(text) if handler else msgspec.json.decode(text)
         return value
 

@@ -22,6 +22,7 @@ from pulsed.engine.workflow.outage import retry_through_outage
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.suspension import Suspension
 from pulsed.errors import CannotSuspend, InvalidOption, LeaseLost, NonDeterministic, WorkflowError
+from pulsed.handler.envelope import is_envelope, readable
 from pulsed.handler.options import checked_name
 from pulsed.handler.payload import to_plain
 from pulsed.model.job import Assignment
@@ -120,6 +121,10 @@ class Workflow:
         async with self._reading:
             if self._history is None:
                 history = await self.ask(lambda: self.store.workflows.history(self.job_id))
+                for checkpoint in history.checkpoints:
+                    if checkpoint.value is not None and is_envelope(checkpoint.value):
+                        what = f"Step {str(checkpoint.key)!r} of job {self.job_id}"
+                        readable(what, checkpoint.value)
                 for checkpoint in history.checkpoints:
                     self._by_key[checkpoint.key] = checkpoint
                     if checkpoint.kind is not StepKind.VERSION:

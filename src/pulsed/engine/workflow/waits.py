@@ -26,6 +26,7 @@ from pulsed.errors import (
     checked_seconds,
 )
 from pulsed.handler.codec import decoder_for
+from pulsed.handler.envelope import readable
 from pulsed.handler.options import checked_due
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import TERMINAL
@@ -126,7 +127,8 @@ async def _wait_signal(
                 job_id=flow.job_id,
             )
         )
-    return _decoded_signal(flow, place, decoder, stored.value or "null")
+    text = readable(f"The signal {place.key.name!r} of job {flow.job_id}", stored.value or "null")
+    return _decoded_signal(flow, place, decoder, text)
 
 
 def _decoded_signal(
@@ -204,6 +206,7 @@ async def _wait_for(
 def _end_of(place: Place, ended: JobOutcome) -> Checkpoint:
     """Return the waiting workflow's checkpoint of how a job ended."""
     if ended.status is Status.SUCCEEDED:
+        readable(f"The result of job {ended.id} ({ended.topic})", ended.result or "null")
         return place.checkpoint(value=ended.result)
     which = msgspec.json.encode([ended.status, ended.topic, ended.outcome]).decode()
     return place.checkpoint(StepState.FAILED, value=which, error=ended.error)

@@ -17,6 +17,7 @@ from pulsed.client.job_tree import Bounds, Node, read_tree
 from pulsed.client.one_job import checked_id, read_one
 from pulsed.engine.why import explain
 from pulsed.errors import InvalidJob, InvalidOption, InvalidPayload
+from pulsed.handler.envelope import is_envelope
 from pulsed.model.job import Failure, JobRow, Status, WorkerInfo
 from pulsed.model.lifecycle import DELETABLE, LIVING, REPLAYABLE
 from pulsed.model.progress import progress_of
@@ -250,6 +251,8 @@ async def _edit_page(call: PageCall, job: JobRow, text: str, problem: str = "") 
         return PlainTextResponse("Payloads and results are hidden from your role.\n", 403)
     if job.status not in REPLAYABLE:
         raise InvalidOption(f"The job is {job.status}; edit one that failed or was cancelled.")
+    if is_envelope(job.payload):
+        raise InvalidOption("The payload is encrypted: edit it where the app has its codec.")
     steps = (await call.app.store.workflows.history(job.id, limit=1)).checkpoints
     return await call.page(
         "job_edit.html",
