@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
@@ -30,6 +31,8 @@ from pulsed.handler.envelope import TextCodec
 from pulsed.handler.options import checked_name
 from pulsed.model.backoff import RetryPolicy, storage_retry
 from pulsed.model.backoff import dequeue_retry as claiming_retry
+from pulsed.model.control import Numbers
+from pulsed.model.rate import Rate
 from pulsed.model.retention import Retention, checked_retention
 from pulsed.rpc.open import open_store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
@@ -40,6 +43,7 @@ from pulsed.store.open import URL_VARIABLE, StoreSettings
 if TYPE_CHECKING:
     from pulsed.client.audit import AuditLog
     from pulsed.client.jobs import Jobs
+    from pulsed.client.queues import Queues, Topics
     from pulsed.client.schedule_spec import ScheduleOptions, Target
     from pulsed.client.schedules import Schedules
     from pulsed.client.stats import Statistics
@@ -179,6 +183,20 @@ class Pulse(CodeAround):
 
         return Workers(self._client)
 
+    @cached_property
+    def queues(self) -> Queues:
+        """The queues: what is due and runs in each; pause, resume and limit them."""
+        from pulsed.client.queues import Queues  # noqa: PLC0415 - when it is used
+
+        return Queues(self._client)
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The topics: pause and resume them."""
+        from pulsed.client.queues import Topics  # noqa: PLC0415 - when it is used
+
+        return Topics(self._client)
+
     # -- declaring ------------------------------------------------------------------------------
 
     @property
@@ -239,6 +257,31 @@ class Pulse(CodeAround):
             return declare
         declare(target)
         return None
+
+    def queue(
+        self,
+        name: str,
+        *,
+        running: int | None = None,
+        rate: Rate | None = None,
+        age: float | timedelta | None = None,
+    ) -> None:
+        """Declare the limits of a queue, without I/O; a worker stores them when it starts.
+
+        They count for all workers, of this app and of others. Without any, the queue has none any
+        more. An operator overrides them with ``app.queues.limit()`` or ``pulsed queues limit``.
+
+        Args:
+            name: The queue.
+            running: The most jobs that run at the same time, on all workers.
+            rate: How often jobs start: ``Rate(60, per=60)``.
+            age: Seconds of waiting that raise the priority of a job by one.
+        """
+        checked = checked_name("queue", name)
+        if checked in self._registry.queues:
+            raise ConfigError(f"The queue {name!r} is declared twice; declare it once.")
+        seconds = age.total_seconds() if isinstance(age, timedelta) else age
+        self._registry.queues[checked] = Numbers(running=running, rate=rate, age=seconds)
 
     def _declared_schedules(self) -> dict[str, ScheduleSpec]:
         registry = self.registry  # loads the modules that declare them

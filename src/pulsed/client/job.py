@@ -255,11 +255,11 @@ class Job(Generic[R_co]):
 
     async def _awhy(self) -> str:
         """Return why it has not ended, or that it continues if the reason cannot be read."""
-        from pulsed.engine.why import explain  # noqa: PLC0415 - only for those who waited in vain
+        from pulsed.engine.held_back import why  # noqa: PLC0415 - only for those who waited in vain
 
         store = self._client.store()
         try:
-            reasons = explain(self.row, await store.workers(), await store.now())
+            reasons = await why(store, self.row)
         except PulsedError:
             reasons = []
         return "; ".join(reasons) or "it has not ended, ask again later"

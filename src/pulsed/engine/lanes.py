@@ -66,13 +66,18 @@ class Lanes(NamedTuple):
             self.now,
         )
 
-    def queues(self, by_queue: Mapping[str, Series]) -> list[LaneState]:
-        """Return the queues that have jobs, live workers or a past hour, the longest due first."""
+    def queues(
+        self, by_queue: Mapping[str, Series], besides: Iterable[str] = ()
+    ) -> list[LaneState]:
+        """Return the queues that have jobs, live workers or a past hour, the longest due first.
+
+        Those in ``besides`` are listed in any case.
+        """
         living = live(self.workers, self.now)
         due = _grouped(self.backlog, lambda lane: lane.queue)
         running = _grouped(self.running, lambda lane: lane.queue)
         served = Counter(queue for worker in living for queue in set(worker.queues))
-        names = {name for name in (*due, *running, *by_queue, *served) if name}
+        names = {name for name in (*due, *running, *by_queue, *served, *besides) if name}
         return self._states(names, due, running, by_queue, served)
 
     def topics(self, queue: str, by_topic: Mapping[str, Series]) -> list[LaneState]:

@@ -26,13 +26,20 @@ def live(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
     return [worker for worker in workers if is_live(worker, now) and worker.state == "running"]
 
 
-def explain(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
+def explain(
+    job: JobRow,
+    workers: Sequence[WorkerInfo],
+    now: datetime,
+    held_back: Sequence[str] = (),
+) -> list[str]:
     """Return sentences on where a job stands and what it waits for.
 
-    There are none if it has ended, unless it expired.
+    There are none if it has ended, unless it expired. ``held_back`` has what keeps it from starting
+    although it is due; ``held_back.py`` finds that.
     """
     if job.status in CLAIMABLE:
-        return [*_waiting(job, workers, now), *_expiring(job, now), *_crashed(job)]
+        waiting = _waiting(job, workers, now, held_back)
+        return [*waiting, *_expiring(job, now), *_crashed(job)]
     if job.status is Status.RUNNING:
         return [*_running(job, workers, now), *_crashed(job)]
     if job.has_expired and job.expires_at is not None:
@@ -88,16 +95,20 @@ def waits_for(job: JobRow) -> str:
             return "nothing that it names: `pulsed doctor` says more"
 
 
-def _waiting(job: JobRow, workers: Sequence[WorkerInfo], now: datetime) -> list[str]:
+def _waiting(
+    job: JobRow, workers: Sequence[WorkerInfo], now: datetime, held_back: Sequence[str]
+) -> list[str]:
     due_in = -_since(job.next_run_at, now)
     reasons = []
     if due_in > 0:
         reasons.append(_not_yet(job, due_in))
     living = live(workers, now)
     if missing := no_worker_for(job.queue, job.topic, living):
-        return [*reasons, missing]
+        return [*reasons, *held_back, missing]
     if due_in > 0:
         return reasons
+    if held_back:
+        return list(held_back)
     able = [w for w in living if job.queue in w.queues and job.topic in w.topics]
     if all(worker.running >= worker.slots for worker in able):
         slots = sum(worker.slots for worker in able)

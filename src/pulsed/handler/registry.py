@@ -109,6 +109,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler[Any]] = {}
+        self.queues: dict[str, Numbers] = {}
+        """The limits that the program declares for queues."""
 
     def add(self, handler: Handler[Any]) -> None:
         """Register a handler; a topic can have only one."""

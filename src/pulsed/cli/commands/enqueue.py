@@ -18,7 +18,7 @@ from pulsed.cli.plain import harmless_json
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.cli.view.times import duration, expiry, future
 from pulsed.client.job import Job
-from pulsed.engine.why import explain
+from pulsed.engine.held_back import why
 from pulsed.errors import ResultTimeout
 from pulsed.model.keys import UNTIL_END, UNTIL_START
 from pulsed.store.blocking import run_blocking
@@ -149,6 +149,6 @@ def _result(app: Pulse, job: Job[Any], timeout: float | None) -> str:
 def _hints(app: Pulse, job: Job[Any]) -> Sequence[str]:
     async def ask() -> list[str]:
         row = (await job.arefresh()).row
-        return explain(row, await app.store.workers(), await app.store.now())
+        return await why(app.store, row)
 
     return run_blocking(ask())

@@ -42,7 +42,8 @@ from pulsed.client.bulk import pages
 from pulsed.client.filter import checked_filter, checked_groups
 from pulsed.client.job_tree import FEW, read_tree, report_bounds
 from pulsed.client.one_job import read_one
-from pulsed.engine.why import explain, waits_for
+from pulsed.engine.held_back import why
+from pulsed.engine.why import waits_for
 from pulsed.model.job import DEFAULT_QUEUE, JobFilter, JobRow, Status
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.model.page import Page, bound_of
@@ -171,7 +172,7 @@ def show(
 async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Known:
     job = await read_one(store, job_id)
     now = await store.now()
-    hints = explain(job, await store.workers(), now)
+    hints = await why(store, job)
     schedule = None
     if job.schedule_id is not None:
         made_by = await store.schedules.find(job.schedule_id)

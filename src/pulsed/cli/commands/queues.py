@@ -1,46 +1,190 @@
-"""``pulsed queues``: what is due and running in each queue."""
+"""``pulsed queues``: what is due and running in each queue; pausing and limiting them."""
 
 from __future__ import annotations
 
-import click
+from typing import Any
 
-from pulsed.cli.exits import say
+import click
+from msgspec import UNSET
+
+from pulsed.cli.exits import Code, CommandError, say
+from pulsed.cli.groups import Group
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.view.output import console, for_people, json_option, print_json
-from pulsed.cli.view.queue_table import queue_as_json, queue_table
-from pulsed.client.stats import last_hour_by_queue
-from pulsed.engine.lanes import Lanes, LaneState
+from pulsed.cli.view.queue_table import (
+    control_as_json,
+    governed_as_json,
+    governed_by,
+    governed_table,
+)
+from pulsed.client.job import Client
+from pulsed.client.queues import Queues
+from pulsed.engine.around import Arounds
+from pulsed.handler import Registry
+from pulsed.model.control import Control
+from pulsed.model.rate import Rate
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
+from pulsed.wording import parse_duration
 
 EXAMPLES = """\b
 examples:
   pulsed queues
-  pulsed queues --json | jq 'select(.due > 0 and .workers == 0)'
+  pulsed queues list --json | jq 'select(.due > 0 and .workers == 0)'
+  pulsed queues pause mail
+  pulsed queues limit encode --running 4 --rate 60/1m
 
 \b
 environment:
   PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
 
 
-@click.command(epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
 @json_option
 @database_options
-def queues(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
-    """Show the queues: what is due and running, how fast it goes, and who takes from them."""
+@click.pass_context
+def queues(ctx: click.Context, database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+    """Show the queues, pause, resume and limit them.
+
+    Alone, it lists them.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(database, as_json=as_json)
+
+
+@queues.command("list")
+@json_option
+@database_options
+def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+    """Show what is due and running, how fast it goes, and who takes from each queue."""
+    _list(database, as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@json_option
+@database_options
+def pause(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+    """Start no more jobs of a queue. Those that run continue."""
     with database.store() as store:
-        found = run_blocking(_read(store))
+        tell(store, queues_of(store).pause(name), as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@json_option
+@database_options
+def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+    """Start jobs of a queue again, at once."""
+    with database.store() as store:
+        tell(store, queues_of(store).resume(name), as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--running", metavar="N", help="The most jobs that run at the same time, or none.")
+@click.option("--rate", metavar="N/TIME", help="How often jobs start: 60/1m, or none.")
+@click.option("--burst", type=click.IntRange(1), metavar="N", help="So many of a rate at once.")
+@click.option("--age", metavar="TIME", help="Waiting that raises a priority by 1: 5m, or none.")
+@json_option
+@database_options
+def limit(
+    database: Database,
+    name: str,
+    running: str | None,
+    rate: str | None,
+    burst: int | None,
+    age: str | None,
+    as_json: bool | None,  # noqa: FBT001
+) -> None:
+    """Set limits of a queue, instead of those that the code declares.
+
+    What you leave out stays as it is. They count until `pulsed queues clear`.
+
+    \b
+    Examples:
+      pulsed queues limit encode --running 4
+      pulsed queues limit mail --rate 600/1m --burst 50
+      pulsed queues limit encode --running none --age 5m
+    """  # noqa: D301 - a mark for click
+    if running is rate is age is None:
+        raise CommandError("which limit? Give --running, --rate or --age.", Code.USAGE)
+    if burst is not None and rate is None:
+        raise CommandError("--burst is for a --rate: give both.", Code.USAGE)
+    numbers: dict[str, Any] = {
+        "running": _number(running),
+        "rate": _rate(rate, burst),
+        "age": _seconds("--age", age),
+    }
+    given = {key: value for key, value in numbers.items() if value is not UNSET}
+    with database.store() as store:
+        tell(store, queues_of(store).limit(name, **given), as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@json_option
+@database_options
+def clear(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+    """Take your limits of a queue away. Those that the code declares count again."""
+    with database.store() as store:
+        tell(store, queues_of(store).clear(name), as_json=as_json)
+
+
+def queues_of(store: Store) -> Queues:
+    """Return the queues of a store, as an app has them."""
+    return Queues(Client(lambda: store, Registry, Arounds()))
+
+
+def tell(store: Store, control: Control, *, as_json: bool | None) -> None:
+    """Print what governs a queue or a topic after an act."""
+    if not for_people(as_json=as_json):
+        print_json(control_as_json(control))
+        return
+    words = governed_by(control, run_blocking(store.now()))
+    line = words if words.plain else "not paused and not limited"
+    console().print(f"{control.scope} {control.name}: ", line, sep="")
+
+
+def _list(database: Database, *, as_json: bool | None) -> None:
+    with database.store() as store:
+        found = queues_of(store).list()
+        now = run_blocking(store.now())
     if not for_people(as_json=as_json):
         for queue in found:
-            print_json(queue_as_json(queue))
+            print_json(governed_as_json(queue))
     elif found:
-        queue_table(found).show(console())
+        governed_table(found, now).show(console())
     else:
         say("no queues: no job is due or running, and no worker is alive")
 
 
-async def _read(store: Store) -> list[LaneState]:
-    lanes = Lanes(
-        await store.backlog(), await store.running(), await store.workers(), await store.now()
-    )
-    return lanes.queues(await last_hour_by_queue(store))
+NONE = "none"
+
+
+def _number(text: str | None) -> Any:
+    if text is None or text == NONE:
+        return UNSET if text is None else None
+    if not text.isascii() or not text.isdecimal():
+        raise CommandError(f"--running is a number of jobs, or none, not {text!r}.", Code.USAGE)
+    return int(text)
+
+
+def _rate(text: str | None, burst: int | None) -> Any:
+    if text is None or text == NONE:
+        return UNSET if text is None else None
+    count, slash, per = text.partition("/")
+    if not slash or not count.isascii() or not count.isdecimal():
+        raise CommandError(
+            f"--rate is a number of jobs and a time, as 60/1m, or none, not {text!r}.", Code.USAGE
+        )
+    return Rate(int(count), per=_seconds("--rate", per), burst=burst)
+
+
+def _seconds(option: str, text: str | None) -> Any:
+    if text is None or text == NONE:
+        return UNSET if text is None else None
+    seconds = parse_duration(text)
+    if seconds is None:
+        raise CommandError(f"{option} needs a time, as 90s, 5m or 2h, not {text!r}.", Code.USAGE)
+    return seconds

@@ -17,8 +17,8 @@ from pulsed.cli.view.job_progress import JobBar, ProgressJson, ProgressLines, Pr
 from pulsed.cli.view.output import console, for_people, json_option
 from pulsed.cli.view.times import duration
 from pulsed.client.one_job import read_one
+from pulsed.engine.held_back import why
 from pulsed.engine.process.stop_signals import stop_signals
-from pulsed.engine.why import explain
 from pulsed.errors import StorageError
 from pulsed.model.job import JobRow, Status
 from pulsed.model.lifecycle import CLAIMABLE, TERMINAL
@@ -74,7 +74,7 @@ def _follow(store: Store, job_id: UUID, interval: float, view: ProgressView) -> 
 
 async def _look(store: Store, job: JobRow) -> Sighting:
     now = await store.now()
-    hints = explain(job, await store.workers(), now) if job.status in CLAIMABLE else []
+    hints = await why(store, job) if job.status in CLAIMABLE else []
     return Sighting(job, now, hints)
 
 

@@ -7,6 +7,7 @@ not hide the others.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -210,6 +211,30 @@ async def _dead_letters(store: Store) -> list[Finding]:
     return [Finding("dead letters", Severity.WARN, detail, advice)]
 
 
+async def _paused(store: Store) -> list[Finding]:
+    """Find queues and topics that were paused long ago, and perhaps forgotten."""
+    now, waiting = await store.now(), await store.backlog()
+    found = []
+    for control in await store.controls.list_page():
+        due = sum(each.due for each in waiting if getattr(each, control.scope, "") == control.name)
+        age = 0.0
+        if control.paused_at is not None:
+            age = (now - control.paused_at).total_seconds()
+        if due and age > A_DAY:
+            what = f"{control.scope} {control.name!r} was paused {format_duration(age)} ago"
+            by = f" by {control.paused_by}" if control.paused_by else ""
+            advice = f"resume it with `pulsed {control.scope}s resume {shlex.quote(control.name)}`"
+            detail = f"{what}{by}, and {counted(due, 'due job')} of it {_verb(due)}"
+            found.append(Finding("pauses", Severity.WARN, detail, advice))
+    return found or [
+        Finding("pauses", Severity.OK, "no job has waited for a day in a paused queue")
+    ]
+
+
+def _verb(number: int) -> str:
+    return "waits" if number == 1 else "wait"
+
+
 async def _backlog(store: Store) -> list[Finding]:
     now = await store.now()
     living = live(await store.workers(), now)
@@ -253,5 +278,6 @@ CHECKS: Mapping[str, Check] = {
     "jobs": _jobs,
     "dead letters": _dead_letters,
     "backlog": _backlog,
+    "pauses": _paused,
     "schedules": check_schedules,
 }

@@ -50,7 +50,13 @@ from pulsed.engine.worker.runs import Runner
 from pulsed.engine.worker.settler import Settler
 from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.engine.workflow.shared import Workflows
-from pulsed.errors import ConfigError, StorageError, TransientStorageError
+from pulsed.errors import (
+    AccessDenied,
+    ConfigError,
+    ServerTooOld,
+    StorageError,
+    TransientStorageError,
+)
 from pulsed.handler import Registry
 from pulsed.model.control import ControlScope
 from pulsed.model.job import Assignment, Lease, WorkerInfo, WorkerRequest
@@ -235,7 +241,7 @@ class Worker:
             groups=self._groups(),
             poll=options.poll,
             start=self._start,
-            prepare=self._declare_limits,
+            prepare=self._declare_controls,
         )
         self._claims_fail = self._claimer.is_failing
         self._cancel_watch = CancelWatch(
@@ -256,10 +262,17 @@ class Worker:
             now=self._clock.now,
         )
 
-    async def _declare_limits(self) -> None:
-        """Write the numbers of the limits, without which their jobs would run unlimited."""
-        if limits := self.registry.limits():
-            await self.store.controls.declare(ControlScope.LIMIT, limits)
+    async def _declare_controls(self) -> None:
+        """Store the limits that the program declares, before the first claim."""
+        declared = {
+            ControlScope.QUEUE: self.registry.queues,
+            ControlScope.LIMIT: self.registry.limits(),
+        }
+        for scope, numbers in declared.items():
+            try:
+                await self.store.controls.declare(scope, numbers)
+            except (AccessDenied, ServerTooOld) as error:
+                log.warning("the numbers of each %s are as they were stored: %s", scope, error)
 
     async def _claim_until_asked_to_stop(self, upkeep: Watchdog) -> None:
         background = [

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from pulsed.client.job_tree import Bounds, Node, read_tree
 from pulsed.client.one_job import checked_id, read_one
-from pulsed.engine.why import explain
+from pulsed.engine.held_back import why
 from pulsed.errors import InvalidJob, InvalidOption, InvalidPayload
 from pulsed.handler.envelope import is_envelope
 from pulsed.model.job import Failure, JobRow, Status, WorkerInfo
@@ -156,7 +156,7 @@ async def read_view(store: Store, job_id: UUID, skip: int, before: int) -> JobVi
         failures=failures[:RUNS][::-1],
         earlier_runs=failures[RUNS - 1].lease_token if len(failures) > RUNS else None,
         workers={worker.id: worker for worker in workers},
-        hints=explain(job, workers, now),
+        hints=await why(store, job, workers),
         schedule=None if made_by is None else await store.schedules.find(made_by),
         ancestors=await _ancestors(store, job),
         now=now,
