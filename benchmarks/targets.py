@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.results import PULSED, Results, ratio
+from benchmarks.workloads.bulk_acts import ALONE as ALONE_OF_BULK
+from benchmarks.workloads.bulk_acts import BESIDE
 from benchmarks.workloads.drain import our_name, raw_name
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
@@ -125,6 +127,15 @@ def _targets() -> list[Target]:
                 raw_100,
                 _relative("drain", engine, f"{PULSED}, plain functions", raw_100),
                 plain,
+            )
+        )
+        found.append(
+            Target(
+                "drain beside a bulk operation",
+                engine,
+                "the same alone",
+                _relative("bulk-acts", engine, BESIDE, ALONE_OF_BULK),
+                0.8,
             )
         )
         found += _peer_targets(engine)

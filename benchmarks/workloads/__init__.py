@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from benchmarks.databases import Server
 from benchmarks.results import Results
 from benchmarks.scale import Scale
+from benchmarks.workloads.bulk_acts import measure_bulk_acts
 from benchmarks.workloads.drain import measure_drain
 from benchmarks.workloads.enqueue import measure_bulk, measure_enqueue
 from benchmarks.workloads.flatness import measure_beside, measure_snapshot
@@ -211,6 +212,17 @@ doctor reads beside due jobs as well. Filters that match nothing scan the most. 
 100 jobs. Bulk acts find 1,000 jobs of one topic by reading the whole table, page by page. For a
 command, the figure is the processor time of its process, in addition to its queries.""",
         lambda scale: f"{scale.beside:,} jobs",
+    ),
+    "bulk-acts": Workload(
+        measure_bulk_acts,
+        "Bulk operations",
+        """\
+A bulk operation gives all future jobs another priority, while a worker drains no-op jobs; that
+alternates with the same drain alone. Then the operation's process is killed (SIGKILL), and another
+one finishes it: the rate is that of the rest, with the ten seconds for which the operation is left
+to the process that died. Every job has to be changed in the end.""",
+        lambda scale: f"{scale.beside:,} jobs",
+        quick=False,
     ),
     "pages": Workload(
         measure_pages,

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -12,6 +13,7 @@ from playwright.async_api import Page, expect
 from pulsed import Pulse
 from pulsed.model.job import Status
 from pulsed.model.outcome import Failed
+from pulsed.store.verbs import bulk as verbs
 from pulsed.web import Local, Role, dashboard
 from tests.support.browser import Problems, assert_fits, axe, dark, mobile
 from tests.support.jobs import a_job, one_attempt, running, settle
@@ -131,6 +133,31 @@ async def test_acting_on_all_that_match(app: Pulse, url: str, page: Page):
     await page.get_by_role("link", name="Back to the list").click()
     await expect(page).to_have_url(re.compile("topic%3Asend"))
     assert (await app.jobs.acounts())[Status.DEAD_LETTERED] == 1
+
+
+async def test_operations_are_followed_listed_and_stopped(
+    app: Pulse, url: str, page: Page, monkeypatch: pytest.MonkeyPatch
+):
+    """The page shows how far it is while another process performs it, and after a restart."""
+    await app.store.submit([a_job(topic="send_email") for _ in range(3)])
+    operation = await app.jobs.bulk.acancel(topic="send_email")
+    monkeypatch.setattr(verbs, "BATCH", 1)
+    await app.store.bulk.advance(uuid4(), operation.id)  # another process holds it now
+    await page.goto(f"{url}/jobs")
+    await page.get_by_role("link", name="Bulk operations").click()
+    await expect(page.get_by_role("heading", name="Bulk operations")).to_be_visible()
+    await expect(page.locator("tr[data-row]")).to_have_count(1)
+    await expect(page.get_by_role("cell", name=re.compile("^RUNNING"))).to_be_visible()
+    await axe(page)
+    await page.locator("tr[data-row] a").first.click()
+    await expect(page.get_by_role("heading", name="In progress: cancel")).to_be_visible()
+    await expect(page.get_by_text("1 job cancelled of 3")).to_be_visible()
+    await axe(page)
+    await mobile(page)
+    await assert_fits(page)
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_role("heading", name="Stopped: cancel")).to_be_visible()
+    assert (await app.jobs.acounts())[Status.CANCELLED] == 1
 
 
 async def test_rows_change_in_place_and_new_ones_wait_behind_a_pill(

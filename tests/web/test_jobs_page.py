@@ -3,15 +3,21 @@
 import asyncio
 import html
 import re
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from pulsed import Pulse
+from pulsed.model.audit import Operator
+from pulsed.model.bulk import CANCEL
+from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
 from pulsed.model.outcome import Failed, Succeeded
+from pulsed.store.sql.bulk import HOLD
+from pulsed.store.verbs import bulk as verbs
 from pulsed.store.verbs import search
 from pulsed.web import Delegated, Local, Redaction, Role, Visitor, dashboard
 from pulsed.web.reasons import progress_text, reason
@@ -237,6 +243,66 @@ async def test_a_delete_of_all_needs_its_number_typed(tab, store, clock):
     assert sum((await store.counts(search_filter("send"))).values()) == 3
     await ended(tab, await tab.post("/bulk/delete", **fields, typed="3"))
     assert sum((await store.counts(search_filter("send"))).values()) == 0
+
+
+async def test_an_operation_goes_on_in_another_process(app, tab, store, clock, monkeypatch):
+    """The dashboard that started it is gone; one that shows it later goes on with it."""
+    monkeypatch.setattr(verbs, "BATCH", 1)
+    await store.submit([a_job(topic="send") for _ in range(3)])
+    where = JobFilter(topic="send", status=(Status.PENDING,))
+    begun = await store.bulk.start(new_job_id(), CANCEL, where, by=Operator("ada"))
+    await store.bulk.advance(uuid4(), begun.id)
+    clock.advance(HOLD)
+    listed = await tab.get("/operations")
+    assert "RUNNING" in listed.text
+    assert "PENDING jobs of the topic send" in listed.text
+    page = await tab.get(f"/bulk/{begun.id}")
+    while "In progress" in page.text:
+        await asyncio.sleep(0.01)
+        page = await tab.get(f"/bulk/{begun.id}")
+    assert "Done: cancel" in page.text
+    assert "3 jobs cancelled" in page.text
+    assert "ada" in page.text
+
+
+async def test_an_operation_is_stopped(tab, store):
+    where = JobFilter(topic="send", status=(Status.PENDING,))
+    begun = await store.bulk.start(new_job_id(), CANCEL, where, by=Operator("ada"))
+    answer = await tab.post(f"/bulk/{begun.id}/stop")
+    assert "Stopped: cancel" in (await tab.follow(answer)).text
+    assert (await tab.get(f"/bulk/{new_job_id()}")).status == 404
+
+
+async def test_skipped_jobs_are_shown_with_the_holders_of_their_keys(tab, store, clock):
+    job_id = await a_dead_job(store, topic="send", key="k")
+    holder = await submitted(store, topic="send", key="k")
+    clock.advance(1)
+    page = await tab.get("/bulk?act=retry&q=topic:send")
+    done = await ended(tab, await tab.post("/bulk/retry", **form_of(page)))
+    assert "0 jobs retried, 1 skipped" in done.text
+    assert f"/jobs/{job_id}" in done.body
+    assert f"/jobs/{holder}" in done.body
+    assert "holds its key" in done.text
+
+
+@pytest.mark.parametrize(
+    "act, to, wrong",
+    [("reprioritise", "7", "x"), ("move", "mail", "a,b"), ("reschedule", "2h", "soon")],
+)
+async def test_all_that_match_get_another_time_priority_or_queue(tab, store, clock, act, to, wrong):
+    job_id = await submitted(store, topic="send")
+    clock.advance(1)
+    fields = form_of(await tab.get(f"/bulk?act={act}&q=topic:send"))
+    await tab.post(f"/bulk/{act}", **fields, to=wrong)
+    assert await store.bulk.list(limit=5) == []
+    await ended(tab, await tab.post(f"/bulk/{act}", **fields, to=to))
+    row = (await store.get([job_id]))[job_id]
+    changed = {
+        "reprioritise": row.priority == 7,
+        "move": row.queue == "mail",
+        "reschedule": row.next_run_at == clock.now + timedelta(hours=2),
+    }
+    assert changed[act]
 
 
 def search_filter(topic: str) -> Any:

@@ -33,7 +33,15 @@ SEARCHES = (
 )
 PAGES = (
     *("/", "/?span=24h", "/?span=7d", "/queues", "/queues/default", "/workers", "/workflows"),
-    *("/schedules", "/schedules/nightly", "/system", "/audit", "/jobs/new", "/jobs/complete?q=t"),
+    *(
+        "/schedules",
+        "/schedules/nightly",
+        "/system",
+        "/audit",
+        "/operations",
+        "/jobs/new",
+        "/jobs/complete?q=t",
+    ),
     *(f"/jobs?q={quote(each)}" for each in SEARCHES),
     f"/bulk?act=retry&q={quote('status:dead error:none')}",
     "/jobs/JOB",

@@ -42,10 +42,12 @@ from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.operators import Answers
 from pulsed.store.verbs.reads import clock, read_all
 from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
-from pulsed.store.verbs.search import matching_ids
+from pulsed.store.verbs.search import first_id_before, matching_ids
 
 BATCH = 500
 """Jobs in one transaction: some milliseconds, in which other writers wait on SQLite."""
+SCANNED = 10
+"""Jobs that are scanned for each one of a batch, if they do not match."""
 
 
 class Batch(NamedTuple):
@@ -92,6 +94,8 @@ def start(
             "or stop one. Nothing was started."
         )
     newest = yield Statement(engine.searching.newest_id, {})
+    cursor = _after(engine.dialect.uuid(newest[0][0])) if newest else LOWEST_ID
+    cursor = yield from first_id_before(engine, where, cursor)
     if act.delay is not None:
         now = yield from clock(engine)
         act = replace(act, at=now + timedelta(seconds=act.delay), delay=None)
@@ -101,7 +105,7 @@ def start(
         "kind": act.kind.value,
         "arguments": arguments_text(act),
         "filter": filter_text(where),
-        "cursor": _after(engine.dialect.uuid(newest[0][0])) if newest else LOWEST_ID,
+        "cursor": cursor,
         "total": total,
         "is_at_least": is_at_least,
     }
@@ -169,7 +173,8 @@ def next_batch(
     for row in decode.bulk.all(engine.dialect, found):
         if bulk_id in (None, row.id) and (known := _understood(row)):
             where, act = known
-            ids, following = yield from matching_ids(engine, where, limit, row.cursor)
+            scanned = SCANNED * limit
+            ids, following = yield from matching_ids(engine, where, limit, row.cursor, scanned)
             return Batch(row, where, act, ids, following)
     return None
 

@@ -46,14 +46,21 @@ def list_jobs(
 
 
 def matching_ids(
-    engine: Engine, where: JobFilter, limit: int, before: UUID | None
+    engine: Engine, where: JobFilter, limit: int, before: UUID, scanned: int
 ) -> Script[tuple[list[UUID], UUID | None]]:
     """Read the ids of a page of jobs, newest first, and where the next page begins, if at all."""
     search = engine.searching.filtered(where)
-    start, floor = yield from _bounds(engine, search, where, before)
-    found = yield search.ids(start, floor, limit)
+    floor = yield from _floor(engine, search, before, scanned)
+    found = yield search.ids(before, floor, limit)
     ids = [engine.dialect.uuid(job_id) for (job_id,) in found]
     return ids, ids[-1] if len(ids) == limit else floor
+
+
+def first_id_before(engine: Engine, where: JobFilter, before: UUID) -> Script[UUID]:
+    """Return where a scan for a filter may begin, at or below an id."""
+    if where.until is None or engine.searching.filtered(where).has_own_index:
+        return before
+    return (yield from _skip(engine, where.until, before)) or before
 
 
 def counts(engine: Engine, where: JobFilter) -> Verb[Counts]:
@@ -133,8 +140,17 @@ def _bounds(
         start = yield from _skip(engine, where.until, before)
     if search.is_exact and not counting:
         return start, None
-    found = yield search.id_after(start, bound_of(where, SEARCHED) - 1)
-    return start, engine.dialect.uuid(found[0][0]) if found else None
+    return start, (yield from _floor(engine, search, start, bound_of(where, SEARCHED)))
+
+
+def _floor(
+    engine: Engine, search: FilteredJobs, start: UUID | None, scanned: int
+) -> Script[UUID | None]:
+    """Return where a scan of so many jobs ends; None: there are no more."""
+    if search.has_own_index:
+        return None
+    found = yield search.id_after(start, scanned - 1)
+    return engine.dialect.uuid(found[0][0]) if found else None
 
 
 def _skip(engine: Engine, until: datetime, before: UUID | None) -> Script[UUID | None]:

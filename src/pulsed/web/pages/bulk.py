@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
+from uuid import UUID
 
 import msgspec
 from starlette.responses import Response
@@ -13,7 +15,7 @@ from pulsed.client.acts import moving, reprioritising, rescheduling
 from pulsed.client.bulk import read_bulk, start_bulk, stop_bulk
 from pulsed.client.one_job import checked_id
 from pulsed.errors import InvalidOption
-from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct, BulkKind, BulkRow
+from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct, BulkKind, BulkRow, Skip
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import bound_of
 from pulsed.web.access import Role
@@ -126,10 +128,9 @@ move = _perform(BulkKind.MOVE, lambda given, _: moving(given))
 async def show(call: PageCall) -> Response:
     """Show how far an operation is; one that nobody performs goes on in this process."""
     store = call.app.store
-    row = await read_bulk(store, checked_id(call.path("id")))
+    row, skips = await _followed(call, checked_id(call.path("id")))
     if not row.has_ended:
         call.site.performing.start(store, row.id)
-    skips = await store.bulk.skips(row.id) if row.skipped else ()
     return await call.page(
         "bulk_progress.html",
         q=call.query.get("q", ""),
@@ -137,6 +138,17 @@ async def show(call: PageCall) -> Response:
         what=_words(row),
         skips=skips[:MOST_SHOWN],
     )
+
+
+async def _followed(call: PageCall, bulk_id: UUID) -> tuple[BulkRow, Sequence[Skip]]:
+    """Read an operation; tabs that follow it share the read."""
+    store = call.app.store
+
+    async def read() -> tuple[BulkRow, Sequence[Skip]]:
+        row = await read_bulk(store, bulk_id)
+        return row, await store.bulk.skips(bulk_id) if row.skipped else ()
+
+    return await call.site.shared.get(f"bulk {bulk_id}", read) if call.is_refresh else await read()
 
 
 async def stop(call: PageCall) -> Response:
@@ -148,7 +160,8 @@ async def stop(call: PageCall) -> Response:
 
 async def operations(call: PageCall) -> Response:
     """List the latest operations."""
-    rows = await call.app.store.bulk.list(limit=MOST_SHOWN)
+    newest = partial(call.app.store.bulk.list, limit=MOST_SHOWN)
+    rows = await call.site.shared.get("operations", newest)
     return await call.page("operations.html", rows=[(row, _words(row)) for row in rows])
 
 
