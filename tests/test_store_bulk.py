@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from pulsed.engine.upkeep.bulk import BulkPerformer, perform_to_end
-from pulsed.errors import InvalidOption
+from pulsed.errors import InvalidOption, StorageRefused
 from pulsed.model.audit import Operator
 from pulsed.model.bulk import (
     CANCEL,
@@ -149,6 +149,22 @@ async def test_of_two_jobs_with_one_key_the_other_one_is_the_holder(store):
     ended = await to_end(store, (await start(store, RETRY, DEAD_LETTERS)).id)
     [skip] = await store.bulk.skips(ended.id)
     assert {skip.job_id, skip.holder} == {first, second}
+
+
+async def test_a_large_retry_leaves_out_just_those_whose_keys_are_taken(store):
+    jobs = [a_job(key=f"k{n}") for n in range(1_000)]
+    await store.submit(jobs)
+    await store.cancel([job.id for job in jobs])
+    taken = {f"k{n}": a_job(key=f"k{n}") for n in range(0, 1_000, 100)}
+    await store.submit([*taken.values()])
+    where = JobFilter(status=(Status.CANCELLED,))
+    ended = await to_end(store, (await start(store, RETRY, where)).id)
+    assert (ended.done, ended.skipped) == (990, 10)
+    key_of = {job.id: job.key for job in jobs}
+    skips = await store.bulk.skips(ended.id)
+    assert {key_of[skip.job_id]: skip.holder for skip in skips} == {
+        key: job.id for key, job in taken.items()
+    }
 
 
 async def test_only_the_first_skipped_jobs_are_remembered(store, monkeypatch):
@@ -308,6 +324,39 @@ async def test_the_newest_come_first(store, clock):
         ids.append((await start(store)).id)
         clock.advance(1)
     assert [each.id for each in await store.bulk.list(limit=2)] == ids[:0:-1]
+
+
+@pytest.mark.embedded("lets the database refuse")
+@pytest.mark.parametrize("times, state", [(2, BulkState.DONE), (3, BulkState.FAILED)])
+async def test_a_batch_that_the_database_refuses_is_tried_again(store, times, state):
+    """Another job may take a key between the check and the change."""
+    [job_id] = await pending(store, 1)
+    begun = await start(store)
+    perform, refused = store.perform, []
+
+    async def refusing(verb):
+        if verb.name == "perform_bulk" and verb.short_lock_wait and len(refused) < times:
+            refused.append(verb)
+            raise StorageRefused("duplicate key value")
+        return await perform(verb)
+
+    store.perform = refusing
+    ended = await store.bulk.advance(ALICE, begun.id)
+    assert ended.state is state
+    assert ended.error == (None if state is BulkState.DONE else "duplicate key value")
+    wanted = Status.CANCELLED if state is BulkState.DONE else Status.PENDING
+    assert (await row(store, job_id)).status is wanted
+
+
+@pytest.mark.embedded("writes what only a newer program would")
+async def test_an_operation_of_a_newer_program_is_left_to_it(store, backend):
+    await pending(store, 1)
+    begun = await start(store)
+    backend.execute("""UPDATE pulse_bulk SET filter = '{"colour": "red"}'""")
+    assert await store.bulk.advance(ALICE) is None
+    found = await store.bulk.get(begun.id)
+    with pytest.raises(InvalidOption, match="newer pulsed: its filter has colour"):
+        _ = found.where
 
 
 # -- the audit log and retention ------------------------------------------------------------------
