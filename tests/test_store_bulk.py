@@ -1,6 +1,7 @@
 """Bulk operations: acts on all jobs that match, batch by batch, by whichever process is there."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -332,7 +333,8 @@ async def test_a_batch_that_the_database_refuses_is_tried_again(store, times, st
     """Another job may take a key between the check and the change."""
     [job_id] = await pending(store, 1)
     begun = await start(store)
-    perform, refused = store.perform, []
+    perform = store.perform
+    refused: list[Any] = []
 
     async def refusing(verb):
         if verb.name == "perform_bulk" and verb.short_lock_wait and len(refused) < times:

@@ -14,7 +14,7 @@ from pulsed import Pulse
 from pulsed.model.audit import Operator
 from pulsed.model.bulk import CANCEL
 from pulsed.model.ids import new_job_id
-from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
+from pulsed.model.job import JobFilter, JobRow, PayloadField, Status, WorkerInfo
 from pulsed.model.outcome import Failed, Succeeded
 from pulsed.store.sql.bulk import HOLD
 from pulsed.store.verbs import bulk as verbs
@@ -263,6 +263,16 @@ async def test_an_operation_goes_on_in_another_process(app, tab, store, clock, m
     assert "Done: cancel" in page.text
     assert "3 jobs cancelled" in page.text
     assert "ada" in page.text
+
+
+async def test_hidden_values_of_payloads_are_not_shown_in_operations(tab, store):
+    field = PayloadField(("user", "password"), "s3cret")
+    where = JobFilter(topic="send", status=(Status.PENDING,), payload=(field,))
+    begun = await store.bulk.start(new_job_id(), CANCEL, where, by=Operator("ada"))
+    for path in ("/operations", f"/bulk/{begun.id}"):
+        page = await tab.get(path)
+        assert "with hidden values in the payload" in page.text
+        assert "s3cret" not in page.body
 
 
 async def test_an_operation_is_stopped(tab, store):

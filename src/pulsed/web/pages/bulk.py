@@ -135,7 +135,7 @@ async def show(call: PageCall) -> Response:
         "bulk_progress.html",
         q=call.query.get("q", ""),
         row=row,
-        what=_words(row),
+        what=_words(call, row),
         skips=skips[:MOST_SHOWN],
     )
 
@@ -162,14 +162,22 @@ async def operations(call: PageCall) -> Response:
     """List the latest operations."""
     newest = partial(call.app.store.bulk.list, limit=MOST_SHOWN)
     rows = await call.site.shared.get("operations", newest)
-    return await call.page("operations.html", rows=[(row, _words(row)) for row in rows])
+    return await call.page("operations.html", rows=[(row, _words(call, row)) for row in rows])
 
 
-def _words(row: BulkRow) -> str:
+def _words(call: PageCall, row: BulkRow) -> str:
+    """Return which jobs an operation is about, without values that are hidden in payloads."""
     try:
-        return in_words(row.where, row.started_at)
+        where = row.where
     except InvalidOption as error:
         return str(error)
+    shown = tuple(
+        field
+        for field in where.payload
+        if call.visitor.may_see_payloads and not any(map(call.site.redaction.hides, field.path))
+    )
+    hidden = "" if shown == where.payload else ", with hidden values in the payload"
+    return in_words(msgspec.structs.replace(where, payload=shown), row.started_at) + hidden
 
 
 def _instant(text: str) -> datetime:
