@@ -82,6 +82,19 @@ async def heard_on(url, channel):
         await connection.close()
 
 
+async def test_what_follows_a_callers_commit_wakes_workers_without_waiting(opened):
+    """Called in the callback of a commit, by any thread, with or without an event loop."""
+    here, there = opened(), opened()
+    async with listening(there, "mail") as (far, _), listening(here, "mail") as (near, _):
+        here.hint_soon([a_job(queue="mail")])
+        await near.rung()
+        await far.rung()
+        await asyncio.to_thread(here.hint_soon, [a_job(queue="mail")])
+        await far.rung()
+        here.hint_soon([a_job(queue="mail", delay=60)])
+        assert here._notifier._owed == set()
+
+
 @pytest.mark.parametrize("mode", ["async", "blocking"])
 async def test_a_submit_elsewhere_wakes_the_listeners_of_its_queue_only(opened, mode):
     producer, worker = opened(), opened()
