@@ -86,7 +86,7 @@ def test_the_project_on_the_page_works(tmp_path: Path):
         return ended.stdout
 
     python("manage.py", "migrate", "--run-syncdb")
-    assert "Ran 1 test" in python("manage.py", "test", "shop")
+    assert "Ran 2 tests" in python("manage.py", "test", "shop")
     told = python("story.py").splitlines()
     assert told[-7:-2] == ["0", "1", "receipt for lamp", "attempt 1", "receipt for lamp"]
     assert told[-2:] == ["nightly report", "401"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_migrate_of_another_database_makes_no_tables(alias: str):
 def test_test_databases_have_the_tables_and_lose_the_jobs(alias: str):
     ended = manage(alias, "test", "--noinput", "tests.contrib_django.project.shop.cases")
     assert ended.returncode == 0, ended.stdout
-    assert "Ran 4 tests" in ended.stdout
+    assert "Ran 5 tests" in ended.stdout
 
 
 def test_a_database_in_memory_has_no_worker(databases: None, monkeypatch: pytest.MonkeyPatch):
@@ -146,3 +147,11 @@ def test_deferred_transactions_of_sqlite_are_warned_about(
     assert found() == []
     monkeypatch.delitem(connections["default"].settings_dict["OPTIONS"], "transaction_mode")
     assert found() == ["pulsed.W001"]
+
+
+def test_pulsed_itself_does_not_import_django():
+    code = (
+        "import sys; from pulsed import Pulse; Pulse('sqlite://').store; import pulsed.cli.root; "
+    )
+    code += "sys.exit('django' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

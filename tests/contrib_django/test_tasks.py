@@ -3,8 +3,11 @@
 import pickle
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import connections
+from django.test import override_settings
 from django.utils import timezone
 
 from pulsed.contrib.django import app
@@ -96,6 +99,20 @@ def test_queue_priority_and_time_are_those_of_the_job():
     assert (task.queue_name, task.priority, task.run_after) == ("mail", 9, later)
 
 
+def test_without_time_zones_all_times_are_local():
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
+        connections.close_all()  # PostgreSQL's have a time zone of their own
+        later = timezone.now() + timedelta(hours=1)
+        result = tasks.mail.using(run_after=later).enqueue("ada")
+        found = tasks.mail.get_result(result.id)
+        assert found.task.run_after == later
+        assert found.enqueued_at == result.enqueued_at
+        assert timedelta() <= timezone.now() - found.enqueued_at < timedelta(minutes=10)
+        row = app.jobs.get(result.id).row
+        assert row.next_run_at == later.replace(tzinfo=ZoneInfo("Asia/Tokyo"))
+    connections.close_all()
+
+
 def test_options_of_pulsed_are_options_of_a_task():
     first, again = tasks.bill.enqueue(3, cents=5), tasks.bill.enqueue(order_id=3)
     other = tasks.bill.using(max_attempts=9, tags=["later"]).enqueue(4)
@@ -103,6 +120,7 @@ def test_options_of_pulsed_are_options_of_a_task():
     assert again.kwargs == {"cents": 5}
     row = app.jobs.get(first.id).row
     assert (row.key, row.max_attempts, row.timeout, row.tags) == ("bill-3", 5, 30, ("money",))
+    assert row.expires_at is not None
     assert app.jobs.get(other.id).row.max_attempts == 9
 
 

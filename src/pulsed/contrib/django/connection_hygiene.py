@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db import InterfaceError, OperationalError, close_old_connections, connections
+from django.db import InterfaceError, OperationalError, connections
 
 from pulsed.engine.context import Context
 from pulsed.errors import Snooze, TransientStorageError
@@ -78,17 +78,26 @@ def surround(app: Pulse) -> None:
 
 def close_stale_connections() -> None:
     """Close the connections of this thread that are old, in error or dead."""
-    close_old_connections()
-    for connection in connections.all(initialized_only=True):
-        is_open = connection.connection is not None and not connection.in_atomic_block
-        if is_open and not connection.is_usable():
+    for connection in _idle_connections():
+        connection.close_if_unusable_or_obsolete()
+        if connection.connection is not None and not connection.is_usable():
             connection.close()
+
+
+def _idle_connections() -> Iterator[Any]:
+    """Yield the connections of this thread that are in no transaction.
+
+    Only in tests is one in a transaction around a run: that of a ``TestCase``, which must stay.
+    """
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.in_atomic_block:
+            yield connection
 
 
 def give_back_connections() -> None:
     """Close the connections of this thread that are old or in error, and remember the others."""
-    close_old_connections()
-    for connection in connections.all(initialized_only=True):
+    for connection in _idle_connections():
+        connection.close_if_unusable_or_obsolete()
         if connection.connection is not None:
             _kept.add(connection)
 

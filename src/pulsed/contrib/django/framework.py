@@ -25,7 +25,7 @@ class Framework(NamedTuple):
 
 
 OF_TASKS = (
-    *("max_attempts", "backoff", "timeout", "lease"),
+    *("max_attempts", "backoff", "timeout", "lease", "expires"),
     *("key", "key_for", "on_duplicate", "tags"),
 )
 """Options of pulsed that a task has besides Django's own."""
@@ -45,6 +45,7 @@ def task_class_of(base: Any, module: str) -> Any:
         backoff: Any = None
         timeout: Any = None
         lease: Any = None
+        expires: Any = None
         key: Any = None
         """As of ``@app.job``: a text with names of arguments in braces, or a function of them."""
         key_for: Any = None

@@ -54,6 +54,11 @@ class ProjectPulse(Pulse):
         return self._database if self._url is None else None
 
     @property
+    def is_sandboxed(self) -> bool:
+        """Whether a test has redirected it, with ``pulsed.testing.override``."""
+        return self._settings.clock is not None
+
+    @property
     def url(self) -> str:
         """The URL in use: the one given, or that of Django's database as it is now."""
         if self._url is not None:

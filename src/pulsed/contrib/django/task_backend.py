@@ -114,7 +114,7 @@ class TasksAsJobs:
         normalize = self.framework.normalize_json
         payload = {"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))}
         options = self._options(task, args, kwargs)
-        if app.database is None and self._waits_for_commit():
+        if app.database is None and not app.is_sandboxed and self._waits_for_commit():
             return self._enqueue_after_commit(task, payload, options)
         job = app.enqueue(task.module_path, payload, **options)
         if job.is_new is False:  # another job holds the key

@@ -48,7 +48,7 @@ def fail(how):
     raise ValueError(how)
 
 
-@task(max_attempts=5, key="bill-{order_id}", timeout=30, tags=["money"])
+@task(max_attempts=5, key="bill-{order_id}", timeout=30, expires=3600, tags=["money"])
 def bill(order_id, cents=0):
     """A task with options of pulsed."""
     return cents
