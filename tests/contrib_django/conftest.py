@@ -28,8 +28,8 @@ from django.core.management import call_command  # noqa: E402 - it needs Django 
 from django.db import connections  # noqa: E402
 
 from pulsed.contrib.django import app  # noqa: E402
-from tests.contrib_django.project import routing  # noqa: E402
 from tests.contrib_django.project.settings import entry  # noqa: E402
+from tests.contrib_django.working import use  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +62,3 @@ def alias(request: pytest.FixtureRequest, databases: None) -> Iterator[str]:
     call_command("flush", database=request.param, interactive=False, verbosity=0)
     app.leave()
     connections.close_all()
-
-
-def use(alias: str) -> None:
-    app._database = routing.current[0] = alias
-    app.note_configured()

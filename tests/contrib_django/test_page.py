@@ -21,6 +21,7 @@ class Order(models.Model):
 STORY = """
 import asyncio, os
 import asgi
+from django.core.management import call_command
 from starlette.testclient import TestClient
 from pulsed.contrib.django import app
 from shop.jobs import archive, count
@@ -28,6 +29,7 @@ from shop.orders import buy, buy_later
 from shop.tasks import report, send_receipt
 from tests.support.workers import Working, until
 
+call_command("migrate", run_syncdb=True, verbosity=0)
 result, again = buy("lamp"), send_receipt.enqueue(1)
 assert result.id == again.id, "the key is held"
 results = [result, report.enqueue()]
@@ -85,7 +87,6 @@ def test_the_project_on_the_page_works(tmp_path: Path):
         assert ended.returncode == 0, ended.stdout
         return ended.stdout
 
-    python("manage.py", "migrate", "--run-syncdb")
     assert "Ran 2 tests" in python("manage.py", "test", "shop")
     told = python("story.py").splitlines()
     assert told[-7:-2] == ["0", "1", "receipt for lamp", "attempt 1", "receipt for lamp"]

@@ -16,17 +16,18 @@ from django.test import override_settings
 
 from pulsed.cli.root import root
 from pulsed.contrib.django import app
-from pulsed.contrib.django.management.commands.pulsed import Command
+from pulsed.contrib.django.management.commands.pulsed import APP, Command
 from pulsed.contrib.django.project import from_settings
 from pulsed.contrib.django.tables import store_in
 from pulsed.errors import ConfigError
 from pulsed.events import RunSucceeded
 from pulsed.model.job import Status
 from tests.contrib_django.processes import manage
+from tests.contrib_django.project.shop import tasks
 from tests.contrib_django.project.shop.jobs import acount_orders, count_orders
 from tests.contrib_django.project.shop.models import Order
-from tests.contrib_django.project.shop.tasks import mail
 from tests.contrib_django.working import work_until
+from tests.support.commands import run
 
 
 def test_jobs_py_and_tasks_py_are_found(alias: str):
@@ -85,11 +86,11 @@ def test_a_database_in_memory_has_no_worker(databases: None, monkeypatch: pytest
 
 
 def test_the_command_line_has_the_projects_app(alias: str):
-    result = mail.enqueue("ada")
-    shown = manage(alias, "pulsed", "jobs", "show", result.id)
-    assert shown.returncode == 0, shown.stdout
-    assert "tests.contrib_django.project.shop.tasks.mail" in shown.stdout
-    assert manage(alias, "pulsed", "jobs", "show", "0" * 31 + "1").returncode == 3
+    result = tasks.mail.enqueue("ada")
+    shown = run("jobs", "show", result.id, PULSED_APP=APP)
+    assert shown.exit_code == 0, shown.stderr
+    assert tasks.mail.module_path in shown.stdout
+    assert run("jobs", "show", "0" * 31 + "1", PULSED_APP=APP).exit_code == 3
 
 
 def test_processes_of_a_worker_find_the_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

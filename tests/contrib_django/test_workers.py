@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import InterfaceError, OperationalError, connections
 from psycopg import errors
 
@@ -24,9 +25,11 @@ from pulsed.contrib.django.connection_hygiene import (
 from pulsed.errors import StorageBusy
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
-from tests.contrib_django.processes import MANAGE, PLACES, ROOT, environment, manage
+from tests.contrib_django.processes import MANAGE, PLACES, ROOT, environment
+from tests.contrib_django.project.settings import entry
 from tests.contrib_django.project.shop import tasks
 from tests.contrib_django.project.shop.models import Order
+from tests.contrib_django.working import use
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.waiting import PATIENCE, pauses
 
@@ -72,21 +75,32 @@ def test_a_worker_process_runs_the_tasks_of_a_project(alias: str):
     assert order.runs == 2
 
 
-def test_a_restart_of_the_database_costs_no_task(databases: None):
-    """Threads have kept connections; those that are lost count as no attempt."""
+@pytest.fixture
+def restartable(databases: None) -> Iterator[ScratchPostgres]:
+    """A server of the test's own, which has the project's only database."""
     with ScratchPostgres() as server:
-        PLACES["restarted"] = server.url
-        assert manage("restarted", "migrate", "--run-syncdb").returncode == 0
-        with psycopg.connect(server.url, autocommit=True) as admin:
-            admin.execute("INSERT INTO shop_order (name, runs) VALUES ('book', 0)")
-        enqueue = "from tests.contrib_django.project.shop.tasks import slow; "
-        enqueue += "[slow.enqueue(1) for _ in range(60)]"
-        assert manage("restarted", "shell", "-c", enqueue).returncode == 0
-        with worker("restarted", "-c", "10", "--log-level", "error"):
-            wait_until(lambda: jobs_in(server.url, "SUCCEEDED") >= 10)
-            server.restart()
-            wait_until(lambda: jobs_in(server.url, "SUCCEEDED", "DEAD_LETTERED") == 60)
-        assert jobs_in(server.url, "SUCCEEDED", attempts=1) == 60
+        PLACES["restartable"] = server.url
+        entry_of = {**connections.settings["postgres"], **entry(server.url)}
+        connections.settings["restartable"] = entry_of
+        use("restartable")
+        call_command("migrate", database="restartable", run_syncdb=True, verbosity=0)
+        yield server
+        app.leave()
+        connections.close_all()
+        del connections.settings["restartable"], PLACES["restartable"]
+
+
+def test_a_restart_of_the_database_costs_no_task(restartable: ScratchPostgres):
+    """Threads have kept connections; those that are lost count as no attempt."""
+    order = Order.objects.create(name="book")
+    for _ in range(60):
+        tasks.slow.enqueue(order.id)
+    url = restartable.url
+    with worker("restartable", "-c", "10", "--log-level", "error"):
+        wait_until(lambda: jobs_in(url, "SUCCEEDED") >= 10)
+        restartable.restart()
+        wait_until(lambda: jobs_in(url, "SUCCEEDED", "DEAD_LETTERED") == 60)
+    assert jobs_in(url, "SUCCEEDED", attempts=1) == 60
 
 
 def jobs_in(url: str, *statuses: str, attempts: int = 0) -> int:

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pulsed.contrib.django import app
+from tests.contrib_django.project import routing
 from tests.support.workers import Working, until
+
+
+def use(alias: str) -> None:
+    """Have the project's jobs and models in this database."""
+    app._database = routing.current[0] = alias
+    app.note_configured()
 
 
 def work(*results: Any) -> None:
