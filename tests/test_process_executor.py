@@ -15,11 +15,13 @@ from uuid import UUID
 
 import pytest
 
+from pulsed import Pulse
 from pulsed.engine.worker.options import WorkerOptions
 from pulsed.engine.worker.processes.messages import Origin
-from pulsed.engine.worker.processes.origin import locate
+from pulsed.engine.worker.processes.origin import load, locate
 from pulsed.engine.worker.processes.pool import ProcessPool
 from pulsed.engine.worker.worker import Exit, Worker
+from pulsed.errors import ConfigError, InvalidHandler, InvalidOption
 from pulsed.model.job import Status
 from pulsed.model.outcome import Beat
 from pulsed.store.base import Store
@@ -28,6 +30,7 @@ from tests.support.workers import (
     NEVER,
     Working,
     finished,
+    handler,
     result,
     row,
     submit,
@@ -140,6 +143,11 @@ async def test_a_crash_fails_its_own_job_and_no_other(near: Store, tmp_path: Pat
             return job.attempts == 0 and job.next_run_at > job.submitted_at + timedelta(seconds=30)
 
         await until(has_snoozed)
+        job = await finished(store, await submit(store, "workflow"))
+        assert (job.last_error or "").startswith("CannotSuspend: ")
+        assert 'ctx.sleep() is for workflows, and a handler with executor="process"' in (
+            job.last_error or ""
+        )
         assert (await row(store, neighbour)).status is Status.RUNNING
         assert is_alive(pid)
         await store.cancel([neighbour])
@@ -175,18 +183,18 @@ async def test_a_job_that_ignores_its_cancellation_is_killed_with_its_programs(
         assert await returned(store, await submit(store, "describe_async", name="next"))
 
 
-@pytest.mark.parametrize("topic", ["obedient", "obedient_async"])
-async def test_a_job_that_checks_is_cancelled_and_its_process_reused(
-    near: Store, tmp_path: Path, topic: str
+async def test_jobs_that_obey_are_cancelled_and_their_process_is_reused(
+    near: Store, tmp_path: Path
 ):
-    store, file = near, tmp_path / "pids"
-    async with working(store, kill_after=60.0):
-        job_id = await submit(store, topic, file=str(file))
-        (pid,) = await pids_in(file)
-        await store.cancel([job_id])
-        assert (await finished(store, job_id)).status is Status.CANCELLED
-        text = await returned(store, await submit(store, "describe_async", name="next"))
-        assert text == f"next {pid}"
+    used = set()
+    async with working(near, kill_after=60.0):
+        for topic in ("obedient", "obedient_async"):
+            file = tmp_path / topic
+            job_id = await submit(near, topic, file=str(file))
+            used |= set(await pids_in(file))
+            await near.cancel([job_id])
+            assert (await finished(near, job_id)).status is Status.CANCELLED
+    assert len(used) == 1
 
 
 async def test_a_timeout_kills_and_counts_from_when_the_handler_began(near: Store, tmp_path: Path):
@@ -237,15 +245,6 @@ async def test_a_process_is_replaced_after_its_jobs_and_ended_when_idle(
         ]
         assert [text == texts[0] for text in texts] == [True, True, False]
         await until(lambda: not pool_of(it).pids)
-
-
-async def test_a_workflow_needs_the_worker(near: Store):
-    async with working(near):
-        job = await finished(near, await submit(near, "workflow"))
-    assert job.status is Status.DEAD_LETTERED
-    assert 'ctx.sleep() is for workflows, and a handler with executor="process"' in (
-        job.last_error or ""
-    )
 
 
 async def test_no_more_jobs_are_claimed_than_processes_are_free(store: Store, tmp_path: Path):
@@ -319,3 +318,42 @@ async def test_a_process_dies_with_its_worker_even_if_a_handler_holds_the_gil(tm
     program.send_signal(signal.SIGKILL)
     await program.wait()
     await until(lambda: not is_alive(int(pid)))
+
+
+def test_an_app_that_no_other_process_can_import_is_refused():
+    with pytest.raises(ConfigError, match="assign it to a global of a module"):
+        locate(Pulse("sqlite:///jobs.db"), "sqlite:///jobs.db")
+
+
+def test_a_module_that_starts_a_worker_when_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = "from pulsed import Pulse\napp = Pulse()\n@app.job\ndef f() -> None: ...\napp.run()\n"
+    (tmp_path / "starts_a_worker.py").write_text(source)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    monkeypatch.setenv("PULSED_URL", url)
+    origin = Origin("starts_a_worker", "app", None, [str(tmp_path), *sys.path], url)
+    with pytest.raises(ConfigError, match='Put that below `if __name__ == "__main__":`'):
+        load(origin)
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"executor": "thread"}, "executor must be 'worker' or 'process'"),
+        ({"memory_limit": 2**30}, "memory_limit= is for executor='process'"),
+        ({"executor": "process", "memory_limit": 1_000}, "memory_limit must be between 33,554,432"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem: str):
+    with pytest.raises(InvalidHandler, match=problem):
+        handler(lambda: None, topic="t", **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"job_processes": 0}, {"jobs_per_process": 0}, {"kill_after": -1.0}]
+)
+def test_a_worker_refuses_numbers_that_make_no_sense(options: dict[str, Any]):
+    with pytest.raises(InvalidOption):
+        WorkerOptions(**options)

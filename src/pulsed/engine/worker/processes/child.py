@@ -62,7 +62,11 @@ class ChildProcess:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ours, theirs = socket.socketpair()
         with theirs:
-            self._process = _spawned(theirs.fileno())
+            try:
+                self._process = _spawned(theirs.fileno())
+            except OSError:  # out of memory or processes
+                self._ours.close()
+                raise
         self.jobs = 0
         """How many runs it has been given."""
         self.died = asyncio.Event()

@@ -80,7 +80,7 @@ class ProcessPool:
     async def close(self) -> None:
         """End all processes: kill those that run a job, let the others close what is open."""
         children = list(self._children)
-        for child in self._running.values():
+        for child in self._children.difference(self._idle):
             child.kill()
         for child in list(self._idle):
             self._let_go(child)
