@@ -103,7 +103,7 @@ class Runner:
         if run.timer is not None:
             run.timer.cancel()
         if run in self.in_processes:
-            if why is StopReason.LOST:  # also if it was told to stop before, and has time left
+            if why is StopReason.LOST:  # no grace: another worker may run the job by now
                 self.give_up_on(run)
         elif run.handler.is_async:
             run.timer = asyncio.get_running_loop().call_later(

@@ -111,11 +111,8 @@ class ProcessPool:
     async def _stopped(
         self, child: ChildProcess, run: Run, answer: asyncio.Future[RunOver]
     ) -> None:
-        """Wait until a run that is to stop has ended; after a grace period, kill its process.
-
-        If its lease is lost, at once: another worker may run the job by now.
-        """
-        if run.stop is not None and run.stop is not StopReason.LOST:
+        """Wait until a run that is to stop has ended; after a grace period, kill its process."""
+        if run.stop is not None:
             child.stop(run.stop)
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([answer], timeout=self._options.grace)
