@@ -13,6 +13,7 @@ from pulsed.errors import InvalidOption, WorkerNotFound
 from pulsed.model.audit import Operator
 from pulsed.model.job import Status, WorkerInfo, WorkerRequest
 from pulsed.store.base import Store
+from tests.support.backends import Backend
 from tests.support.workers import finished, in_status, row, submit, until, working
 
 ADA = Operator("ada")
@@ -126,6 +127,15 @@ class TestChoosing:
         assert len(await app.workers.adrain(host="web-1")) == 2
         assert await app.workers.adrain(host="web-9") == []
         assert len(await app.workers.adrain(everywhere=True)) == 3
+
+    @pytest.mark.embedded("about the age of rows")
+    async def test_silent_workers_are_only_asked_by_name(self, app: Pulse, backend: Backend):
+        silent = uuid4()
+        await app.store.announce(info(silent))
+        earlier = {"sqlite": "60000000", "postgres": "interval '1 minute'"}[backend.engine]
+        backend.execute(f"UPDATE pulse_workers SET last_beat = last_beat - {earlier}")
+        assert await app.workers.adrain(everywhere=True) == []
+        assert len(await app.workers.adrain(silent)) == 1
 
     async def test_none_several_and_nothing_are_refused(self, app: Pulse):
         for number in range(2):
